@@ -38,7 +38,7 @@ help:
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
-PXD := $(wildcard coordinator/*/*.pxd coordinator/*/*/*.pxd)
+PXD := $(wildcard protocol/*.pxd coordinator/*/*.pxd coordinator/*/*/*.pxd)
 SOURCES := pyproject.toml setup.py $(wildcard coordinator/fastpath/*.pyx coordinator/fastpath/*.pxi coordinator/fastpath/*.h) \
 	$(PXD) $(PXD:.pxd=.py)
 
@@ -81,7 +81,7 @@ run: $(RUNTIME)
 # Code that has a compiled counterpart: its tests run a second time without it. tests/property/test_fastpath*.py are not
 # among them, because they compare the two.
 PURE_WAITING_TESTS := tests/unit/runtime tests/unit/server tests/conformance/test_vectors.py
-PURE_COMPUTING_TESTS := tests/unit/shard tests/transcripts tests/property/test_journal.py \
+PURE_COMPUTING_TESTS := tests/unit/shard tests/unit/protocol tests/transcripts tests/property/test_journal.py \
 	tests/property/test_packed_state.py tests/property/test_shard_machine.py
 PURE := SHARE_COORDINATOR_PURE_PYTHON=1
 # -k in ARGS can select tests of one part only; pytest then ends with 5.
@@ -193,7 +193,6 @@ bench-fleet: $(INSTALLED)
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@test ! -d protocol/codegen || $(BIN)/python -m protocol.codegen --check
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
 

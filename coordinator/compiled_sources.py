@@ -26,6 +26,8 @@ COMPILED_SOURCES = frozenset(
         "coordinator.serve.runtime.shard_queue",
         "coordinator.serve.server.connection",
         "coordinator.serve.server.request_memory",
+        "protocol.field_codecs",
+        "protocol.struct_codecs",
     }
 )
 # Extension modules without a Python source. They require the compiled form of the others.

@@ -77,7 +77,7 @@ def unpack(packed: bytes) -> list[StateBatch]:
 
 
 def read_tagged(buf: bytes, at: int) -> tuple[bytes, int]:
-    """Read an array of batches with its count: the slow path of the generated codecs.
+    """Read an array of batches with its count: the slow path of `protocol.field_codecs`.
 
     Returns the batches and the position after them; batches without tags are plain bytes. Raises DecodeError
     for a null array, which is never allowed, and for more batches than ``buf`` can hold.

@@ -1,6 +1,6 @@
 """Variable-length parts of Kafka's wire format: varints, lengths and tagged fields.
 
-Fixed-size fields are not here: the generated codecs read and write sequences of them with one
+Fixed-size fields are not here: `protocol.field_codecs` reads and writes sequences of them with one
 `struct.Struct`. Readers take ``(buf, at)`` and return ``(value, next position)``. At the end of the bytes
 they raise IndexError; the decoder of a whole message converts `MALFORMED` to DecodeError. A short slice
 does not raise. A reader that slices therefore checks the end, or returns a position beyond the end, which
@@ -96,33 +96,6 @@ def read_length(buf: bytes, at: int) -> tuple[int, int]:
     return value, at
 
 
-def read_bytes_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read like `read_length`, but return the position of the last byte of the length."""
-    value, at = read_length(buf, at)
-    return value, at - 1
-
-
-def read_string_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read like `read_bytes_length`; raise DecodeError if the string exceeds Kafka's maximum."""
-    value, at = read_bytes_length(buf, at)
-    _check_string(value, at)
-    return value, at
-
-
-def read_nullable_string_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read length + 1 of a compact string, 0 if null; raise DecodeError above Kafka's maximum length."""
-    value, at = read_uvarint(buf, at)
-    _check_string(value, at)
-    return value, at
-
-
-def _check_string(value: int, at: int) -> None:
-    if value > STRING_BYTES_MAX + 1:
-        raise DecodeError(
-            f"string of {value - 1} bytes at byte {at}: Kafka's have {STRING_BYTES_MAX} at most"
-        )
-
-
 def skip_tags(buf: bytes, at: int) -> int:
     """Return the position after a tagged-field section; it may be beyond the end of ``buf``."""
     count, at = read_uvarint(buf, at)
@@ -148,14 +121,6 @@ def spend_elements(left: int, count: int) -> int:
     if count > left:
         raise TooManyElementsError(f"{count} more elements, where {left} are left")
     return left - count
-
-
-def tagged_field_end(buf: bytes, at: int, size: int) -> int:
-    """Return the end position of a tagged field of ``size`` bytes; DecodeError if ``buf`` is shorter."""
-    end = at + size
-    if end > len(buf):
-        raise DecodeError(f"tagged field at byte {at} has {size} bytes, of which {len(buf) - at} are there")
-    return end
 
 
 def write_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:

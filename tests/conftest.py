@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Before `protocol`: with SHARE_COORDINATOR_PURE_PYTHON=1, it selects the Python sources of compiled modules.
+import coordinator  # noqa: F401
+
 # Disable Hypothesis deadlines, because a slow example on a busy machine is not a defect.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")

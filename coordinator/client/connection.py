@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
         return connection
 
     async def request(self, message: Any, *, version: int | None = None) -> Any:
-        """Send one request of a generated class unchanged, and return the response unchanged.
+        """Send one request unchanged, and return the response unchanged.
 
         Nothing is retried. If `version` is None, the newest common version is used. Raises Disconnected,
         TimedOut, UnsupportedVersion, ClientClosed, and EncodeError for a message without a wire form.

@@ -9,7 +9,7 @@ from coordinator.errors import ConfigError
 from protocol.errors import ErrorCode
 from protocol.messages import sasl_authenticate, sasl_handshake
 
-# Sends a message of a generated module in a version, and returns the response.
+# Sends a message of a module of `protocol.messages` in a version, and returns the response.
 Ask = Callable[[Any, Any, int], Awaitable[Any]]
 
 

@@ -1,4 +1,4 @@
-"""The five RPCs as data: their generated classes, and functions to split requests and merge responses.
+"""The five RPCs as data: their classes, and functions to split requests and merge responses.
 
 A request has a tree of topics and partitions, and a coordinator may own only some of them.  A request is
 therefore converted to a flat mapping from share-partition to its parts, and back.  If a request names a
@@ -15,12 +15,12 @@ from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import SharePartitionKey
 
-# The parts of a request by share-partition: instances of the generated PartitionData classes.
+# The parts of a request by share-partition: instances of the PartitionData classes.
 Parts = Mapping[SharePartitionKey, list[Any]]
 
 
 class Rpc(NamedTuple):
-    """The generated classes of one RPC; their fields have the same names in all five RPCs."""
+    """The classes of one RPC; their fields have the same names in all five RPCs."""
 
     name: str
     api_key: int

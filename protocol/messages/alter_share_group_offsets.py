@@ -1,59 +1,22 @@
-"""AlterShareGroupOffsets (API key 91), version 0: request and response.
-
-Generated from the schemas by ``python -m protocol.codegen``; do not edit.
-"""
-
-from struct import Struct as Fields
+"""AlterShareGroupOffsets (API key 91), version 0: request and response."""
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError, TooManyElementsError, UnsupportedVersionError
-from protocol.wire import (
-    ELEMENTS_MAX,
-    MALFORMED,
-    SHORT_UVARINTS,
-    UNENCODABLE,
-    read_length,
-    read_nullable_string_length,
-    read_string_length,
-    skip_tags,
-    skip_tags_within,
-    write_uvarint,
-)
-
-_unpack_16sB = Fields(">16sB").unpack_from
-_unpack_ihB = Fields(">ihB").unpack_from
-_unpack_iqB = Fields(">iqB").unpack_from
-_pack_ih = Fields(">ih").pack
-_pack_ihxx = Fields(">ihxx").pack
-_pack_iqx = Fields(">iqx").pack
-
-__all__ = [
-    "API_KEY",
-    "MAX_VERSION",
-    "MIN_VERSION",
-    "AlterShareGroupOffsetsRequest",
-    "AlterShareGroupOffsetsResponse",
-    "PartitionResult",
-    "RequestedPartition",
-    "RequestedTopic",
-    "TopicResult",
-    "decode_request",
-    "decode_response",
-    "encode_request",
-    "encode_response",
-]
+from protocol.fields import Int16, Int32, Int64, Uuid
+from protocol.message_codec import request_codec, response_codec
 
 API_KEY = 91
 MIN_VERSION = 0
 MAX_VERSION = 0
+# The first version with tagged fields.
+FLEXIBLE_VERSION = 0
 
 
 class RequestedPartition(Struct, gc=False):
     """An element of `RequestedTopic.partitions`."""
 
-    partition_index: int
-    start_offset: int
+    partition_index: Int32
+    start_offset: Int64
 
 
 class RequestedTopic(Struct, gc=False):
@@ -73,8 +36,8 @@ class AlterShareGroupOffsetsRequest(Struct, gc=False):
 class PartitionResult(Struct, gc=False):
     """An element of `TopicResult.partitions`."""
 
-    partition_index: int
-    error_code: int
+    partition_index: Int32
+    error_code: Int16
     error_message: str | None
 
 
@@ -82,220 +45,22 @@ class TopicResult(Struct, gc=False):
     """An element of `AlterShareGroupOffsetsResponse.responses`."""
 
     topic_name: str
-    topic_id: bytes
+    topic_id: Uuid
     partitions: list[PartitionResult]
 
 
 class AlterShareGroupOffsetsResponse(Struct, gc=False):
     """The AlterShareGroupOffsets response, version 0."""
 
-    throttle_time_ms: int
-    error_code: int
+    throttle_time_ms: Int32
+    error_code: Int16
     error_message: str | None
     responses: list[TopicResult]
 
 
-def decode_request(
-    buf: bytes,
-    offset: int,
-    version: int,
-    elements_max: int = ELEMENTS_MAX,
-) -> AlterShareGroupOffsetsRequest:
-    """Decode the AlterShareGroupOffsetsRequest from ``offset`` to the end of ``buf``."""
-    if version != 0:
-        raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsRequest")
-    try:
-        at = offset
-        left = elements_max
-        n = buf[at]
-        if not 0 < n < 128:
-            n, at = read_string_length(buf, at)
-            left -= n >> 6
-            if left < 0:
-                raise TooManyElementsError(f"more elements than allowed before byte {at}")
-        group_id = buf[at + 1 : at + n].decode()
-        at += n
-        n = buf[at]
-        at += 1
-        if not 0 < n < 128:
-            n, at = read_length(buf, at - 1)
-        left -= n - 1
-        if left < 0:
-            raise TooManyElementsError(f"more elements than allowed before byte {at}")
-        topics: list[RequestedTopic] = []
-        for _ in range(n - 1):
-            n = buf[at]
-            if not 0 < n < 128:
-                n, at = read_string_length(buf, at)
-                left -= n >> 6
-                if left < 0:
-                    raise TooManyElementsError(f"more elements than allowed before byte {at}")
-            topic_name = buf[at + 1 : at + n].decode()
-            at += n
-            n = buf[at]
-            at += 1
-            if not 0 < n < 128:
-                n, at = read_length(buf, at - 1)
-            left -= n - 1
-            if left < 0:
-                raise TooManyElementsError(f"more elements than allowed before byte {at}")
-            partitions: list[RequestedPartition] = []
-            for _ in range(n - 1):
-                partition_index, start_offset, n = _unpack_iqB(buf, at)
-                at += 13
-                if n:
-                    at, left = skip_tags_within(buf, at - 1, left)
-                partitions.append(RequestedPartition(partition_index, start_offset))
-            if buf[at]:
-                at, left = skip_tags_within(buf, at, left)
-            else:
-                at += 1
-            topics.append(RequestedTopic(topic_name, partitions))
-        if buf[at]:
-            at, left = skip_tags_within(buf, at, left)
-        else:
-            at += 1
-        if at != len(buf):
-            raise DecodeError(f"AlterShareGroupOffsetsRequest ends at byte {at} of {len(buf)}")
-        return AlterShareGroupOffsetsRequest(group_id, topics)
-    except MALFORMED as error:
-        raise DecodeError(f"AlterShareGroupOffsetsRequest: {error}") from error
-
-
-def encode_request(message: AlterShareGroupOffsetsRequest, version: int) -> bytes:
-    """Encode the AlterShareGroupOffsetsRequest. Raises EncodeError if a value has no wire form."""
-    if version != 0:
-        raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsRequest")
-    try:
-        group_id = message.group_id.encode()
-        n = len(group_id) + 1
-        group_id_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-        n = len(message.topics) + 1
-        topics_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-        parts = [group_id_n, group_id, topics_n]
-        for topic in message.topics:
-            topic_name = topic.topic_name.encode()
-            n = len(topic_name) + 1
-            topic_name_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-            n = len(topic.partitions) + 1
-            partitions_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-            parts += (topic_name_n, topic_name, partitions_n)
-            parts += [
-                _pack_iqx(partition.partition_index, partition.start_offset) for partition in topic.partitions
-            ]
-            parts.append(b"\x00")
-        parts.append(b"\x00")
-        return b"".join(parts)
-    except UNENCODABLE as error:
-        raise EncodeError(f"AlterShareGroupOffsetsRequest: {error}") from error
-
-
-def decode_response(buf: bytes, offset: int, version: int) -> AlterShareGroupOffsetsResponse:
-    """Decode the AlterShareGroupOffsetsResponse from ``offset`` to the end of ``buf``."""
-    if version != 0:
-        raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsResponse")
-    try:
-        at = offset
-        throttle_time_ms, error_code, n = _unpack_ihB(buf, at)
-        at += 7
-        if n > 127:
-            n, at = read_nullable_string_length(buf, at - 1)
-        if not n:
-            error_message = None
-        else:
-            error_message = buf[at : at + n - 1].decode()
-            at += n - 1
-        n = buf[at]
-        at += 1
-        if not 0 < n < 128:
-            n, at = read_length(buf, at - 1)
-        responses: list[TopicResult] = []
-        for _ in range(n - 1):
-            n = buf[at]
-            if not 0 < n < 128:
-                n, at = read_string_length(buf, at)
-            topic_name = buf[at + 1 : at + n].decode()
-            at += n
-            topic_id, n = _unpack_16sB(buf, at)
-            at += 17
-            if not 0 < n < 128:
-                n, at = read_length(buf, at - 1)
-            partitions: list[PartitionResult] = []
-            for _ in range(n - 1):
-                partition_index, partition_result_error_code, n = _unpack_ihB(buf, at)
-                at += 7
-                if n > 127:
-                    n, at = read_nullable_string_length(buf, at - 1)
-                if not n:
-                    partition_result_error_message = None
-                else:
-                    partition_result_error_message = buf[at : at + n - 1].decode()
-                    at += n - 1
-                if buf[at]:
-                    at = skip_tags(buf, at)
-                else:
-                    at += 1
-                partition_result = PartitionResult(
-                    partition_index,
-                    partition_result_error_code,
-                    partition_result_error_message,
-                )
-                partitions.append(partition_result)
-            if buf[at]:
-                at = skip_tags(buf, at)
-            else:
-                at += 1
-            responses.append(TopicResult(topic_name, topic_id, partitions))
-        if buf[at]:
-            at = skip_tags(buf, at)
-        else:
-            at += 1
-        if at != len(buf):
-            raise DecodeError(f"AlterShareGroupOffsetsResponse ends at byte {at} of {len(buf)}")
-        return AlterShareGroupOffsetsResponse(throttle_time_ms, error_code, error_message, responses)
-    except MALFORMED as error:
-        raise DecodeError(f"AlterShareGroupOffsetsResponse: {error}") from error
-
-
-def encode_response(message: AlterShareGroupOffsetsResponse, version: int) -> bytes:
-    """Encode the AlterShareGroupOffsetsResponse. Raises EncodeError if a value has no wire form."""
-    if version != 0:
-        raise UnsupportedVersionError(f"version {version} of AlterShareGroupOffsetsResponse")
-    try:
-        if message.error_message is None:
-            error_message = b"\x00"
-        else:
-            error_message = message.error_message.encode()
-            n = len(error_message) + 1
-            error_message_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-            error_message = error_message_n + error_message
-        n = len(message.responses) + 1
-        responses_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-        parts = [_pack_ih(message.throttle_time_ms, message.error_code), error_message, responses_n]
-        for response in message.responses:
-            topic_name = response.topic_name.encode()
-            n = len(topic_name) + 1
-            topic_name_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-            if len(response.topic_id) != 16:
-                raise EncodeError("topic_id is not 16 bytes long")
-            n = len(response.partitions) + 1
-            partitions_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-            parts += (topic_name_n, topic_name, response.topic_id, partitions_n)
-            for partition in response.partitions:
-                if partition.error_message is None:
-                    parts.append(_pack_ihxx(partition.partition_index, partition.error_code))
-                else:
-                    error_message = partition.error_message.encode()
-                    n = len(error_message) + 1
-                    error_message_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-                    parts += (
-                        _pack_ih(partition.partition_index, partition.error_code),
-                        error_message_n,
-                        error_message,
-                        b"\x00",
-                    )
-            parts.append(b"\x00")
-        parts.append(b"\x00")
-        return b"".join(parts)
-    except UNENCODABLE as error:
-        raise EncodeError(f"AlterShareGroupOffsetsResponse: {error}") from error
+decode_request, encode_request = request_codec(
+    AlterShareGroupOffsetsRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+)
+decode_response, encode_response = response_codec(
+    AlterShareGroupOffsetsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+)

@@ -1,43 +1,11 @@
-"""ShareSnapshot (record type 0): key and value.
+"""ShareSnapshot (record type 0): key and value."""
 
-Generated from the schemas by ``python -m protocol.codegen``; do not edit.
-"""
-
-from struct import Struct as Fields
+from typing import Annotated
 
 from msgspec import Struct
 
-from protocol.errors import DecodeError, EncodeError
-from protocol.state_batches import NO_TAGS, read_tagged, write_tagged
-from protocol.wire import (
-    MALFORMED,
-    SHORT_UVARINTS,
-    UNENCODABLE,
-    read_uvarint,
-    tagged_field_end,
-    write_tags,
-    write_uvarint,
-)
-
-_unpack_16si = Fields(">16si").unpack_from
-_unpack_h = Fields(">h").unpack_from
-_unpack_i = Fields(">i").unpack_from
-_unpack_iiiqqqB = Fields(">iiiqqqB").unpack_from
-_pack_16si = Fields(">16si").pack
-_pack_h = Fields(">h").pack
-_pack_i = Fields(">i").pack
-_pack_iiiqqq = Fields(">iiiqqq").pack
-
-__all__ = [
-    "RECORD_TYPE",
-    "VALUE_VERSION",
-    "ShareSnapshotKey",
-    "ShareSnapshotValue",
-    "decode_key",
-    "decode_value",
-    "encode_key",
-    "encode_value",
-]
+from protocol.fields import Int32, Int64, StateBatches, Tag, UnknownTags, Uuid
+from protocol.message_codec import record_codec
 
 RECORD_TYPE = 0
 VALUE_VERSION = 0
@@ -47,156 +15,31 @@ class ShareSnapshotKey(Struct, gc=False):
     """The ShareSnapshot record key, version 0."""
 
     group_id: str
-    topic_id: bytes
-    partition: int
+    topic_id: Uuid
+    partition: Int32
 
 
 class ShareSnapshotValue(Struct, gc=False):
     """The ShareSnapshot record value, version 0."""
 
     # Counts the snapshots of a key.
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
+    snapshot_epoch: Int32
+    state_epoch: Int32
+    leader_epoch: Int32
     # -1: not known yet.
-    start_offset: int
+    start_offset: Int64
     # When a request last made a snapshot, in ms; cold snapshots copy it.
-    create_timestamp: int
+    create_timestamp: Int64
     # When this snapshot was made, in ms.
-    write_timestamp: int
-    state_batches: bytes
+    write_timestamp: Int64
+    state_batches: StateBatches
     # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
-    delivery_complete_count: int = -1
+    delivery_complete_count: Annotated[Int32, Tag(0)] = -1
     # The highest leader epoch ever seen, where that is above the leader epoch; else -1.
-    leader_epoch_max: int = -1
-    # Tagged fields that the schema does not define, in the order of the record.
-    unknown_tags: tuple[tuple[int, bytes], ...] = ()
+    leader_epoch_max: Annotated[Int32, Tag(1000)] = -1
+    # Tagged fields that the class does not define, in the order of the record.
+    unknown_tags: UnknownTags = ()
 
 
-def decode_key(buf: bytes, offset: int) -> ShareSnapshotKey:
-    """Decode the ShareSnapshotKey from ``offset`` to the end of ``buf``."""
-    try:
-        at = offset
-        (n,) = _unpack_h(buf, at)
-        at += 2
-        if n < 0:
-            raise DecodeError(f"length {n} before byte {at}")
-        group_id = buf[at : at + n].decode()
-        at += n
-        topic_id, partition = _unpack_16si(buf, at)
-        at += 20
-        if at != len(buf):
-            raise DecodeError(f"ShareSnapshotKey ends at byte {at} of {len(buf)}")
-        return ShareSnapshotKey(group_id, topic_id, partition)
-    except MALFORMED as error:
-        raise DecodeError(f"ShareSnapshotKey: {error}") from error
-
-
-def encode_key(message: ShareSnapshotKey) -> bytes:
-    """Encode the ShareSnapshotKey. Raises EncodeError if a value has no wire form."""
-    try:
-        group_id = message.group_id.encode()
-        if len(message.topic_id) != 16:
-            raise EncodeError("topic_id is not 16 bytes long")
-        return b"".join((_pack_h(len(group_id)), group_id, _pack_16si(message.topic_id, message.partition)))
-    except UNENCODABLE as error:
-        raise EncodeError(f"ShareSnapshotKey: {error}") from error
-
-
-def decode_value(buf: bytes, offset: int) -> ShareSnapshotValue:
-    """Decode the ShareSnapshotValue from ``offset`` to the end of ``buf``."""
-    try:
-        at = offset
-        snapshot_epoch, state_epoch, leader_epoch, start_offset, create_timestamp, write_timestamp, n = (
-            _unpack_iiiqqqB(buf, at)
-        )
-        at += 37
-        end = at + n * 20 - 20
-        if (n == 2 and not buf[at + 19]) or (n < 128 and buf[at + 19 : end : 20] == NO_TAGS[n]):
-            state_batches = buf[at:end]
-            at = end
-        else:
-            state_batches, at = read_tagged(buf, at - 1)
-        delivery_complete_count = -1
-        leader_epoch_max = -1
-        unknown_tags: tuple[tuple[int, bytes], ...] = ()
-        if buf[at : at + 3] == b"\x01\x00\x04":
-            (delivery_complete_count,) = _unpack_i(buf, at + 3)
-            at += 7
-        else:
-            unknown: list[tuple[int, bytes]] = []
-            last_tag = -1
-            n, at = read_uvarint(buf, at)
-            for _ in range(n):
-                tag, at = read_uvarint(buf, at)
-                if tag <= last_tag:
-                    raise DecodeError(f"tag {tag} after tag {last_tag}")
-                last_tag = tag
-                n, at = read_uvarint(buf, at)
-                end = tagged_field_end(buf, at, n)
-                if tag == 0:
-                    (delivery_complete_count,) = _unpack_i(buf, at)
-                    at += 4
-                elif tag == 1000:
-                    (leader_epoch_max,) = _unpack_i(buf, at)
-                    at += 4
-                else:
-                    unknown.append((tag, buf[at:end]))
-                    at = end
-                if at != end:
-                    raise DecodeError(f"tag {tag} ends at byte {at}, not at byte {end}")
-            unknown_tags = tuple(unknown)
-        if at != len(buf):
-            raise DecodeError(f"ShareSnapshotValue ends at byte {at} of {len(buf)}")
-        return ShareSnapshotValue(
-            snapshot_epoch,
-            state_epoch,
-            leader_epoch,
-            start_offset,
-            create_timestamp,
-            write_timestamp,
-            state_batches,
-            delivery_complete_count,
-            leader_epoch_max,
-            unknown_tags,
-        )
-    except MALFORMED as error:
-        raise DecodeError(f"ShareSnapshotValue: {error}") from error
-
-
-def encode_value(message: ShareSnapshotValue) -> bytes:
-    """Encode the ShareSnapshotValue. Raises EncodeError if a value has no wire form."""
-    try:
-        state_batches = message.state_batches
-        if len(state_batches) % 20:
-            raise EncodeError("state_batches are not a whole number of 20-byte pieces")
-        fixed_0 = _pack_iiiqqq(
-            message.snapshot_epoch,
-            message.state_epoch,
-            message.leader_epoch,
-            message.start_offset,
-            message.create_timestamp,
-            message.write_timestamp,
-        )
-        n = len(state_batches) // 20 + 1
-        state_batches_n = SHORT_UVARINTS[n] if n < 128 else write_uvarint(n)
-        if message.unknown_tags or message.leader_epoch_max != -1:
-            tags: list[tuple[int, bytes]] = list(message.unknown_tags)
-            if message.delivery_complete_count != -1:
-                tags.append((0, _pack_i(message.delivery_complete_count)))
-            if message.leader_epoch_max != -1:
-                tags.append((1000, _pack_i(message.leader_epoch_max)))
-            tail = write_tags(tags)
-        elif message.delivery_complete_count != -1:
-            tail = b"\x01\x00\x04" + _pack_i(message.delivery_complete_count)
-        else:
-            tail = b"\x00"
-        parts = [
-            fixed_0,
-            state_batches_n,
-            state_batches if type(state_batches) is bytes else write_tagged(state_batches),
-            tail,
-        ]
-        return b"".join(parts)
-    except UNENCODABLE as error:
-        raise EncodeError(f"ShareSnapshotValue: {error}") from error
+decode_key, encode_key = record_codec(ShareSnapshotKey, VALUE_VERSION, is_flexible=False)
+decode_value, encode_value = record_codec(ShareSnapshotValue, VALUE_VERSION, is_flexible=True)

@@ -5,20 +5,19 @@ description has the fields of each version in order, with types and tags, and th
 """
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import protocol
 from tests.kafka import KafkaJars
+from tests.schemas.parser import BROKER_SCHEMAS, SCHEMAS, read_schema, snake_case
 
 pytestmark = pytest.mark.broker
 
 # For these schemas, Kafka's additional tagged fields are ignored, and defaults are not compared.
-BROKER_SCHEMAS = set((Path(protocol.__file__).parent / "schemas" / "brokers").glob("*.json"))
-SCHEMAS = sorted(Path(protocol.__file__).with_name("schemas").rglob("*.json"))
+OF_BROKERS = set(BROKER_SCHEMAS.glob("*.json"))
+PATHS = sorted(SCHEMAS.rglob("*.json"))
 # Tag numbers from this number on belong to this project. Kafka preserves them as unknown tagged fields.
 OWN_TAGS_FROM = 1000
 PRIMITIVES = {
@@ -38,18 +37,11 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def kafka_classes(newest_jars: KafkaJars) -> Json:
     """Return the description of Kafka's class for each schema, by schema name."""
-    names = {read_schema(path)["name"]: class_name(read_schema(path)) for path in SCHEMAS}
+    names = {read_schema(path)["name"]: class_name(read_schema(path)) for path in PATHS}
     done = newest_jars.run("MessageSchemas", *names.values())
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     return {name: said[java_class] for name, java_class in names.items()}
-
-
-def read_schema(path: Path) -> Json:
-    """Parse a schema file. Kafka's grammar permits comments, which fill whole lines."""
-    lines = path.read_text("utf-8").splitlines()
-    schema: Json = json.loads("\n".join(line for line in lines if not line.lstrip().startswith("//")))
-    return schema
 
 
 def class_name(schema: Json) -> str:
@@ -71,10 +63,6 @@ def is_version_in(versions: str, version: int) -> bool:
 def all_versions(schema: Json) -> range:
     first, _, last = schema["validVersions"].partition("-")
     return range(int(first), int(last or first) + 1)
-
-
-def snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
 
 
 def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
@@ -123,7 +111,7 @@ def struct_defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, s
     return found
 
 
-@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_every_version_has_the_fields_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
     schema = read_schema(path)
     ours = {
@@ -133,7 +121,7 @@ def test_every_version_has_the_fields_of_kafkas_class(kafka_classes: Json, path:
         for version in all_versions(schema)
     }
     known = kafka_classes[schema["name"]]["versions"]
-    if path in BROKER_SCHEMAS:
+    if path in OF_BROKERS:
         known = drop_tagged_fields(known)
     assert ours == {version: known.get(version) for version in ours}
 
@@ -148,7 +136,7 @@ def drop_tagged_fields(known: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SCHEMAS if path not in BROKER_SCHEMAS], ids=lambda path: path.stem
+    "path", [path for path in PATHS if path not in OF_BROKERS], ids=lambda path: path.stem
 )
 def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
     schema = read_schema(path)
@@ -162,8 +150,8 @@ def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: 
 def test_unsupported_versions_of_kafka_are_known(kafka_classes: Json) -> None:
     ours = {
         read_schema(path)["name"]: {str(version) for version in all_versions(read_schema(path))}
-        for path in SCHEMAS
-        if path not in BROKER_SCHEMAS
+        for path in PATHS
+        if path not in OF_BROKERS
     }
     unspoken = {name: set(kafka_classes[name]["versions"]) - versions for name, versions in ours.items()}
     assert {name: versions for name, versions in unspoken.items() if versions} == {

@@ -194,7 +194,7 @@ def state_requests() -> Iterator[tuple[str, bytes]]:
         ),
     }
     for name, (api, topic, partitions) in parts.items():
-        request_class = getattr(api, next(each for each in api.__all__ if each.endswith("Request")))
+        request_class = getattr(api, next(each for each in vars(api) if each.endswith("Request")))
         for version in range(api.MIN_VERSION, api.MAX_VERSION + 1):
             body = api.encode_request(request_class("group", [topic(TOPIC_ID, partitions)]), version)
             yield f"{name} v{version}", request_frame(api.API_KEY, version, 8, body)

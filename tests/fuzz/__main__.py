@@ -5,6 +5,7 @@ the file to tests/fuzz/corpus/TARGET.
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from coordinator.compiled_sources import PURE_PYTHON_ENV
 from tests.fuzz.instrumented import COMPILED_TARGETS, ROOT, build_modules, instrumented_environment
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -32,7 +34,8 @@ def run_fuzzer(
     command = ["-m", "tests.fuzz.fuzzer", name, decoder, str(seconds), str(findings), str(new)]
     return subprocess.run(
         [sys.executable, *command, str(CORPUS / name)],
-        env=instrumented_environment() if name in COMPILED_TARGETS else None,
+        # Atheris instruments Python code only, so the other targets execute the sources of compiled modules.
+        env=instrumented_environment() if name in COMPILED_TARGETS else {**os.environ, PURE_PYTHON_ENV: "1"},
         capture_output=True,
         text=True,
         errors="replace",

@@ -221,7 +221,7 @@ def test_too_many_state_batches_are_refused() -> None:
 
 @pytest.mark.parametrize("api_key", sorted(APIS))
 def test_every_request_decoder_has_element_limit(api_key: int) -> None:
-    """One tagged field above the limit is refused, so every generated decoder checks the limit."""
+    """One tagged field above the limit is refused, so every decoder checks the limit."""
     module: Any = APIS[api_key].module
     version = module.MAX_VERSION
     fields = {

@@ -6,8 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.codegen.schema import Field, Message, Struct
-from tests.property.wire_model import INT_BYTES, generated_class
+from tests.property.wire_model import INT_BYTES, message_class
+from tests.schemas.parser import Field, Message, Struct
 
 # Texts whose length field has one byte, and texts whose length field has two bytes.
 _TEXTS = st.text(max_size=12) | st.sampled_from(["", "x" * 126, "x" * 127, "x" * 128, "grüße:ⲁ:😀"])
@@ -36,7 +36,7 @@ def _struct_values(message: Message, struct: Struct, version: int) -> st.SearchS
     fields = {field.attribute: _field_values(message, field, version) for field in present}
     if message.keeps_unknown_tags:
         fields["unknown_tags"] = unknown_tags.map(tuple)
-    return st.builds(generated_class(message, struct), **fields)
+    return st.builds(message_class(message, struct), **fields)
 
 
 def _field_values(message: Message, field: Field, version: int) -> st.SearchStrategy[Any]:
@@ -87,7 +87,7 @@ def _large_struct(message: Message, struct: Struct, version: int, count: int) ->
                 field.type, 7
             )
         fields[field.attribute] = item
-    return generated_class(message, struct)(**fields)
+    return message_class(message, struct)(**fields)
 
 
 _UNFIT = {"uuid": bytes(15), "string": "\ud800", "bytes": None} | {
@@ -111,7 +111,7 @@ def invalid_values(message: Message, version: int) -> Iterator[Any]:
     for field in message.body.fields:
         if version not in field.versions and not field.is_ignorable:
             value = large_value(message, version, 1)
-            element = generated_class(message, field.struct)() if field.struct else "x"
+            element = message_class(message, field.struct)() if field.struct else "x"
             setattr(
                 value, field.attribute, [element] if field.is_array else {"string": "x"}.get(field.type, 7)
             )

@@ -1,13 +1,16 @@
-"""Compare the generated codecs with the wire model, for every version of every message."""
+"""Compare the messages with the schemas and the wire model, for every version of every message."""
 
+from collections.abc import Iterator
+
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol.codegen.schema import Message
 from protocol.errors import DecodeError, EncodeError
 from tests.property.message_strategies import invalid_values, large_value, message_values, unknown_tags
-from tests.property.wire_model import MessageCodec, all_cases, case_id, encode_reference
+from tests.property.wire_model import MessageCodec, all_cases, case_id, encode_reference, message_class
+from tests.schemas.parser import Message, Struct, all_messages
 
 Case = tuple[Message, int]
 
@@ -114,6 +117,40 @@ def test_value_that_does_not_fit_is_an_encode_error(case: Case) -> None:
     for unfit in invalid_values(message, version):
         with pytest.raises(EncodeError):
             codec.encode(unfit)
+
+
+def struct_cases() -> Iterator[tuple[Message, Struct]]:
+    """Yield every struct of every message that has a class."""
+    for message in all_messages():
+        structs = [message.body]
+        while structs:
+            struct = structs.pop()
+            yield message, struct
+            structs += [field.struct for field in struct.fields if field.struct and not field.is_packed]
+
+
+def test_classes_have_the_fields_and_defaults_of_the_schemas() -> None:
+    for message, struct in struct_cases():
+        defined = {field.name: field for field in msgspec.structs.fields(message_class(message, struct))}
+        unknown_tags = ["unknown_tags"] if struct is message.body and message.keeps_unknown_tags else []
+        assert [*defined] == [*(field.attribute for field in struct.fields), *unknown_tags]
+        for field in struct.fields:
+            default = defined[field.attribute].default
+            if defined[field.attribute].default_factory is not msgspec.NODEFAULT:
+                default = defined[field.attribute].default_factory()
+            assert default in (msgspec.NODEFAULT, field.default_value), (struct.name, field.name)
+            if field.default is not None:
+                assert default == field.default_value, (struct.name, field.name)
+
+
+def test_field_missing_in_a_version_is_encoded_only_if_ignorable() -> None:
+    for message, version in all_cases():
+        for field in message.body.fields:
+            value = large_value(message, version, 1)
+            if version in field.versions or not field.is_ignorable or field.struct is not None:
+                continue
+            setattr(value, field.attribute, {"string": "x", "bool": True}.get(field.type, 7))
+            MessageCodec(message, version).encode(value)
 
 
 def decodes_or_refuses(codec: MessageCodec, noise: bytes) -> None:

@@ -1,27 +1,19 @@
-"""Encode messages with a simple model of Kafka's wire format, to test the generated codecs.
+"""Encode messages with a simple model of Kafka's wire format, to test the codecs.
 
-The model walks a schema and a value together and shares no code with the generated codecs. It can also write
+The model walks a schema and a value together and shares no code with the codecs. It can also write
 unknown tagged fields in every section, which the codecs never write.
 """
 
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from typing import Any
 
-from protocol.codegen.module import module_name
-from protocol.codegen.package import SCHEMAS
-from protocol.codegen.schema import Field, Message, Struct, read_messages
 from protocol.state_batches import BATCH_BYTES
+from tests.schemas.parser import Field, Message, Struct, all_messages
 
 Tags = list[tuple[int, bytes]]
 
 INT_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
-
-
-@cache
-def all_messages() -> list[Message]:
-    return read_messages(SCHEMAS)
 
 
 def all_cases() -> list[tuple[Message, int]]:
@@ -37,16 +29,16 @@ def case_id(case: tuple[Message, int]) -> str:
     return f"{case[0].name}-v{case[1]}"
 
 
-def generated_class(message: Message, struct: Struct) -> Any:
-    """Return the generated class of a struct of a message."""
-    return getattr(import_module(f"protocol.messages.{module_name(message)}"), struct.name)
+def message_class(message: Message, struct: Struct) -> Any:
+    """Return the class of a struct of a message."""
+    return getattr(import_module(f"protocol.messages.{message.module}"), struct.name)
 
 
 class MessageCodec:
-    """The generated functions for one version of a message, with the same interface for all messages."""
+    """The functions for one version of a message, with the same interface for all messages."""
 
     def __init__(self, message: Message, version: int) -> None:
-        self._module: Any = import_module(f"protocol.messages.{module_name(message)}")
+        self._module: Any = import_module(f"protocol.messages.{message.module}")
         self._is_header = message.type == "header"
         self._version = [] if message.type.startswith("coordinator") else [version]
         kinds = {"header": "", "coordinator-key": "_key", "coordinator-value": "_value"}
@@ -83,7 +75,7 @@ def _encode_struct(
         item = getattr(value, field.attribute)
         if field.tag is None:
             written += _encode_field(message, field, item, version, unknown)
-        elif item != _default_value(field):
+        elif item != field.default_value:
             tags.append((field.tag, _encode_field(message, field, item, version, unknown)))
     if version not in message.flexible:
         return written
@@ -132,12 +124,6 @@ def _encode_int(number: int, size: int) -> bytes:
 def _encode_tags(tags: Tags) -> bytes:
     fields = [encode_uvarint(tag) + encode_uvarint(len(field)) + field for tag, field in sorted(tags)]
     return encode_uvarint(len(fields)) + b"".join(fields)
-
-
-def _default_value(field: Field) -> Any:
-    if field.is_array:
-        return []
-    return field.default == "true" if field.type == "bool" else int(field.default or 0)
 
 
 def encode_uvarint(number: int) -> bytes:

@@ -130,7 +130,7 @@ class CoordinatorNode:
         request = getattr(module, f"{rpc.name}Request")
         (topic,) = (
             getattr(module, name)
-            for name in module.__all__
+            for name in vars(module)
             if name.endswith("StateData") or name.endswith("StateSummaryData")
         )
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

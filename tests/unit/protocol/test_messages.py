@@ -1,4 +1,4 @@
-"""Properties of all generated modules besides the round trip: versions, headers, bounds and errors."""
+"""Properties of all messages besides the round trip: versions, headers, bounds and errors."""
 
 import tracemalloc
 from collections.abc import Callable

@@ -5,14 +5,10 @@ import pytest
 from protocol.errors import DecodeError, EncodeError
 from protocol.wire import (
     SHORT_UVARINTS,
-    read_bytes_length,
     read_length,
-    read_nullable_string_length,
-    read_string_length,
     read_uvarint,
     read_varint,
     skip_tags,
-    tagged_field_end,
     write_tags,
     write_uvarint,
     write_varint,
@@ -98,22 +94,6 @@ def test_null_length_is_refused() -> None:
             read_length(null, 0)
 
 
-def test_length_functions_return_the_position_of_the_last_length_byte() -> None:
-    assert read_bytes_length(b"\x80\x01text", 0) == (128, 1)
-    assert read_string_length(b"\x80\x01text", 0) == (128, 1)
-
-
-def test_only_bytes_may_be_longer_than_kafkas_strings() -> None:
-    longest, longer = write_uvarint(32768), write_uvarint(32769)
-    assert read_bytes_length(longer, 0) == (32769, 2)
-    assert read_string_length(longest, 0) == (32768, 2)
-    assert read_nullable_string_length(longest, 0) == (32768, 3)
-    assert read_nullable_string_length(b"\x00", 0) == (0, 1)
-    for read in (read_string_length, read_nullable_string_length):
-        with pytest.raises(DecodeError, match="string of 32768 bytes"):
-            read(longer, 0)
-
-
 def test_tags_are_skipped() -> None:
     assert skip_tags(bytes.fromhex("ff 00 ff"), 1) == 2
     assert skip_tags(bytes.fromhex("02 00 01 aa e807 00 ff"), 0) == 7
@@ -121,12 +101,6 @@ def test_tags_are_skipped() -> None:
 
 def test_skip_tags_does_not_check_the_end_of_the_buffer() -> None:
     assert skip_tags(bytes.fromhex("01 00 05"), 0) == 8
-
-
-def test_tagged_field_must_end_within_the_buffer() -> None:
-    assert tagged_field_end(b"1234", 1, 3) == 4
-    with pytest.raises(DecodeError):
-        tagged_field_end(b"1234", 2, 3)
 
 
 def test_tags_are_encoded_in_order() -> None:

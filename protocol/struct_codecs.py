@@ -1,0 +1,332 @@
+# cython: annotation_typing=False
+"""Decode and encode arrays, structs and messages of Kafka's protocol.
+
+`protocol.message_codec` creates these objects once for each version of a message, from the annotations of its
+class. They consist of the fields of `protocol.field_codecs`.
+
+If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
+"""
+
+from collections.abc import Sequence
+from itertools import starmap
+from struct import Struct as Fields
+from struct import pack, unpack_from
+from typing import Any
+
+from msgspec.structs import astuple
+
+from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
+from protocol.field_codecs import UNLIMITED, DefaultValue, FieldCodec, FixedFields, Reader
+from protocol.wire import (
+    ELEMENTS_MAX,
+    HEADER_ELEMENTS_MAX,
+    MALFORMED,
+    SHORT_UVARINTS,
+    UNENCODABLE,
+    write_tags,
+    write_uvarint,
+)
+
+
+class Array(FieldCodec):
+    """An array: its count, and its elements one by one or, if they are integers, at once."""
+
+    __slots__ = ("_element", "_integer", "_is_flexible", "_is_nullable")
+
+    def __init__(
+        self, element: FieldCodec | None, integer: str, is_flexible: bool, is_nullable: bool
+    ) -> None:
+        """`integer` is the `struct` format of an integer; "" if `element` reads the elements."""
+        self.is_run = False
+        self._element = element
+        self._integer = integer
+        self._is_flexible = is_flexible
+        self._is_nullable = is_nullable
+
+    def read(self, reader: Reader) -> Any:
+        if self._is_flexible:
+            count = reader.read_count() - 1
+        else:
+            (count,) = unpack_from(">i", reader.buf, reader.at)
+            reader.at += 4
+        if count < 0:
+            if self._is_nullable and count == -1:
+                return None
+            raise DecodeError(f"length {count} before byte {reader.at}")
+        reader.spend(count)
+        if self._element is None:
+            numbers = Fields(f">{count}{self._integer}")
+            at = reader.at
+            reader.at += numbers.size
+            return list(numbers.unpack_from(reader.buf, at))
+        element = self._element
+        elements = []
+        for _ in range(count):
+            elements.append(element.read(reader))
+        return elements
+
+    def write(self, value: Any, pieces: list[bytes]) -> None:
+        if value is None and self._is_nullable:
+            pieces.append(b"\0" if self._is_flexible else b"\xff\xff\xff\xff")
+            return
+        count = len(value)
+        if self._is_flexible:
+            pieces.append(SHORT_UVARINTS[count + 1] if count < 127 else write_uvarint(count + 1))
+        else:
+            pieces.append(pack(">i", count))
+        if self._element is None:
+            pieces.append(pack(f">{count}{self._integer}", *value))
+            return
+        self._element.write_all(value, pieces)
+
+
+class TaggedFields:
+    """The tagged-field section of a struct that has tagged fields.
+
+    Tags are in ascending order (KIP-482). The decoder of a record checks the order, because the record must
+    be written back with identical bytes. Other decoders do not check it; nor does Kafka.
+    """
+
+    __slots__ = ("_fields", "_keeps_unknown", "_numbers")
+
+    def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]], keeps_unknown: bool) -> None:
+        """`fields` are the positions in the struct, the codecs and the defaults, by tag in ascending order.
+
+        If `keeps_unknown` is true, the last value of the struct has the unknown tags.
+        """
+        self._fields = fields
+        self._numbers = {tag: write_uvarint(tag) for tag in fields}
+        self._keeps_unknown = keeps_unknown
+
+    def read(self, reader: Reader, values: list[Any]) -> None:
+        """Read the section, and replace the defaults in the values."""
+        count = reader.read_count()
+        reader.spend(count)
+        unknown = []
+        last_tag = -1
+        for _ in range(count):
+            tag = reader.read_count()
+            if self._keeps_unknown and tag <= last_tag:
+                raise DecodeError(f"tag {tag} after tag {last_tag}")
+            last_tag = tag
+            size = reader.read_count()
+            end = reader.at + size
+            if end > len(reader.buf):
+                left = len(reader.buf) - reader.at
+                raise DecodeError(
+                    f"tagged field at byte {reader.at} has {size} bytes, of which {left} are there"
+                )
+            field = self._fields.get(tag)
+            if field is not None:
+                codec = field[1]
+                value = codec.read(reader)
+                values[field[0]] = value[0] if codec.is_run else value
+                if reader.at != end:
+                    raise DecodeError(f"tag {tag} ends at byte {reader.at}, not at byte {end}")
+            elif self._keeps_unknown:
+                unknown.append((tag, reader.buf[reader.at : end]))
+            reader.at = end
+        if unknown:
+            values[len(values) - 1] = tuple(unknown)
+
+    def write(self, values: tuple[Any, ...], pieces: list[bytes]) -> None:
+        """Add the section: the fields that differ from their defaults, and the unknown tags."""
+        tags: list[tuple[int, bytes]] = []
+        sections: list[bytes] = []
+        for tag, (index, codec, default) in self._fields.items():
+            value = values[index]
+            if value != default:
+                written: list[bytes] = []
+                codec.write((value,) if codec.is_run else value, written)
+                field = written[0] if len(written) == 1 else b"".join(written)
+                size = len(field)
+                sections.append(self._numbers[tag])
+                sections.append(SHORT_UVARINTS[size] if size < 128 else write_uvarint(size))
+                sections.append(field)
+                tags.append((tag, field))
+        if self._keeps_unknown and values[len(values) - 1]:
+            pieces.append(write_tags([*tags, *values[len(values) - 1]]))
+        else:
+            pieces.append(SHORT_UVARINTS[len(tags)])
+            pieces += sections
+
+
+class StructCodec(FieldCodec):
+    """A struct in one version, and its tagged-field section."""
+
+    __slots__ = (
+        "_is_flexible",
+        "_make",
+        "_missing",
+        "_name",
+        "_only",
+        "_pack_row",
+        "_parts",
+        "_tagged",
+        "_texts",
+        "_written",
+        "_written_without_texts",
+    )
+
+    def __init__(
+        self,
+        make: Any,
+        name: str,
+        parts: Sequence[FieldCodec],
+        parts_without_texts: Sequence[FieldCodec],
+        texts: Sequence[int],
+        missing: Sequence[tuple[int, str, Any]],
+        tagged: TaggedFields | None,
+        is_flexible: bool,
+    ) -> None:
+        """`missing` are fields without wire form. `name` is the message and version.
+
+        Fields at the end of the struct without a part have their default. `parts_without_texts` write the
+        struct while all `texts`, by position, are null: these are then zero bytes in runs.
+        """
+        self.is_run = False
+        self._make = make
+        self._name = name
+        self._parts = tuple(parts)
+        self._written = tuple([part for part in parts if not isinstance(part, DefaultValue)])
+        without = tuple([part for part in parts_without_texts if not isinstance(part, DefaultValue)])
+        self._written_without_texts = without
+        self._texts = tuple(texts)
+        self._missing = tuple(missing)
+        self._tagged = tagged
+        self._is_flexible = is_flexible
+        # The only part, if it is a run.
+        self._only = self._parts[0] if len(parts) == 1 and parts[0].is_run and tagged is None else None
+        # Packs the whole struct while its text, if it has one, is null.
+        self._pack_row = None
+        if len(without) == 1 and isinstance(without[0], FixedFields) and tagged is None and len(texts) < 2:
+            run = without[0]
+            if run.last == len(make.__struct_fields__) and not run.has_uuids:
+                self._pack_row = Fields(f">{run.formats}{'x' if is_flexible else ''}").pack
+
+    def read(self, reader: Reader) -> Any:
+        if self._only is not None:
+            fixed = self._only.read(reader)
+            if self._is_flexible:
+                if reader.buf[reader.at]:
+                    reader.skip_tags()
+                else:
+                    reader.at += 1
+            return self._make(*fixed)
+        values: list[Any] = []
+        for part in self._parts:
+            value = part.read(reader)
+            if part.is_run:
+                values += value
+            else:
+                values.append(value)
+        if self._tagged is not None:
+            self._tagged.read(reader, values)
+        elif self._is_flexible:
+            if reader.buf[reader.at]:
+                reader.skip_tags()
+            else:
+                reader.at += 1
+        return self._make(*values)
+
+    def write(self, value: Any, pieces: list[bytes]) -> None:
+        self._write_values(astuple(value), pieces)
+
+    def _write_values(self, values: tuple[Any, ...], pieces: list[bytes]) -> None:
+        if self._missing:
+            self._check_missing(values)
+        parts = self._written_without_texts
+        for index in self._texts:
+            if values[index] is not None:
+                parts = self._written
+        for part in parts:
+            part.write(values[part.first : part.last] if part.is_run else values[part.first], pieces)
+        if self._tagged is not None:
+            self._tagged.write(values, pieces)
+        elif self._is_flexible:
+            pieces.append(b"\0")
+
+    def write_all(self, values: list[Any], pieces: list[bytes]) -> None:
+        pack_row = self._pack_row
+        if pack_row is None:
+            for value in values:
+                self.write(value, pieces)
+        elif not self._texts:
+            pieces += starmap(pack_row, map(astuple, values))
+        else:
+            index = self._texts[0]
+            for row in map(astuple, values):
+                if row[index] is None:
+                    pieces.append(pack_row(*row))
+                else:
+                    self._write_values(row, pieces)
+
+    def _check_missing(self, values: tuple[Any, ...]) -> None:
+        """Raise EncodeError if a field that this version lacks is not its default."""
+        for index, _, default in self._missing:
+            if values[index] != default:
+                names = ", ".join([name for _, name, _ in self._missing])
+                raise EncodeError(f"{self._name} has no {names}")
+
+
+class MessageCodec:
+    """All versions of a message."""
+
+    __slots__ = ("_codecs", "_name", "_record_version")
+
+    def __init__(self, name: str, codecs: dict[int, StructCodec]) -> None:
+        """`codecs` are those of each version; a record has one."""
+        self._name = name
+        self._codecs = codecs
+        self._record_version = max(codecs)
+
+    def decode_request(self, buf: bytes, offset: int, version: int, elements_max: int = ELEMENTS_MAX) -> Any:
+        """Decode a request from `offset` to the end of `buf`; raise TooManyElementsError above the limit."""
+        return self._decode_whole(Reader(buf, offset, elements_max), version)
+
+    def decode_response(self, buf: bytes, offset: int, version: int) -> Any:
+        """Decode a response from `offset` to the end of `buf`."""
+        return self._decode_whole(Reader(buf, offset, UNLIMITED), version)
+
+    def decode_record(self, buf: bytes, offset: int) -> Any:
+        """Decode the key or value of a record from `offset` to the end of `buf`."""
+        return self._decode_whole(Reader(buf, offset, UNLIMITED), self._record_version)
+
+    def decode_header(self, buf: bytes, offset: int, header_version: int) -> tuple[Any, int]:
+        """Decode a header at `offset`; return it and the position after it."""
+        reader = Reader(buf, offset, HEADER_ELEMENTS_MAX)
+        header = self._decode(reader, header_version)
+        if reader.at > len(buf):
+            raise DecodeError(f"{self._name} ends at byte {reader.at} of {len(buf)}")
+        return header, reader.at
+
+    def encode(self, message: Any, version: int) -> bytes:
+        """Encode a message. Raises EncodeError if a value has no wire form."""
+        codec = self._codecs.get(version)
+        if codec is None:
+            raise UnsupportedVersionError(f"version {version} of {self._name}")
+        pieces: list[bytes] = []
+        try:
+            codec.write(message, pieces)
+        except UNENCODABLE as error:
+            raise EncodeError(f"{self._name}: {error}") from error
+        return b"".join(pieces)
+
+    def encode_record(self, message: Any) -> bytes:
+        """Encode the key or value of a record."""
+        return self.encode(message, self._record_version)
+
+    def _decode_whole(self, reader: Reader, version: int) -> Any:
+        message = self._decode(reader, version)
+        if reader.at != len(reader.buf):
+            raise DecodeError(f"{self._name} ends at byte {reader.at} of {len(reader.buf)}")
+        return message
+
+    def _decode(self, reader: Reader, version: int) -> Any:
+        codec = self._codecs.get(version)
+        if codec is None:
+            raise UnsupportedVersionError(f"version {version} of {self._name}")
+        try:
+            return codec.read(reader)
+        except MALFORMED as error:
+            raise DecodeError(f"{self._name}: {error}") from error
