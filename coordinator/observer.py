@@ -24,7 +24,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 
 
-def observe(config: Config) -> int:
+def serve_observer(config: Config) -> int:
     """Run an observer of `config.state_topic` until SIGTERM or SIGINT; return the exit code of the process.
 
     Raises ConfigError.

@@ -30,19 +30,19 @@ def unpack_batches(batches: bytes) -> list[BatchTuple]:
     return [tuple(batch) for batch in unpack(batches)]  # type: ignore[misc]
 
 
-def initialize(
+def make_initialize(
     state_epoch: int = 0, start_offset: int = 0, partition: int = 0
 ) -> initialize_api.PartitionData:
     """Return one partition of an Initialize request."""
     return initialize_api.PartitionData(partition, state_epoch, start_offset)
 
 
-def read(leader_epoch: int = 0, partition: int = 0) -> read_api.PartitionData:
+def make_read(leader_epoch: int = 0, partition: int = 0) -> read_api.PartitionData:
     """Return one partition of a Read request."""
     return read_api.PartitionData(partition, leader_epoch)
 
 
-def write(
+def make_write(
     *batches: BatchTuple,
     start_offset: int = 0,
     state_epoch: int = 0,

@@ -43,7 +43,7 @@ class IssuedCertificate(NamedTuple):
     key_password: str
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority with its files in a directory. `certificate` is the trust anchor."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
@@ -63,7 +63,7 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
-    def issue(
+    def issue_certificate(
         self,
         name: str,
         *,

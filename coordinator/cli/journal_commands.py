@@ -34,7 +34,7 @@ Folder = Annotated[
 @journal_app.command()
 def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
     """Read every record as the next start would. Exit code 0 if the journal is intact, 1 if not."""
-    from coordinator.log.journal.inspect import verify as verify_journal
+    from coordinator.log.journal.inspect import verify_journal as verify_journal
 
     report = verify_journal(folder)
     if output is Output.JSON:
@@ -62,8 +62,8 @@ def dump(
     each record.
     """
     from coordinator.log.journal.dump_format import kafka_lines, record_objects
-    from coordinator.log.journal.inspect import dump as batches_of
-    from coordinator.log.journal.inspect import verify as verify_journal
+    from coordinator.log.journal.inspect import dump_journal as batches_of
+    from coordinator.log.journal.inspect import verify_journal as verify_journal
 
     empty = True
     for batch in batches_of(folder, state_partitions=partition or None):

@@ -8,7 +8,7 @@ from threading import Event
 from typing import Protocol
 
 
-class Keys(Protocol):
+class KeySource(Protocol):
     """A source of keys."""
 
     def wait(self, timeout_s: float) -> str:
@@ -35,7 +35,7 @@ class _NoKeys:
 
 
 @contextmanager
-def terminal_keys() -> Iterator[Keys]:
+def terminal_keys() -> Iterator[KeySource]:
     """Provide the keys of standard input; none if it is not a terminal or the system is not POSIX."""
     descriptor = _terminal_descriptor()
     if descriptor is None:

@@ -17,7 +17,7 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from coordinator.operate.migration import Location, MigrationReport
+    from coordinator.operate.migration import MigrationLocation, MigrationReport
     from coordinator.operate.migration.readers import Progress
     from protocol.state_records import SharePartitionKey
 
@@ -68,8 +68,14 @@ def migrate(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Copy the state of share groups from one place to another. A dry run unless --execute is given."""
-    from coordinator.operate.migration import Options, make_source, make_target, parse_source, parse_target
-    from coordinator.operate.migration import migrate as carry
+    from coordinator.operate.migration import (
+        MigrationOptions,
+        make_source,
+        make_target,
+        parse_source,
+        parse_target,
+    )
+    from coordinator.operate.migration import migrate_states as carry
     from coordinator.process.logging_setup import set_up_logging
 
     source_place = parse_source(source_text)
@@ -80,7 +86,7 @@ def migrate(
         ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])]
     )
     set_up_logging("WARNING", loaded.config.log_format)
-    options = Options(execute, replace, take_over, leave_out_unknown_topics)
+    options = MigrationOptions(execute, replace, take_over, leave_out_unknown_topics)
     with _progress_bar() as progress:
         report = asyncio.run(
             carry(
@@ -110,15 +116,17 @@ def _progress_bar() -> Iterator["Progress"]:
     with Bars(console=Console(stderr=True), transient=True) as bars:
         bar_of: dict[str, Any] = {}
 
-        def progress(what: str, done: int, total: int) -> None:
+        def show_progress(what: str, done: int, total: int) -> None:
             if what not in bar_of:
                 bar_of[what] = bars.add_task(what)
             bars.update(bar_of[what], completed=done, total=total)
 
-        yield progress
+        yield show_progress
 
 
-def _print_report(source: "Location", target: "Location", report: "MigrationReport") -> None:
+def _print_report(
+    source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
+) -> None:
     from coordinator.operate.migration import Action
 
     rows = [
@@ -177,7 +185,9 @@ def _format_span(offsets: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _as_json(source: "Location", target: "Location", report: "MigrationReport") -> dict[str, Any]:
+def _as_json(
+    source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
+) -> dict[str, Any]:
     from coordinator.operate.migration import Action
 
     groups = [

@@ -28,7 +28,7 @@ def observe(
     """Show the share groups of a cluster that uses Kafka's own share coordinator. Read-only."""
     defaults = {"log": "kafka", "share.coordinator.state.topic.name": KAFKA_STATE_TOPIC}
     loaded = flags.load_settings(ctx.args, config, settings, defaults)
-    from coordinator.observer import observe as observe_until_stopped
+    from coordinator.observer import serve_observer as observe_until_stopped
     from coordinator.process.logging_setup import set_up_logging
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)

@@ -74,7 +74,7 @@ def rewrite(
     loaded = flags.load_settings(
         ctx.args, config, [*(settings or ()), *(["log=kafka"] if needs_cluster else [])]
     )
-    from coordinator.operate.migration import Options
+    from coordinator.operate.migration import MigrationOptions
     from coordinator.process.logging_setup import set_up_logging
     from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rewrite import default_partitions
@@ -91,7 +91,7 @@ def rewrite(
                 loaded.config,
                 state_partitions=state_partitions or default_partitions(opened, loaded.config),
                 cut=cut,
-                options=Options(execute, replace, take_over),
+                options=MigrationOptions(execute, replace, take_over),
                 incomplete=incomplete,
                 phases=phases,
             )

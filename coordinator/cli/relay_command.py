@@ -28,7 +28,7 @@ def relay(
     """
     loaded = flags.load_settings(ctx.args, config, settings)
     from coordinator.process.logging_setup import set_up_logging
-    from coordinator.serve.relay import relay as relay_until_stopped
+    from coordinator.serve.relay import serve_relay as relay_until_stopped
 
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     for note in loaded.notes:

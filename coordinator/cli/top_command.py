@@ -74,12 +74,12 @@ def top(
         terminal_keys() as pressed,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
-        live.update(_render(seen, view.sort, console.width), refresh=True)
+        live.update(_render_screen(seen, view.sort, console.width), refresh=True)
         while (key := pressed.wait(interval)) != "q" and (looks is None or looked < looks):
             if key == "s":
                 view.sort = _next_order(view.sort)
             seen = view.poll_or_keep_last(terminal_rows())
-            live.update(_render(seen, view.sort, console.width), refresh=True)
+            live.update(_render_screen(seen, view.sort, console.width), refresh=True)
             looked += 1
 
 
@@ -88,7 +88,7 @@ def _next_order(sort: TopOrder) -> TopOrder:
     return orders[(orders.index(sort) + 1) % len(orders)]
 
 
-class _Sample(NamedTuple):
+class _PolledValues(NamedTuple):
     """The responses of a refresh; if a later refresh failed, `trouble` is its error."""
 
     url: str
@@ -108,9 +108,9 @@ class _Poller:
         self.sort = sort
         self._group = group
         self._before: tuple[float, int] | None = None
-        self._last: _Sample | None = None
+        self._last: _PolledValues | None = None
 
-    def poll(self, rows: int) -> _Sample:
+    def poll(self, rows: int) -> _PolledValues:
         """Request a refresh and return it."""
         from coordinator.process.clock import SystemClock, seconds_since_boot
 
@@ -123,10 +123,10 @@ class _Poller:
         end = sum(shard["end_log_offset"] for shard in shards)
         before, self._before = self._before, (now_s, end)
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
-        self._last = _Sample(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
+        self._last = _PolledValues(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
         return self._last
 
-    def poll_or_keep_last(self, rows: int) -> _Sample:
+    def poll_or_keep_last(self, rows: int) -> _PolledValues:
         """Refresh; after an error, return the last values with the error, as the coordinator may restart."""
         from coordinator.errors import CoordinatorError
 
@@ -137,7 +137,7 @@ class _Poller:
             return self._last._replace(trouble=str(error))
 
 
-class _Column(NamedTuple):
+class _TableColumn(NamedTuple):
     """A column of the table; `order` is the sort order by this column, if there is one."""
 
     head: str
@@ -148,16 +148,16 @@ class _Column(NamedTuple):
         return f"{self.head} v" if self.order is sort else self.head
 
 
-_GROUP = _Column("GROUP", lambda item, _: item["group"])
-_TOPIC = _Column("TOPIC", lambda item, _: item["topic"] or item["topic_id"])
-_PARTITION = _Column("PARTITION", lambda item, _: item["partition"])
-_START_OFFSET = _Column("START-OFFSET", lambda item, _: format_known(item["start_offset"]))
-_LAG = _Column("LAG", lambda item, _: format_known(item["lag"]))
-_IN_FLIGHT = _Column("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopOrder.IN_FLIGHT)
-_DELIVERIES = _Column(
+_GROUP = _TableColumn("GROUP", lambda item, _: item["group"])
+_TOPIC = _TableColumn("TOPIC", lambda item, _: item["topic"] or item["topic_id"])
+_PARTITION = _TableColumn("PARTITION", lambda item, _: item["partition"])
+_START_OFFSET = _TableColumn("START-OFFSET", lambda item, _: format_known(item["start_offset"]))
+_LAG = _TableColumn("LAG", lambda item, _: format_known(item["lag"]))
+_IN_FLIGHT = _TableColumn("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopOrder.IN_FLIGHT)
+_DELIVERIES = _TableColumn(
     "DELIVERIES", lambda item, _: item["delivery_count_max"] or "-", TopOrder.DELIVERY_COUNT
 )
-_LAST_WRITE = _Column(
+_LAST_WRITE = _TableColumn(
     "LAST-WRITE",
     lambda item, now_ms: format_age(now_ms - item["last_write_ms"]) if item["last_write"] else "-",
     TopOrder.LAST_WRITE,
@@ -177,13 +177,13 @@ def format_age(ms: int) -> str:
     return f"{seconds}s ago"
 
 
-def _format_cells(seen: _Sample, columns: Sequence[_Column]) -> list[list[str]]:
+def _format_cells(seen: _PolledValues, columns: Sequence[_TableColumn]) -> list[list[str]]:
     return [
         [escape_unprintable(str(column.cell(item, seen.now_ms))) for column in columns] for item in seen.items
     ]
 
 
-def _print_table(seen: _Sample, sort: TopOrder) -> None:
+def _print_table(seen: _PolledValues, sort: TopOrder) -> None:
     """Print without limiting the width, for files and programs."""
     for line in _header_text(seen).plain.split("\n"):
         print_line(line)
@@ -191,14 +191,14 @@ def _print_table(seen: _Sample, sort: TopOrder) -> None:
     print_table([column.header(sort) for column in _COLUMNS], _format_cells(seen, _COLUMNS))
 
 
-def _render(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
+def _render_screen(seen: _PolledValues, sort: TopOrder, width: int) -> "RenderableType":
     """Return the screen with the columns that fit its width."""
     from rich.console import Group
 
     return Group(_header_text(seen), "", _make_table(seen, sort, width))
 
 
-def _header_text(seen: _Sample) -> "Text":
+def _header_text(seen: _PolledValues) -> "Text":
     from rich.text import Text
 
     health, rate = seen.health, seen.rate
@@ -221,7 +221,7 @@ def _header_text(seen: _Sample) -> "Text":
     return text
 
 
-def _fit_columns(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) -> list[_Column]:
+def _fit_columns(wanted: "Mapping[_TableColumn, int]", sort: TopOrder, width: int) -> list[_TableColumn]:
     """Return the columns that fit. Names are not cut; columns of numbers are omitted instead."""
     columns = list(_COLUMNS)
     for column in _OPTIONAL_COLUMNS:
@@ -234,7 +234,7 @@ def _fit_columns(wanted: "Mapping[_Column, int]", sort: TopOrder, width: int) ->
     return columns
 
 
-def _make_table(seen: _Sample, sort: TopOrder, width: int) -> "RenderableType":
+def _make_table(seen: _PolledValues, sort: TopOrder, width: int) -> "RenderableType":
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Self, overload
 from coordinator.client.addresses import parse_addresses
 from coordinator.client.connection import ConnectionLimits
 from coordinator.client.errors import ClientClosed, ShareCoordinatorError, error_for_code
-from coordinator.client.lookup import Lookup
-from coordinator.client.nodes import Node, Nodes
+from coordinator.client.lookup import CoordinatorLookup
+from coordinator.client.nodes import Node, NodeConnections
 from coordinator.client.retry import RetryPolicy
 from coordinator.client.rpcs import (
     DELETE,
@@ -95,9 +95,9 @@ class ShareCoordinatorClient:
         addresses = parse_addresses(bootstrap)
         if direct and len(addresses) != 1:
             raise ValueError("direct=True requires exactly one address")
-        self._nodes = Nodes(client_id, limits or ConnectionLimits(), security)
+        self._nodes = NodeConnections(client_id, limits or ConnectionLimits(), security)
         first_nodes = [Node(-1 - index, *address) for index, address in enumerate(addresses)]
-        self._lookup = Lookup(self._nodes, first_nodes, direct=direct)
+        self._lookup = CoordinatorLookup(self._nodes, first_nodes, direct=direct)
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
         self._random = chance
@@ -235,7 +235,7 @@ class ShareCoordinatorClient:
             failed_attempts += 1
             if not parts or failed_attempts >= self._retry.attempts_max:
                 return outcomes
-            await self._pause(self._retry.wait_s(failed_attempts, self._random()))
+            await self._wait_before_retry(self._retry.wait_s(failed_attempts, self._random()))
 
     async def _send_once(self, rpc: Rpc, group_id: str, parts: Parts) -> dict[SharePartitionKey, _Outcome]:
         """Find the coordinators, and send each coordinator its parts."""
@@ -273,7 +273,7 @@ class ShareCoordinatorClient:
                 self._lookup.forget(key)
         return outcomes
 
-    async def _pause(self, wait_s: float) -> None:
+    async def _wait_before_retry(self, wait_s: float) -> None:
         """Wait before the next attempt; closing the client ends the wait."""
         sleeping = asyncio.ensure_future(self._sleep(wait_s))
         closing = asyncio.ensure_future(self._closing.wait())

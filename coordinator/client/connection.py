@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(self._limits.request_s), _NO_SLOT if login else self._slots:
                 while not (login or self._admitted.is_set()):
                     await self._admitted.wait()
-                answer = self._send(api_key, version, body, decode)
+                answer = self._send_request(api_key, version, body, decode)
                 return await answer
         except TimeoutError:
             message = f"No answer from {self._name} within {self._limits.request_s} s."
@@ -271,7 +271,7 @@ class Connection(asyncio.Protocol):
                 )
             raise error from None
 
-    def _send(
+    def _send_request(
         self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]
     ) -> asyncio.Future[Any]:
         if self._why_lost is not None:

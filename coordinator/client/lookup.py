@@ -14,7 +14,7 @@ from coordinator.client.errors import (
     UnsupportedVersion,
     error_for_code,
 )
-from coordinator.client.nodes import Node, Nodes
+from coordinator.client.nodes import Node, NodeConnections
 from protocol.errors import ErrorCode
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from protocol.state_records import SharePartitionKey
@@ -26,10 +26,10 @@ SHARE_KEY_TYPE_MIN_VERSION = 6
 COORDINATORS_REMEMBERED_MAX = 65_536
 
 
-class Lookup:
+class CoordinatorLookup:
     """Finds coordinators. With `direct`, the bootstrap address coordinates every share-partition."""
 
-    def __init__(self, nodes: Nodes, bootstrap: list[Node], *, direct: bool) -> None:
+    def __init__(self, nodes: NodeConnections, bootstrap: list[Node], *, direct: bool) -> None:
         self._nodes = nodes
         self._bootstrap = bootstrap
         self._direct = direct
@@ -63,7 +63,7 @@ class Lookup:
     def forget_node(self, node: Node) -> None:
         """Remove all share-partitions of a node from the cache after the node did not respond."""
         self._coordinators = {key: found for key, found in self._coordinators.items() if found != node}
-        self._deprioritise(node)
+        self._move_to_end(node)
 
     async def _request_coordinators(
         self, keys: list[SharePartitionKey]
@@ -77,11 +77,11 @@ class Lookup:
                 raise
             except ShareCoordinatorError as error:
                 failure = error
-                self._deprioritise(node)
+                self._move_to_end(node)
         assert failure is not None
         return {key: failure.with_key(key) for key in keys}
 
-    def _deprioritise(self, node: Node) -> None:
+    def _move_to_end(self, node: Node) -> None:
         """Move a bootstrap address to the end of the list if it is the first one."""
         if self._bootstrap[0] == node:
             self._bootstrap = [*self._bootstrap[1:], node]

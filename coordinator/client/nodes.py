@@ -37,7 +37,7 @@ class _NodeConnection(NamedTuple):
         return not self.opening.result().is_usable
 
 
-class Nodes:
+class NodeConnections:
     """The connections of one client. Owned by one event loop."""
 
     def __init__(

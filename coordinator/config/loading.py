@@ -52,16 +52,16 @@ class LoadedConfig:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _SettingValue:
     text: str
     origin: str
 
 
 @dataclass
-class _Source:
+class _SettingSource:
     """The values of one source by dotted setting name."""
 
-    values: dict[str, _Value] = field(default_factory=dict)
+    values: dict[str, _SettingValue] = field(default_factory=dict)
 
 
 def load_config(
@@ -81,7 +81,7 @@ def load_config(
     if file is None and environ.get(CONFIG_FILE_ENV):
         file = Path(environ[CONFIG_FILE_ENV])
     values = {
-        **{name: _Value(text, "default of the command") for name, text in (defaults or {}).items()},
+        **{name: _SettingValue(text, "default of the command") for name, text in (defaults or {}).items()},
         **(_read_file(file) if file is not None else {}),
         **_read_environment(environ),
         **_read_flags(flags or {}),
@@ -108,20 +108,20 @@ def printable_value(given: str, text: str) -> str | None:
     return MASK if name in _SECRETS and text else text
 
 
-def _invalid_value(name: str, value: _Value, allowed: str) -> ConfigError:
+def _invalid_value(name: str, value: _SettingValue, allowed: str) -> ConfigError:
     """Return the error for an invalid value of a known setting."""
     return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
 
-def _check_for_nul(values: Mapping[str, _Value]) -> None:
+def _check_for_nul(values: Mapping[str, _SettingValue]) -> None:
     for name, value in values.items():
         # No path, address or name may contain NUL; system calls would raise ValueError.
         if "\0" in value.text:
             raise _invalid_value(name, value, "text without NUL")
 
 
-def _read_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
-    values: dict[str, _Value] = {}
+def _read_flags(flags: Mapping[str, str]) -> dict[str, _SettingValue]:
+    values: dict[str, _SettingValue] = {}
     for given, text in flags.items():
         name = _NAME_OF_FLAG.get(given, given)
         origin = f"flag {given}" if given.startswith("--") else f"flag --set {given}"
@@ -130,11 +130,11 @@ def _read_flags(flags: Mapping[str, str]) -> dict[str, _Value]:
         if name in values:
             allowed = f"given once, not by {values[name].origin} and {origin}"
             raise ConfigError(name, printable_value(name, text), allowed)
-        values[name] = _Value(text, origin)
+        values[name] = _SettingValue(text, origin)
     return values
 
 
-def _read_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
+def _read_environment(environ: Mapping[str, str]) -> dict[str, _SettingValue]:
     values = {}
     for variable, text in environ.items():
         if not variable.startswith(ENV_PREFIX) or variable in _OTHER_ENV or _SERVICE_LINK.fullmatch(variable):
@@ -144,11 +144,11 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, _Value]:
             continue
         if variable not in _NAME_OF_ENV:
             raise _unknown_setting(variable, "environment", _NAME_OF_ENV)
-        values[_NAME_OF_ENV[variable]] = _Value(text.strip(), f"environment {variable}")
+        values[_NAME_OF_ENV[variable]] = _SettingValue(text.strip(), f"environment {variable}")
     return values
 
 
-def _read_file(path: Path) -> dict[str, _Value]:
+def _read_file(path: Path) -> dict[str, _SettingValue]:
     try:
         entries = parse_properties(path.read_text("utf-8-sig"))
     except OSError as error:
@@ -161,11 +161,11 @@ def _read_file(path: Path) -> dict[str, _Value]:
         origin = f"{path}:{line}"
         if name not in _NAMES:
             raise _unknown_setting(name, origin, _NAMES)
-        values[name] = _Value(text.strip(), origin)
+        values[name] = _SettingValue(text.strip(), origin)
     return values
 
 
-def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
+def _read_secret_files(values: Mapping[str, _SettingValue]) -> dict[str, _SettingValue]:
     """Replace settings that name a file by its content: `sasl.password.file` sets `sasl.password`."""
     whole = {name: value for name, value in values.items() if name not in _BY_FILE_NAME}
     for name, setting in _BY_FILE_NAME.items():
@@ -180,7 +180,7 @@ def _read_secret_files(values: Mapping[str, _Value]) -> dict[str, _Value]:
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
             raise _invalid_value(name, given, f"a readable file: {reason}") from None
-        whole[setting.name] = _Value(text, f"{given.text}, {given.origin}")
+        whole[setting.name] = _SettingValue(text, f"{given.text}, {given.origin}")
     return whole
 
 
@@ -193,7 +193,7 @@ def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigErr
     return ConfigError(given, None, f"a known setting; {advice} ({origin})")
 
 
-def _check_kafka_setting(name: str, value: _Value) -> str:
+def _check_kafka_setting(name: str, value: _SettingValue) -> str:
     """Validate the value of a setting without effect; return a note about it."""
     kafka_setting = SETTINGS_WITHOUT_EFFECT[name]
     try:
@@ -210,7 +210,7 @@ def _check_kafka_setting(name: str, value: _Value) -> str:
     return f"{name} has no effect: {kafka_setting.reason} ({value.origin})"
 
 
-def _make_config(values: Mapping[str, _Value]) -> Config:
+def _make_config(values: Mapping[str, _SettingValue]) -> Config:
     try:
         return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
     except ValidationError as error:

@@ -12,7 +12,7 @@ _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-class Property(NamedTuple):
+class FileProperty(NamedTuple):
     """One entry of a file and the number of its first line, counted from 1."""
 
     name: str
@@ -20,16 +20,16 @@ class Property(NamedTuple):
     line: int
 
 
-def parse_properties(text: str) -> list[Property]:
+def parse_properties(text: str) -> list[FileProperty]:
     """Parse the text of a `.properties` file; return its entries in file order.
 
     Raises ValueError with a message that begins with the line number.
     """
-    found: dict[str, Property] = {}
+    found: dict[str, FileProperty] = {}
     for line, logical in _logical_lines(text):
         name, value = _split_entry(logical)
         try:
-            entry = Property(_unescape(name), _unescape(value), line)
+            entry = FileProperty(_unescape(name), _unescape(value), line)
         except ValueError as error:
             raise ValueError(f"line {line}: {error}") from None
         if entry.name in found:

@@ -43,7 +43,9 @@ def render_reference() -> str:
     for setting in SETTINGS:
         default = "" if setting.default == "as listen" else setting.default
         file = f" Or `{setting.name}.file`." if setting.secret else ""
-        parts.append(f"\n### `{setting.name}={default}`\n\n{setting.meaning}{_allowed(setting)}{file}\n")
+        parts.append(
+            f"\n### `{setting.name}={default}`\n\n{setting.meaning}{_allowed_values(setting)}{file}\n"
+        )
     parts.append("\n" + _KAFKA_SETTINGS_HEAD)
     for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
         span = (
@@ -55,7 +57,7 @@ def render_reference() -> str:
     return "".join(parts)
 
 
-def _allowed(setting: Setting) -> str:
+def _allowed_values(setting: Setting) -> str:
     allowed = setting.allowed
     if setting.kind == "int":
         allowed = allowed.removeprefix("a whole number ").removesuffix(f" to {INT32_MAX}")

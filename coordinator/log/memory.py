@@ -76,9 +76,9 @@ class MemoryLog(UnsharedLog):
         batch = encode_batch(base_offset, timestamp_ms, records) if records else b""
         self._in_flight.add(state_partition)
         self._idle_event.clear()
-        self._loop.call_soon(self._finish, state_partition, base_offset, len(records), batch, done)
+        self._loop.call_soon(self._finish_append, state_partition, base_offset, len(records), batch, done)
 
-    def _finish(
+    def _finish_append(
         self, state_partition: int, base_offset: int, count: int, batch: bytes, done: AppendCallback
     ) -> None:
         """Store an append, then call `done`."""

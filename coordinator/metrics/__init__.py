@@ -4,8 +4,8 @@ The other packages call `Metrics`. `docs/metrics.md` lists every family and the 
 Kafka's own share coordinator.
 """
 
-from coordinator.metrics.exposition import exposition
+from coordinator.metrics.exposition import render_exposition
 from coordinator.metrics.families import RuntimeStats, ShardStats
 from coordinator.metrics.recorder import Metrics
 
-__all__ = ["Metrics", "RuntimeStats", "ShardStats", "exposition"]
+__all__ = ["Metrics", "RuntimeStats", "ShardStats", "render_exposition"]

@@ -24,7 +24,7 @@ _FAMILIES = (
 _OPENMETRICS_END = b"# EOF\n"
 
 
-async def exposition(
+async def render_exposition(
     metrics: Metrics,
     share_partitions: AsyncIterator[tuple[SharePartitionKey, ShareState]] | None = None,
     share_partitions_max: int = 0,

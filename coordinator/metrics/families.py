@@ -71,7 +71,7 @@ class ForwarderStats(Protocol):
     def in_flight(self) -> int: ...
 
 
-def counter(name: str, meaning: str, value: float) -> Metric:
+def counter_family(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)
 
 
@@ -82,7 +82,7 @@ def labelled_counter(name: str, meaning: str, label: str, values: dict[str, int]
     return family
 
 
-def gauge(name: str, meaning: str, value: float) -> Metric:
+def gauge_family(name: str, meaning: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, meaning, value=value)
 
 
@@ -93,7 +93,7 @@ def labelled_gauge(name: str, meaning: str, label: str, values: dict[str, int]) 
     return family
 
 
-def histogram(name: str, meaning: str, observations: Histogram) -> Metric:
+def histogram_family(name: str, meaning: str, observations: Histogram) -> Metric:
     buckets, total = observations.cumulative()
     return HistogramMetricFamily(PREFIX + name, meaning, buckets=buckets, sum_value=total)
 
@@ -115,10 +115,12 @@ def shard_families(shards: Sequence[ShardStats]) -> Iterator[Metric]:
 def membership_families(membership: MembershipStats) -> Iterator[Metric]:
     """Make the families of a group member; without a lease, its age is NaN."""
     age_s = membership.heartbeat_age_s
-    yield gauge("membership_generation", "Generation of the current assignment.", membership.generation)
-    yield gauge("membership_replicas", "Coordinators in the group.", membership.members)
-    yield counter("rebalances", "Assignments that this process received.", membership.rebalances)
-    yield gauge(
+    yield gauge_family(
+        "membership_generation", "Generation of the current assignment.", membership.generation
+    )
+    yield gauge_family("membership_replicas", "Coordinators in the group.", membership.members)
+    yield counter_family("rebalances", "Assignments that this process received.", membership.rebalances)
+    yield gauge_family(
         "last_heartbeat_age_seconds",
         "Time since the last confirmed heartbeat.",
         math.nan if age_s is None else age_s,
@@ -127,9 +129,11 @@ def membership_families(membership: MembershipStats) -> Iterator[Metric]:
 
 def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
     """Make the gauges of forwarding."""
-    yield gauge("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
-    yield gauge("forward_inflight", "Forwarded requests that wait for a response.", forwarder.in_flight)
-    yield gauge(
+    yield gauge_family("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
+    yield gauge_family(
+        "forward_inflight", "Forwarded requests that wait for a response.", forwarder.in_flight
+    )
+    yield gauge_family(
         "forward_held", "Share-partitions of requests that wait for an owner to forward to.", forwarder.held
     )
 
@@ -139,8 +143,8 @@ def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) 
     yield labelled_counter(
         "expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason", expired
     )
-    yield counter("expiry_failures", "Failed rounds or removals of expiry.", failures)
-    yield gauge(
+    yield counter_family("expiry_failures", "Failed rounds or removals of expiry.", failures)
+    yield gauge_family(
         "expiry_last_round_timestamp_seconds",
         "Unix time of the last complete round of expiry.",
         last_round_ms / 1000,

@@ -30,11 +30,11 @@ from coordinator.metrics.families import (
     ForwarderStats,
     MembershipStats,
     RuntimeStats,
-    counter,
+    counter_family,
     expiry_families,
     forwarder_families,
-    gauge,
-    histogram,
+    gauge_family,
+    histogram_family,
     labelled_counter,
     labelled_gauge,
     membership_families,
@@ -232,12 +232,12 @@ class Metrics:
         yield from self._append_families()
         yield from self._connection_families()
         if self._runtime is not None:
-            yield gauge(
+            yield gauge_family(
                 "ready",
                 "1 if the coordinator serves all its shards, else 0.",
                 float(not self._runtime.health()),
             )
-            yield gauge("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
+            yield gauge_family("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
         if self._groups is not None:
             yield from signal_families(self._groups())
@@ -270,7 +270,9 @@ class Metrics:
             durations.add_metric([API_NAMES[api_key]], *observations.cumulative())
         durations.add_metric([OTHER_API], *self._other_seconds.cumulative())
         yield durations
-        yield counter("write_operations", "Writes of a share-partition's state.", self._write_operations)
+        yield counter_family(
+            "write_operations", "Writes of a share-partition's state.", self._write_operations
+        )
 
     def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
@@ -281,19 +283,23 @@ class Metrics:
         for (api_key, error_code), count in sorted(self._forwards.items()):
             forwards.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
         yield forwards
-        yield histogram("forward_duration_seconds", "Duration of forwarded requests.", self._forward_seconds)
+        yield histogram_family(
+            "forward_duration_seconds", "Duration of forwarded requests.", self._forward_seconds
+        )
         yield from forwarder_families(forwarder)
 
     def _append_families(self) -> Iterator[Metric]:
-        yield histogram(
+        yield histogram_family(
             "append_batch_records", "Number of records of an append to the log.", self._append_records
         )
-        yield histogram("append_duration_seconds", "Duration of an append to the log.", self._append_seconds)
-        yield counter("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
-        yield counter("append_failures", "Failed appends to the log.", self._append_failures)
-        yield counter("fenced", "Shards that another owner claimed in the log.", self._fenced)
+        yield histogram_family(
+            "append_duration_seconds", "Duration of an append to the log.", self._append_seconds
+        )
+        yield counter_family("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
+        yield counter_family("append_failures", "Failed appends to the log.", self._append_failures)
+        yield counter_family("fenced", "Shards that another owner claimed in the log.", self._fenced)
         yield labelled_counter("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
-        yield histogram("shard_load_duration_seconds", "Duration of a shard load.", self._load_seconds)
+        yield histogram_family("shard_load_duration_seconds", "Duration of a shard load.", self._load_seconds)
         pruned = {str(shard): offset for shard, offset in self._pruned.items()}
         yield labelled_counter(
             "prune_failures", "Failed attempts to prune the log.", "reason", self._prune_failures
@@ -310,8 +316,8 @@ class Metrics:
 
     def _connection_families(self) -> Iterator[Metric]:
         closed = sum(self._connections_closed.values())
-        yield gauge("connections", "Open connections from brokers.", self._connections_opened - closed)
-        yield counter("connections_opened", "Connections accepted.", self._connections_opened)
+        yield gauge_family("connections", "Open connections from brokers.", self._connections_opened - closed)
+        yield counter_family("connections_opened", "Connections accepted.", self._connections_opened)
         yield labelled_counter(
             "connections_closed", "Closed connections by reason.", "reason", self._connections_closed
         )
@@ -323,7 +329,7 @@ class Metrics:
         )
         refused = self._http_refused
         yield labelled_counter("http_refused", "Refused HTTP requests by status.", "status", refused)
-        yield histogram(
+        yield histogram_family(
             "event_loop_lag_seconds", "Delay of the last timer of the event loop.", self._loop_lag_seconds
         )
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from coordinator.metrics.families import PREFIX, gauge
+from coordinator.metrics.families import PREFIX, gauge_family
 
 # Maximum number of groups with separate series; the totals include all groups.
 GROUPS_MAX = 100
@@ -71,7 +71,7 @@ _GAUGES = (
 def signal_families(groups: Collection[GroupFigures]) -> Iterator[Metric]:
     """Make the families; an unknown value has no series."""
     shown = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
-    yield gauge("share_groups", "Share groups that have state in this process.", len(groups))
+    yield gauge_family("share_groups", "Share groups that have state in this process.", len(groups))
     problems = GaugeMetricFamily(
         PREFIX + "share_group_problem", "1 for the problem that a group has.", labels=["group", "problem"]
     )

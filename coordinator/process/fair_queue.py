@@ -28,7 +28,7 @@ class FairQueue:
             asyncio.get_running_loop().call_soon(self._run_next_unit)
         self._work.setdefault(address, deque()).append(work)
 
-    async def turn(self, address: str) -> None:
+    async def wait_for_turn(self, address: str) -> None:
         """Wait until it is this address's turn; the caller's next step is then the unit of work."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

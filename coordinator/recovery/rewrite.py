@@ -17,12 +17,12 @@ from typing import Any
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.operate.migration import (
-    Location,
+    MigrationLocation,
+    MigrationOptions,
     MigrationRefused,
     MigrationReport,
-    Options,
     make_target,
-    migrate,
+    migrate_states,
     parse_target,
 )
 from coordinator.operate.migration.fold import FoldedLog
@@ -160,7 +160,7 @@ class RewriteResult:
     """The report of a rewrite or of its plan; `differing_keys` are unequal share-partitions of the target."""
 
     report: MigrationReport
-    target: Location
+    target: MigrationLocation
     state_partitions: int
     differing_keys: tuple[str, ...]
 
@@ -178,7 +178,7 @@ def rewrite(
     *,
     state_partitions: int,
     cut: LogCut | None = None,
-    options: Options | None = None,
+    options: MigrationOptions | None = None,
     incomplete: bool = False,
     phases: Phases | None = None,
 ) -> RewriteResult:
@@ -187,7 +187,7 @@ def rewrite(
     If records are missing (pruned or damaged), the states are written only if `incomplete` is true.
     Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
     """
-    phases, options = phases or Phases(), options or Options()
+    phases, options = phases or Phases(), options or MigrationOptions()
     place = parse_rewrite_target(target, source)
     existing = _existing_partitions(place, config)
     if existing not in (None, state_partitions):
@@ -195,7 +195,7 @@ def rewrite(
     config = with_partitions(config, state_partitions)
     reader = _Reader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
     progress = _as_migration_progress(phases)
-    report = asyncio.run(migrate(reader, make_target(place, config), options, progress))
+    report = asyncio.run(migrate_states(reader, make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
     differing_keys: tuple[str, ...] = ()
     if report.executed and report.is_good:
@@ -204,13 +204,13 @@ def rewrite(
     return RewriteResult(report, place, state_partitions, differing_keys)
 
 
-def parse_rewrite_target(target: str, source: Source) -> Location:
+def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
     """Parse the target. Raises ConfigError unless it is a journal or a topic of this project."""
     kind, _, where = source.text.partition(":")
     known = (
-        Location(LocationKind(kind), where)
+        MigrationLocation(LocationKind(kind), where)
         if kind in set(LocationKind)
-        else Location(LocationKind.JOURNAL, "")
+        else MigrationLocation(LocationKind.JOURNAL, "")
     )
     place = parse_target(target, known)
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
@@ -220,7 +220,7 @@ def parse_rewrite_target(target: str, source: Source) -> Location:
     return place
 
 
-def _existing_partitions(place: Location, config: Config) -> int | None:
+def _existing_partitions(place: MigrationLocation, config: Config) -> int | None:
     """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
         return len(open_source(str(place), **make_topic_access(config)).plan(LogCut()).starts)
@@ -235,7 +235,7 @@ def with_partitions(config: Config, state_partitions: int) -> Config:
 
 def _verify_rewrite(
     engine: Engine,
-    place: Location,
+    place: MigrationLocation,
     wanted: Mapping[SharePartitionKey, ShareState],
     config: Config,
     state_partitions: int,

@@ -39,12 +39,12 @@ async def wait_for_client_hello(accepted: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     complete: asyncio.Future[None] = loop.create_future()
 
-    def check() -> None:
+    def check_received() -> None:
         if not complete.done() and has_client_hello(accepted):
             complete.set_result(None)
 
     expect_client_hello(accepted)
-    loop.add_reader(accepted, check)
+    loop.add_reader(accepted, check_received)
     try:
         await complete
     finally:

@@ -52,7 +52,7 @@ class UnmappedCertificate(Exception):
     """No mapping rule matches the subject of a certificate; the exception text is the subject."""
 
 
-class _Rule(NamedTuple):
+class _MappingRule(NamedTuple):
     pattern: re.Pattern[str] | None
     replacement: str
     case: str
@@ -83,13 +83,13 @@ class _Rule(NamedTuple):
 class MappingRules:
     """Kafka's ssl.principal.mapping.rules: the first matching rule yields the principal."""
 
-    def __init__(self, rules: tuple[_Rule, ...]) -> None:
+    def __init__(self, rules: tuple[_MappingRule, ...]) -> None:
         self._rules = rules
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse rules; an empty text means DEFAULT. Raises ValueError with a message."""
-        rules: list[_Rule] = []
+        rules: list[_MappingRule] = []
         at = 0
         while at < len(text):
             found = _RULE.match(text, at)
@@ -97,10 +97,10 @@ class MappingRules:
                 raise ValueError(f"{text[at:]!r} is not DEFAULT or RULE:pattern/replacement/[LU]")
             at = found.end()
             if found[1]:
-                rules.append(_Rule(None, "", ""))
+                rules.append(_MappingRule(None, "", ""))
             elif found[2] is not None:
-                rules.append(_Rule(_compile_pattern(found[2]), found[3], found[4]))
-        return cls(tuple(rules) or (_Rule(None, "", ""),))
+                rules.append(_MappingRule(_compile_pattern(found[2]), found[3], found[4]))
+        return cls(tuple(rules) or (_MappingRule(None, "", ""),))
 
     def apply(self, distinguished_name: str) -> str:
         """Return the principal name of a subject. Raises UnmappedCertificate if no rule matches."""
@@ -127,7 +127,7 @@ class AllowedPrincipals:
                 raise ValueError(f"{principal!r} is not TYPE:NAME, such as User:alice")
         return cls(frozenset(principals))
 
-    def allows(self, principal: str) -> bool:
+    def allows_principal(self, principal: str) -> bool:
         """Return whether a principal is allowed."""
         return principal in self._principals
 

@@ -42,7 +42,7 @@ class SaslStep(NamedTuple):
     is_valid: Callable[[], bool] = lambda: True
 
 
-class Exchange(Protocol):
+class SaslExchange(Protocol):
     """One authentication. Used by one connection, one token at a time."""
 
     async def take(self, token: bytes) -> SaslStep:
@@ -53,7 +53,7 @@ class Exchange(Protocol):
         ...
 
 
-Mechanism = Callable[[], Exchange]
+Mechanism = Callable[[], SaslExchange]
 
 
 def invalid_credentials(mechanism: str) -> AuthenticationFailed:

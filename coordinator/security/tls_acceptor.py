@@ -155,7 +155,7 @@ class FairAcceptor:
             raise
         self.port = int(self._sockets[0].getsockname()[1])
         for listening in self._sockets:
-            self._listen(listening)
+            self._listen_on_socket(listening)
 
     @property
     def is_serving(self) -> bool:
@@ -175,11 +175,11 @@ class FairAcceptor:
         for pending in list(self.pending):
             pending.evict()
 
-    def _listen(self, listening: socket.socket) -> None:
+    def _listen_on_socket(self, listening: socket.socket) -> None:
         if listening in self._sockets:
-            self._loop.add_reader(listening, self._accept, listening)
+            self._loop.add_reader(listening, self._accept_connections, listening)
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept_connections(self, listening: socket.socket) -> None:
         # Evicted connections count as free at once, although servers remove them in the next iteration.
         vacant = self._vacant() - len(self.pending)
         for _ in range(_ACCEPTED_AT_A_TIME):
@@ -189,7 +189,7 @@ class FairAcceptor:
                 if error.errno in _OUT_OF_FILES:
                     _logger.error("Connections cannot be accepted: %s", error.strerror)
                     self._loop.remove_reader(listening)
-                    self._loop.call_later(_OUT_OF_FILES_WAIT_S, self._listen, listening)
+                    self._loop.call_later(_OUT_OF_FILES_WAIT_S, self._listen_on_socket, listening)
                 # Otherwise no client is waiting, or the client closed its connection.
                 return
             if vacant <= 0:
@@ -214,7 +214,7 @@ class _PendingConnection:
         # None when a transport owns the socket, and after the end.
         self._accepted: socket.socket | None = accepted
         self._connecting: asyncio.Task[None] | None = None
-        self._timer = self._loop.call_later(acceptor.setup_s, self._reject, "it sent nothing in time")
+        self._timer = self._loop.call_later(acceptor.setup_s, self._reject_client, "it sent nothing in time")
         acceptor.pending.add(self)
         try:
             accepted.setblocking(False)
@@ -224,7 +224,7 @@ class _PendingConnection:
                 expect_client_hello(accepted)
             self._loop.add_reader(accepted, self._on_readable)
         except OSError as error:
-            self._reject(error)
+            self._reject_client(error)
 
     def evict(self) -> None:
         """Close the connection at once."""
@@ -237,7 +237,7 @@ class _PendingConnection:
         if self._connecting is not None:
             self._connecting.cancel()
 
-    def _reject(self, reason: object) -> None:
+    def _reject_client(self, reason: object) -> None:
         self.evict()
         peer = _format_address(self._address)
         _logger.debug("A connection was not set up: %s", reason, extra={"peer": peer})
@@ -250,16 +250,16 @@ class _PendingConnection:
             if self._acceptor.context is not None and not has_client_hello(self._accepted):
                 return
         except OSError as error:
-            self._reject(error)
+            self._reject_client(error)
             return
         self._loop.remove_reader(self._accepted)
         self._acceptor.turns.add(self.network, self._take_turn)
 
     def _take_turn(self) -> None:
         if self._accepted is not None:
-            self._connecting = self._loop.create_task(self._connect(self._accepted))
+            self._connecting = self._loop.create_task(self._create_connection(self._accepted))
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _create_connection(self, accepted: socket.socket) -> None:
         acceptor, peer = self._acceptor, _format_address(self._address)
         self._accepted = None
         self._timer.cancel()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coordinator.client import rpcs
 from coordinator.serve.forwarding import ForwardableOperation, Forwarder
-from coordinator.serve.runtime import Origin, Runtime
+from coordinator.serve.runtime import OperationOrigin, Runtime
 from coordinator.serve.runtime.operations import Decide, FastPathRequests
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
@@ -129,7 +129,7 @@ class _RequestOperation(ForwardableOperation):
         rpc: Rpc,
         key: SharePartitionKey,
         unit: list[Any],
-        origin: Origin | None,
+        origin: OperationOrigin | None,
         received_s: float,
         row: list[Any],
         place: int,
@@ -189,7 +189,7 @@ class Service:
         self,
         rpc: Rpc,
         request: Any,
-        origin: Origin | None,
+        origin: OperationOrigin | None,
         done: ResponseCallback,
         *,
         forwarded: bool = False,
@@ -206,7 +206,7 @@ class Service:
         self,
         rpc: Rpc,
         request: Any,
-        origin: Origin | None,
+        origin: OperationOrigin | None,
         done: ResponseCallback,
         *,
         forwarded: bool = False,
@@ -230,13 +230,17 @@ class Service:
             operation.attach(gathering)
         forwarder = self._forwarder if not forwarded else None
         elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
-        submit = self._submit if elements <= self.limits.elements_max else _refuse_for_long_group_id
+        submit = (
+            self._submit_operations if elements <= self.limits.elements_max else _refuse_for_long_group_id
+        )
         for begin in range(0, len(operations), _STEP_PARTITIONS):
             if begin:
                 yield
             submit(rpc, operations[begin : begin + _STEP_PARTITIONS], forwarder)
 
-    def _submit(self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None) -> None:
+    def _submit_operations(
+        self, rpc: Rpc, operations: list[_RequestOperation], forwarder: Forwarder | None
+    ) -> None:
         """Submit operations, except those that write too many state batches."""
         if rpc is WRITE:
             operations = [operation for operation in operations if not self._writes_too_much(operation)]
@@ -263,7 +267,7 @@ class Service:
         self,
         rpc: Rpc,
         request: Any,
-        origin: Origin | None,
+        origin: OperationOrigin | None,
         results: list[tuple[bytes, list[Any]]],
         operations: list[_RequestOperation],
     ) -> Iterator[None]:

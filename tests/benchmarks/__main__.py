@@ -23,10 +23,10 @@ from tests.benchmarks.commits import built_commit
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.kafka_log import LoadingTime, SystemsOnCluster, systems_on_cluster
 from tests.benchmarks.load import compile_generator
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
-from tests.benchmarks.replay import Replay
+from tests.benchmarks.replay import ReplayWorkload
 from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_sheets, wide_console
 from tests.benchmarks.shape_costs import SIZES, cost_sheet, measure_shapes
 from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_echo_server, start_kafka
@@ -38,8 +38,10 @@ TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
 # A coordinator serves several brokers; a load with a single connection would measure only the latency.
 BROKERS = 8
-REPLAYS = [Replay(recording, BROKERS) for recording in load_recordings()]
-ALONE = [Replay(recording, 1) for recording in load_recordings() if recording.about["broker"] == NEWEST]
+REPLAYS = [ReplayWorkload(recording, BROKERS) for recording in load_recordings()]
+ALONE = [
+    ReplayWorkload(recording, 1) for recording in load_recordings() if recording.about["broker"] == NEWEST
+]
 ROWS: dict[str, list[Workload]] = {
     "recorded": [*REPLAYS],
     "alone": [*ALONE],
@@ -49,14 +51,14 @@ ROWS: dict[str, list[Workload]] = {
 }
 KAFKA_LOG_LOADS: list[Workload] = [
     *TODAY_LOADS,
-    Load(8, 10, 4, "repeated"),
-    *(Load(n, 1, 4, kind) for kind in ("read", "summary") for n in (1, 8, 64)),
+    WriteLoad(8, 10, 4, "repeated"),
+    *(WriteLoad(n, 1, 4, kind) for kind in ("read", "summary") for n in (1, 8, 64)),
 ]
-WARM_UP = (Load(8, 1, 4), Load(8, 50, 20))
+WARM_UP = (WriteLoad(8, 1, 4), WriteLoad(8, 50, 20))
 SYNCS = ("os", "always")
 
 
-class Plan(NamedTuple):
+class BenchmarkPlan(NamedTuple):
     """The workloads, the number of rounds and their duration."""
 
     workloads: Sequence[Workload]
@@ -98,7 +100,7 @@ def start_sides(
     return sides, []
 
 
-def measure_all(sides: list[SystemUnderTest], plan: Plan) -> None:
+def measure_all(sides: list[SystemUnderTest], plan: BenchmarkPlan) -> None:
     """Drive all systems with each workload, round by round."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         work = progress.add_task("measuring", total=(plan.rounds * len(plan.workloads) + 1) * len(sides))
@@ -124,7 +126,7 @@ def main() -> int:
     if missing and options.log == "kafka":
         console.print(f"nothing to measure: {install_hint(missing)}")
         return 1
-    plan = Plan(_select_workloads(options), options.rounds, options.seconds, options.warm_up)
+    plan = BenchmarkPlan(_select_workloads(options), options.rounds, options.seconds, options.warm_up)
     machine = Machine()
     if options.check_shapes:
         return _check_shapes(console, machine)
@@ -163,7 +165,7 @@ def _select_workloads(options: argparse.Namespace) -> list[Workload]:
 def _print_tables(
     console: Console,
     machine: Machine,
-    plan: Plan,
+    plan: BenchmarkPlan,
     sides: list[SystemUnderTest],
     loadings: Sequence[LoadingTime],
     *,

@@ -26,7 +26,7 @@ def make_response(frame: bytes) -> bytes:
     return _SIZE + frame[_CORRELATION_ID] + _REST
 
 
-class _Echo(asyncio.Protocol):
+class _EchoProtocol(asyncio.Protocol):
     def __init__(self) -> None:
         self._reader = FrameReader(_FRAME_BYTES_MAX)
 
@@ -39,7 +39,7 @@ class _Echo(asyncio.Protocol):
 
 
 async def _serve_echo(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", port)
+    server = await asyncio.get_running_loop().create_server(_EchoProtocol, "127.0.0.1", port)
     await server.serve_forever()
 
 

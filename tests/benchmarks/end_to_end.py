@@ -120,21 +120,21 @@ class BrokerWithCoordinator(NamedTuple):
 
     def _run_performance_tool(self, way: ConsumeMode, group: str) -> float:
         options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", way.topic, "--group", group]
-        printed = self._run(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
+        printed = self._run_tool(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
         return performance_rate(printed)
 
     def _run_consumers(self, way: ConsumeMode, group: str) -> float:
         poll_records = _FEW_RECORDS if way.commit == "record" else _POLL_RECORDS
         counts = (str(way.consumers), str(way.records), str(_SECONDS_MAX))
         server = self.rig.broker.bootstrap
-        printed = self._run(
+        printed = self._run_tool(
             "Consumers", server, way.topic, group, *counts, way.commit, "A", str(poll_records)
         )
         came, seconds = printed.split()
         assert int(came) >= way.records, f"{came} of {way.records} records came"
         return int(came) / float(seconds)
 
-    def _run(self, main_class: str, *arguments: str) -> str:
+    def _run_tool(self, main_class: str, *arguments: str) -> str:
         done = self.rig.broker.jars.run(main_class, *arguments, seconds=300, jvm=SHIPPED_CLIENT_JVM)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -31,7 +31,7 @@ PLOT = PAGE.parent / "benchmarks" / "fleet.svg"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
-class Cost(NamedTuple):
+class FleetCost(NamedTuple):
     """The cost of a group, for one number of coordinators."""
 
     coordinators: int
@@ -44,7 +44,7 @@ class Cost(NamedTuple):
     silent_rebalances: int
 
 
-class _Group:
+class _CoordinatorGroup:
     """A group of N share coordinators, the local brokers 1 to N, and the network links between them."""
 
     def __init__(self, coordinators: int) -> None:
@@ -91,8 +91,8 @@ class _Group:
         return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
 
 
-async def _run_group(coordinators: int) -> Cost:
-    scene = _Group(coordinators)
+async def _run_group(coordinators: int) -> FleetCost:
+    scene = _CoordinatorGroup(coordinators)
     group, ones = scene.group, scene.fleet.replicas
     await scene.start()
     start_s = await scene.wait_until_stable(ones)
@@ -130,7 +130,7 @@ async def _run_group(coordinators: int) -> Cost:
     failure_s = await scene.wait_until_stable(ones[1:])
     failure_rebalances = group.generation - generation
     await scene.fleet.stop()
-    return Cost(
+    return FleetCost(
         coordinators,
         record_bytes,
         described * coordinators,
@@ -142,7 +142,7 @@ async def _run_group(coordinators: int) -> Cost:
     )
 
 
-def measure_group(coordinators: int) -> Cost:
+def measure_group(coordinators: int) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
     loop = SimLoop()
     try:
@@ -153,7 +153,7 @@ def measure_group(coordinators: int) -> Cost:
         loop.close()
 
 
-def make_table(costs: list[Cost]) -> str:
+def make_table(costs: list[FleetCost]) -> str:
     """Return the table of docs/scale.md."""
     lines = [
         "| coordinators | group record | read by all after a rebalance | from start until stable "
@@ -176,7 +176,7 @@ def make_table(costs: list[Cost]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_plot(costs: list[Cost]) -> None:
+def write_plot(costs: list[FleetCost]) -> None:
     """Write the plot of docs/scale.md."""
     # A unit test imports this module, and matplotlib takes a second to load.
     import matplotlib as mpl

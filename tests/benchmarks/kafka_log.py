@@ -74,7 +74,7 @@ class SystemsOnCluster:
         self._ours.start()
         # The coordinator becomes ready a moment before it logs the duration.
         wait_until(
-            lambda: self._ours.process.logged("Loaded shards."),
+            lambda: self._ours.process.count_logged("Loaded shards."),
             seconds=60,
             what="the log line about the loaded shards",
         )

@@ -32,7 +32,7 @@ FIRST_OFFSET = 1_000
 INITIALIZE_INTERVAL_MS = 1_000
 
 
-class Load(NamedTuple):
+class WriteLoad(NamedTuple):
     """Connections, share-partition entries per request, state batches in each entry, and the kind of request.
 
     A "write" request names each share-partition once. A "repeated" write names one share-partition in all
@@ -78,14 +78,14 @@ class Load(NamedTuple):
         return made
 
 
-def _offsets_per_request(load: Load) -> int:
+def _offsets_per_request(load: WriteLoad) -> int:
     """Return the distance between the first offsets of two consecutive requests."""
     entries_of_one = {"repeated": load.partitions, "one repeated": 2}.get(load.kind, 1)
     return 2 * load.batches * entries_of_one
 
 
 @cache
-def _make_frames(load: Load, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
+def _make_frames(load: WriteLoad, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
     """Return the frames that a connection sends once, and the frames that it repeats."""
     partitions = range(1 if load.kind == "repeated" else load.partitions)
     initialize = request_frame(initialize_api, 0, initialize_request(GROUP_PREFIX, topic_id, partitions))
@@ -110,7 +110,7 @@ _READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
 }
 
 
-def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
+def write_frame(load: WriteLoad, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
     """Return the write number `turn`; its offsets follow the offsets of the previous write."""
     first = FIRST_OFFSET + turn * _offsets_per_request(load)
     entries = [_make_entry(load, number, first) for number in range(load.partitions)]
@@ -123,7 +123,7 @@ def write_frame(load: Load, topic_id: bytes, turn: int, group: str = GROUP_PREFI
 Entry = tuple[int, int, list[StateBatch]]
 
 
-def _make_entry(load: Load, number: int, first: int) -> Entry:
+def _make_entry(load: WriteLoad, number: int, first: int) -> Entry:
     if load.kind == "repeated":
         number, first = 0, first + number * 2 * load.batches
     if load.kind == "overlapping":
@@ -145,7 +145,7 @@ def _shift_offsets(entry: Entry, offsets: int) -> Entry:
     return number, start_offset + offsets, moved
 
 
-def _initialize_frame(load: Load, topic_id: bytes, turn: int) -> Frame:
+def _initialize_frame(load: WriteLoad, topic_id: bytes, turn: int) -> Frame:
     # Each Initialize has a new start offset, because an Initialize without an effect writes no record.
     start_offset = FIRST_OFFSET + turn * _offsets_per_request(load)
     request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)

@@ -38,7 +38,7 @@ def error_codes(request: bytes, response: bytes) -> Iterator[int]:
         yield from (part.error_code for topic in decoded.results for part in topic.partitions)
 
 
-class _Connection(asyncio.Protocol):
+class _LoadConnection(asyncio.Protocol):
     """A connection that keeps a number of requests in flight."""
 
     def __init__(self, client: ClientRequests) -> None:
@@ -65,12 +65,12 @@ class _Connection(asyncio.Protocol):
         for _ in range(self._client.in_flight):
             self._send_next()
 
-    def _send(self, frame: Frame) -> None:
+    def _send_frame(self, frame: Frame) -> None:
         self._in_flight.append((frame.data[4:], time.perf_counter()))
         self._transport.write(frame.data)
 
     def _send_next(self) -> None:
-        self._send(self._client.run[self._next % len(self._client.run)])
+        self._send_frame(self._client.run[self._next % len(self._client.run)])
         self._next += 1
 
     def data_received(self, data: bytes) -> None:
@@ -87,18 +87,18 @@ class _Connection(asyncio.Protocol):
     def _send_or_finish(self) -> None:
         if not self._until_s:
             if self._prologue:
-                self._send(self._prologue.popleft())
+                self._send_frame(self._prologue.popleft())
             elif not self.ready.done():
                 self.ready.set_result(None)
         elif time.perf_counter() >= self._until_s or 0 < self._requests_max <= self._next:
             if not self._in_flight:
                 self.done.set_result(None)
         elif self._client.interval_ms:
-            self._wait(self._client.interval_ms / 1000)
+            self._send_after_interval(self._client.interval_ms / 1000)
         else:
             self._send_next()
 
-    def _wait(self, interval_s: float) -> None:
+    def _send_after_interval(self, interval_s: float) -> None:
         left_s = self._until_s - time.perf_counter()
         loop = asyncio.get_running_loop()
         if interval_s < left_s:
@@ -116,7 +116,7 @@ async def drive_clients(
     transports = []
     for client in clients:
         transport, connection = await loop.create_connection(
-            lambda client=client: _Connection(client), host, port
+            lambda client=client: _LoadConnection(client), host, port
         )
         await connection.ready
         connections.append(connection)

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
     FOLDER,
-    Recording,
-    Shape,
+    RequestRecording,
+    RequestShape,
     load_recordings,
     recording_path,
     save_recording,
@@ -37,7 +37,7 @@ from tests.kafka.processes import ChildProcess, wait_until
 RECORD_BYTES = 100
 
 
-class Workload(NamedTuple):
+class ConsumerWorkload(NamedTuple):
     """The work of share consumers during a recording."""
 
     name: str
@@ -54,15 +54,15 @@ class Workload(NamedTuple):
 
     @property
     def topic_names(self) -> list[str]:
-        return [f"{self._prefix}-topic-{number}" for number in range(self.topics)]
+        return [f"{self._name_prefix}-topic-{number}" for number in range(self.topics)]
 
     @property
-    def _prefix(self) -> str:
+    def _name_prefix(self) -> str:
         return self.name.replace(",", "").replace(" ", "-")
 
     @property
     def group_names(self) -> list[str]:
-        return [f"{self._prefix}-group-{number}" for number in range(self.groups)]
+        return [f"{self._name_prefix}-group-{number}" for number in range(self.groups)]
 
     def about(self) -> str:
         """Return a description of the workload."""
@@ -76,15 +76,17 @@ class Workload(NamedTuple):
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("bulk", "auto", partitions=6, consumers=2, records=600_000),
-        Workload("commit each poll", "poll", partitions=6, consumers=2, records=600_000),
-        Workload("commit each record, 1 consumer", "record", partitions=1),
-        Workload("commit each record, 8 consumers", "record", partitions=1, consumers=8),
-        Workload("commit each record, 32 consumers", "record", partitions=1, consumers=32),
-        Workload("release and reject", "record", partitions=2, consumers=4, types="AAARAAJ"),
-        Workload("many groups", "poll", partitions=4, groups=20),
-        Workload("leader changes", "poll", partitions=6, consumers=2, brokers=3, seconds=30.0),
-        Workload("cold start", "poll", partitions=200, groups=10, topics=5, records=0, requests_max=30_000),
+        ConsumerWorkload("bulk", "auto", partitions=6, consumers=2, records=600_000),
+        ConsumerWorkload("commit each poll", "poll", partitions=6, consumers=2, records=600_000),
+        ConsumerWorkload("commit each record, 1 consumer", "record", partitions=1),
+        ConsumerWorkload("commit each record, 8 consumers", "record", partitions=1, consumers=8),
+        ConsumerWorkload("commit each record, 32 consumers", "record", partitions=1, consumers=32),
+        ConsumerWorkload("release and reject", "record", partitions=2, consumers=4, types="AAARAAJ"),
+        ConsumerWorkload("many groups", "poll", partitions=4, groups=20),
+        ConsumerWorkload("leader changes", "poll", partitions=6, consumers=2, brokers=3, seconds=30.0),
+        ConsumerWorkload(
+            "cold start", "poll", partitions=200, groups=10, topics=5, records=0, requests_max=30_000
+        ),
     )
 }
 
@@ -155,16 +157,16 @@ class RecordingRig:
     def bootstrap(self) -> str:
         return self._cluster.bootstrap
 
-    def prepare(self, workload: Workload) -> None:
+    def prepare(self, workload: ConsumerWorkload) -> None:
         """Create topics and groups, and produce the records."""
         for topic in workload.topic_names:
             self.client.create_topic(topic, partitions=workload.partitions)
             if workload.records:
-                self._produce(workload, topic)
+                self._produce_records(workload, topic)
         for group in workload.group_names:
             self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
 
-    def _produce(self, workload: Workload, topic: str) -> None:
+    def _produce_records(self, workload: ConsumerWorkload, topic: str) -> None:
         batch_bytes = _SMALL_BATCH_BYTES if workload.commit == "record" else _BATCH_BYTES
         done = self.jars.run(
             _PRODUCER,
@@ -175,7 +177,7 @@ class RecordingRig:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    def record(self, workload: Workload) -> list[Shape]:
+    def record(self, workload: ConsumerWorkload) -> list[RequestShape]:
         """Run a workload and return the requests of the brokers."""
         self.prepare(workload)
         consumers = self._start_consumers(workload)
@@ -199,7 +201,7 @@ class RecordingRig:
     def _is_done(self) -> bool:
         return self.recorder.full or self.recorder.seconds_since_last(time.monotonic()) > _QUIET_S
 
-    def _start_consumers(self, workload: Workload) -> ChildProcess:
+    def _start_consumers(self, workload: ConsumerWorkload) -> ChildProcess:
         poll_records = _FEW_RECORDS if workload.commit == "record" else _POLL_RECORDS
         arguments = (
             self.bootstrap,
@@ -253,7 +255,9 @@ def main() -> int:
     return 0
 
 
-def _save_recording(workload: Workload, shapes: list[Shape], release: str, coordinator: str) -> None:
+def _save_recording(
+    workload: ConsumerWorkload, shapes: list[RequestShape], release: str, coordinator: str
+) -> None:
     about = {
         "workload": workload.name,
         "broker": release,
@@ -262,14 +266,14 @@ def _save_recording(workload: Workload, shapes: list[Shape], release: str, coord
         "requests": len(shapes),
         "how": workload.about(),
     }
-    recording = Recording(about, shapes)
+    recording = RequestRecording(about, shapes)
     path = recording_path(workload.name, release)
     save_recording(recording, path)
     print(f"{path.name}: {path.stat().st_size:,} bytes, {count_text(recording)}", flush=True)
     (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 
 
-def readme_text(made: Sequence[Recording]) -> str:
+def readme_text(made: Sequence[RequestRecording]) -> str:
     """Return the text of the README, with the origin of each recording."""
     lines = [
         "# Recorded traffic",
@@ -291,7 +295,7 @@ def readme_text(made: Sequence[Recording]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def count_text(recording: Recording) -> str:
+def count_text(recording: RequestRecording) -> str:
     """Return a text with three counts: requests, share-partitions, requests that repeat a share-partition."""
     keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
     repeated = sum(

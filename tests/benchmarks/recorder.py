@@ -11,7 +11,7 @@ from protocol.messages import find_coordinator, request_header, request_header_v
 from protocol.state_batches import unpack
 from protocol.state_records import parse_topic_id
 from tests.benchmarks.frames import API_KEYS
-from tests.benchmarks.recording import Entry, Shape
+from tests.benchmarks.recording import RequestEntry, RequestShape
 
 _FRAME_BYTES_MAX = 1 << 26
 K = TypeVar("K", bound=Hashable)
@@ -68,7 +68,7 @@ class TrafficRecorder:
         with self._lock:
             self._requests.append((now_s, connection, api_key, version, request))
 
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[RequestShape]:
         """Return the shapes of the recorded requests."""
         with self._lock:
             return _NameNumbering().shapes(self._requests)
@@ -88,12 +88,12 @@ class _NameNumbering:
         self._state_epochs: dict[tuple[str, bytes, int], int] = {}
         self._leader_epochs: dict[tuple[str, bytes, int], int] = {}
 
-    def shapes(self, requests: list[tuple[float, int, int, int, Any]]) -> list[Shape]:
+    def shapes(self, requests: list[tuple[float, int, int, int, Any]]) -> list[RequestShape]:
         began_s = requests[0][0] if requests else 0.0
         for _, _, _, _, request in requests:
             self._record_lowest_epochs(request)
         return [
-            Shape(
+            RequestShape(
                 round((now_s - began_s) * 1000),
                 _assign_number(self._connections, connection),
                 api_key,
@@ -116,12 +116,12 @@ class _NameNumbering:
                     if epoch >= 0:
                         lowest[key] = min(epoch, lowest.get(key, epoch))
 
-    def _number_request(self, request: Any) -> tuple[int, list[tuple[int, list[Entry]]]]:
+    def _number_request(self, request: Any) -> tuple[int, list[tuple[int, list[RequestEntry]]]]:
         if isinstance(request, find_coordinator.FindCoordinatorRequest):
             (text,) = request.coordinator_keys
             group, topic, partition = text.rsplit(":", 2)
             topic_id = parse_topic_id(topic)
-            entry = Entry(self._number_partition(topic_id, int(partition)))
+            entry = RequestEntry(self._number_partition(topic_id, int(partition)))
             return _assign_number(self._groups, group), [(_assign_number(self._topics, topic_id), [entry])]
         group = request.group_id
         topics = [
@@ -136,10 +136,10 @@ class _NameNumbering:
     def _number_partition(self, topic_id: bytes, partition: int) -> int:
         return _assign_number(self._partitions[topic_id], partition)
 
-    def _number_entry(self, group: str, topic_id: bytes, part: Any) -> Entry:
+    def _number_entry(self, group: str, topic_id: bytes, part: Any) -> RequestEntry:
         key = (group, topic_id, part.partition)
         start_offset = getattr(part, "start_offset", -1)
-        entry = Entry(
+        entry = RequestEntry(
             self._number_partition(topic_id, part.partition),
             _relative_epoch(getattr(part, "state_epoch", -1), self._state_epochs.get(key, 0)),
             _relative_epoch(getattr(part, "leader_epoch", -1), self._leader_epochs.get(key, 0)),

@@ -28,7 +28,7 @@ FOLDER = REPOSITORY / "tests" / "benchmarks" / "recorded"
 _SUFFIX = ".jsonl.gz"
 
 
-class Entry(NamedTuple):
+class RequestEntry(NamedTuple):
     """A share-partition in a request. The API key determines which fields are used."""
 
     partition: int
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     batches: Sequence[tuple[int, int, int, int]] = ()
 
 
-class Shape(NamedTuple):
+class RequestShape(NamedTuple):
     """One request. `topics` lists (topic number, entries) in the order of the request."""
 
     ms: int
@@ -48,20 +48,20 @@ class Shape(NamedTuple):
     api_key: int
     version: int
     group: int
-    topics: Sequence[tuple[int, Sequence[Entry]]]
+    topics: Sequence[tuple[int, Sequence[RequestEntry]]]
 
-    def keyed_entries(self) -> Iterator[tuple[tuple[int, int, int], Entry]]:
+    def keyed_entries(self) -> Iterator[tuple[tuple[int, int, int], RequestEntry]]:
         """Yield each entry with its share-partition: group, topic, partition."""
         for topic, entries in self.topics:
             for entry in entries:
                 yield (self.group, topic, entry.partition), entry
 
 
-class Recording(NamedTuple):
+class RequestRecording(NamedTuple):
     """The recorded shapes and a description of their origin."""
 
     about: dict[str, Any]
-    shapes: Sequence[Shape]
+    shapes: Sequence[RequestShape]
 
     @property
     def name(self) -> str:
@@ -79,7 +79,7 @@ _FIELDS: dict[int, tuple[str, ...]] = {
 }
 
 
-def save_recording(recording: Recording, path: Path) -> None:
+def save_recording(recording: RequestRecording, path: Path) -> None:
     """Write a recording. The same recording always results in the same file bytes."""
     lines = [json.dumps(recording.about)]
     for shape in recording.shapes:
@@ -92,19 +92,21 @@ def save_recording(recording: Recording, path: Path) -> None:
     path.write_bytes(gzip.compress("\n".join(lines).encode() + b"\n", mtime=0))
 
 
-def load_recording(path: Path) -> Recording:
+def load_recording(path: Path) -> RequestRecording:
     """Read a recording."""
     about, *lines = map(json.loads, gzip.decompress(path.read_bytes()).decode().splitlines())
-    return Recording(about, [_parse_shape(*line) for line in lines])
+    return RequestRecording(about, [_parse_shape(*line) for line in lines])
 
 
-def _parse_shape(ms: int, connection: int, api_key: int, version: int, group: int, topics: Any) -> Shape:
+def _parse_shape(
+    ms: int, connection: int, api_key: int, version: int, group: int, topics: Any
+) -> RequestShape:
     names = ("partition", *_FIELDS[api_key])
     read = [
-        (topic, [Entry(**dict(zip(names, entry, strict=True))) for entry in entries])
+        (topic, [RequestEntry(**dict(zip(names, entry, strict=True))) for entry in entries])
         for topic, entries in topics
     ]
-    return Shape(ms, connection, api_key, version, group, read)
+    return RequestShape(ms, connection, api_key, version, group, read)
 
 
 def recording_path(workload: str, broker: str) -> Path:
@@ -117,7 +119,7 @@ def list_recordings() -> list[Path]:
     return sorted(FOLDER.glob(f"*{_SUFFIX}"))
 
 
-def load_recordings() -> list[Recording]:
+def load_recordings() -> list[RequestRecording]:
     """Return all recordings, the newest release first."""
     found = [load_recording(path) for path in list_recordings()]
     return sorted(found, key=lambda recording: recording.about["broker"], reverse=True)

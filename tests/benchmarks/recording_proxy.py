@@ -29,19 +29,19 @@ class RecordingProxy:
         self._coordinator_port = coordinator_port
         self._recorder = recorder
         self._listening = socket.create_server((_HERE, port), backlog=100)
-        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._accept_connections, daemon=True).start()
 
     def close(self) -> None:
         """Stop accepting connections. Open connections end when a peer closes them."""
         self._listening.close()
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listening.accept()
-                threading.Thread(target=self._forward, args=(client,), daemon=True).start()
+                threading.Thread(target=self._forward_connection, args=(client,), daemon=True).start()
 
-    def _forward(self, client: socket.socket) -> None:
+    def _forward_connection(self, client: socket.socket) -> None:
         with client, suppress(OSError):
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             head = b""

@@ -25,16 +25,16 @@ from tests.benchmarks.frames import (
     rename_groups,
     request_frame,
 )
-from tests.benchmarks.recording import Entry, Recording, Shape
+from tests.benchmarks.recording import RequestEntry, RequestRecording, RequestShape
 
 FIRST_OFFSET = 1_000
 FIRST_EPOCH = 1
 
 
-class Replay:
+class ReplayWorkload:
     """A workload that replays a recording; `brokers` copies of the recording are sent at the same time."""
 
-    def __init__(self, recording: Recording, brokers: int) -> None:
+    def __init__(self, recording: RequestRecording, brokers: int) -> None:
         self.recording = recording
         self.brokers = brokers
         self._frames: dict[tuple[bytes, ...], list[tuple[list[Frame], list[Frame]]]] = {}
@@ -44,9 +44,9 @@ class Replay:
         return f"{self.recording.name}{times}"
 
     @cached_property
-    def _recorded_connections(self) -> list[list[Shape]]:
+    def _recorded_connections(self) -> list[list[RequestShape]]:
         """The requests of each connection."""
-        found: dict[int, list[Shape]] = {}
+        found: dict[int, list[RequestShape]] = {}
         for shape in self.recording.shapes:
             found.setdefault(shape.connection, []).append(shape)
         return list(found.values())
@@ -92,36 +92,36 @@ class Replay:
         ]
 
     def _encode_connections(self, topic_ids: Sequence[bytes]) -> list[tuple[list[Frame], list[Frame]]]:
-        encode = _Encoder(topic_ids, epochs_grow=self.epoch_step > 0)
+        encode = _ShapeEncoder(topic_ids, epochs_grow=self.epoch_step > 0)
         return [
             (list(encode.prologue(shapes)), [encode.frame(shape) for shape in shapes])
             for shapes in self._recorded_connections
         ]
 
 
-class _Encoder:
+class _ShapeEncoder:
     """Encodes shapes as requests, with the topics, groups, epochs and offsets of a replay."""
 
     def __init__(self, topic_ids: Sequence[bytes], *, epochs_grow: bool) -> None:
         self._topic_ids = topic_ids
         self._epochs_grow = epochs_grow
 
-    def prologue(self, shapes: Sequence[Shape]) -> Iterator[Frame]:
+    def prologue(self, shapes: Sequence[RequestShape]) -> Iterator[Frame]:
         """Yield Initialize requests for all share-partitions, one for each group and topic."""
         found: dict[tuple[int, int], set[int]] = {}
         for shape in shapes:
             for (group, topic, partition), _ in shape.keyed_entries():
                 found.setdefault((group, topic), set()).add(partition)
         for (group, topic), partitions in found.items():
-            entries = [Entry(partition) for partition in sorted(partitions)]
-            yield self.frame(Shape(0, 0, initialize_api.API_KEY, 0, group, [(topic, entries)]))
+            entries = [RequestEntry(partition) for partition in sorted(partitions)]
+            yield self.frame(RequestShape(0, 0, initialize_api.API_KEY, 0, group, [(topic, entries)]))
 
-    def frame(self, shape: Shape) -> Frame:
+    def frame(self, shape: RequestShape) -> Frame:
         """Encode one request."""
         api = API_KEYS[shape.api_key]
         return request_frame(api, shape.version, self._build_request(shape), epochs_grow=self._epochs_grow)
 
-    def _build_request(self, shape: Shape) -> Any:
+    def _build_request(self, shape: RequestShape) -> Any:
         group = f"{GROUP_PREFIX}-{shape.group}"
         if shape.api_key == find_api.API_KEY:
             ((topic, (entry,)),) = shape.topics
@@ -134,29 +134,29 @@ class _Encoder:
         return request(group, topics)
 
 
-def _start_offset(entry: Entry) -> int:
+def _start_offset(entry: RequestEntry) -> int:
     return FIRST_OFFSET + entry.start_offset if entry.start_offset >= 0 else -1
 
 
-def _initialize_partition(entry: Entry) -> initialize_api.PartitionData:
+def _initialize_partition(entry: RequestEntry) -> initialize_api.PartitionData:
     return initialize_api.PartitionData(
         entry.partition, FIRST_EPOCH + entry.state_epoch, _start_offset(entry)
     )
 
 
-def _read_partition(entry: Entry) -> read_api.PartitionData:
+def _read_partition(entry: RequestEntry) -> read_api.PartitionData:
     return read_api.PartitionData(entry.partition, FIRST_EPOCH + entry.leader_epoch)
 
 
-def _summary_partition(entry: Entry) -> summary_api.PartitionData:
+def _summary_partition(entry: RequestEntry) -> summary_api.PartitionData:
     return summary_api.PartitionData(entry.partition, 0)
 
 
-def _delete_partition(entry: Entry) -> delete_api.PartitionData:
+def _delete_partition(entry: RequestEntry) -> delete_api.PartitionData:
     return delete_api.PartitionData(entry.partition)
 
 
-def _write_partition(entry: Entry) -> write_api.PartitionData:
+def _write_partition(entry: RequestEntry) -> write_api.PartitionData:
     start_offset = _start_offset(entry)
     batches = (
         StateBatch(start_offset + first, start_offset + first + length, state, deliveries)

@@ -15,7 +15,7 @@ from tests.benchmarks.targets import (
     PART_OF_AGAINST,
     SHAPES,
     TODAY,
-    Target,
+    RatioTarget,
     compare_with_target,
     cpu_aim,
 )
@@ -66,15 +66,15 @@ def _find_kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
     return next((side for side in sides if side.is_kafka and not side.beside), None)
 
 
-def rate_aim(workload: Workload) -> Target:
+def rate_aim(workload: Workload) -> RatioTarget:
     """Return the target for the requests per second of a workload."""
     for aim in (*TODAY, *SHAPES):
         if aim.workload == workload:
             return aim
     # A workload that is no tuple is recorded traffic.
     if not isinstance(workload, tuple):
-        return Target(workload, "requests_per_second", 3, 1.2)
-    return Target(workload, "requests_per_second", None, None)
+        return RatioTarget(workload, "requests_per_second", 3, 1.2)
+    return RatioTarget(workload, "requests_per_second", None, None)
 
 
 def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
@@ -94,7 +94,7 @@ def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload])
     return ResultTable(header, rows)
 
 
-def _verdict_cell(aim: Target, side: SystemUnderTest, kafka: SystemUnderTest) -> str:
+def _verdict_cell(aim: RatioTarget, side: SystemUnderTest, kafka: SystemUnderTest) -> str:
     """Return the ratio, and the aim if it is missed."""
     found = compare_with_target(aim, side, kafka)
     return f"{found.ratio}, NO: {found.asked}" if found.met is False else str(found.ratio)
@@ -222,6 +222,6 @@ def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
     return found
 
 
-def _list_targets(side: SystemUnderTest) -> list[Target]:
+def _list_targets(side: SystemUnderTest) -> list[RatioTarget]:
     aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
     return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

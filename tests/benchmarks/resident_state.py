@@ -19,7 +19,7 @@ from rich.table import Table
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.benchmarks.frames import ClientRequests, Frame, initialize_request, request_frame
 from tests.benchmarks.load import LoadFigures, drive_frames, measure_workload
-from tests.benchmarks.loads import Load, write_frame
+from tests.benchmarks.loads import WriteLoad, write_frame
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import BATCHES, GROUP_PARTITIONS, write_journal
 from tests.benchmarks.report import wide_console
@@ -31,8 +31,8 @@ SHARE_PARTITION_BYTES_MAX = 300
 SERVED_S_MAX = 5.0
 P999_MS_MAX = 5.0
 
-_OTHERS = Load(8, 1, 4)
-_ADDED = Load(1, GROUP_PARTITIONS, BATCHES)
+_OTHERS = WriteLoad(8, 1, 4)
+_ADDED = WriteLoad(1, GROUP_PARTITIONS, BATCHES)
 
 
 def added_frames(share_partitions: int, prefix: str) -> list[Frame]:

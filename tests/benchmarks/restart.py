@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from tests.benchmarks.load import measure_workload
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import wide_console
 from tests.benchmarks.spread import ratio_spread
@@ -34,7 +34,7 @@ from tests.kafka.rig import BuiltInRig, built_in_rig
 from tests.kafka.toolchain import install_hint, missing_programs
 
 AIM = 2.0
-_TOLD = Load(8, 50, 4)
+_TOLD = WriteLoad(8, 50, 4)
 # A prune interval longer than the benchmark, so that every record is loaded after a restart.
 _NEVER_MS = str(24 * 3_600_000)
 _BEGAN = re.compile(r"^\[([^\]]+)\] INFO .*Scheduling loading of metadata from __share_group_state-\d+ ")
@@ -97,7 +97,7 @@ def start_coordinator(process: CoordinatorProcess, empty_s: float) -> LoadResult
     took_s = time.monotonic() - began_s
     # The coordinator becomes ready a moment before it logs the duration.
     wait_until(
-        lambda: process.process.logged("Loaded shards."),
+        lambda: process.process.count_logged("Loaded shards."),
         seconds=60,
         what="the log line about the loaded shards",
     )

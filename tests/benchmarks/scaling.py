@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Column, Table
 
 from tests.benchmarks.load import measure_workload
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine, resident_bytes
 from tests.benchmarks.many_states import write_journal
 from tests.benchmarks.plots import write_plots
@@ -29,14 +29,14 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import missing_programs
 
-# The varied field of `Load`, and the loads with its values.
+# The varied field of `WriteLoad`, and the loads with its values.
 SWEEPS = {
-    "connections": [Load(n, 1, 4) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)],
-    "partitions": [Load(8, n, 4) for n in (1, 2, 5, 10, 20, 50, 100, 200)],
-    "batches": [Load(8, 10, n) for n in (1, 2, 5, 10, 20, 50, 100)],
+    "connections": [WriteLoad(n, 1, 4) for n in (1, 2, 4, 8, 16, 32, 64, 128, 256)],
+    "partitions": [WriteLoad(8, n, 4) for n in (1, 2, 5, 10, 20, 50, 100, 200)],
+    "batches": [WriteLoad(8, 10, n) for n in (1, 2, 5, 10, 20, 50, 100)],
 }
 HELD = (1_000, 10_000, 100_000, 1_000_000)
-_HELD_LOAD = Load(8, 10, 4)
+_HELD_LOAD = WriteLoad(8, 10, 4)
 _WARM_UP_S = 5.0
 FOLDER = REPOSITORY / "docs" / "benchmarks"
 
@@ -47,7 +47,7 @@ def measure_sweeps(sides: list[SystemUnderTest], rounds: int, seconds: float) ->
         count = sum(map(len, SWEEPS.values()))
         work = progress.add_task("warming up", total=rounds * count * len(sides))
         for side in sides:
-            side.drive(Load(8, 50, 4), _WARM_UP_S)
+            side.drive(WriteLoad(8, 50, 4), _WARM_UP_S)
         for _ in range(rounds):
             for loads in SWEEPS.values():
                 for load in loads:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.report import ResultTable
 from tests.benchmarks.start_systems import start_coordinator
 from tests.benchmarks.system_under_test import SystemUnderTest
@@ -27,7 +27,7 @@ SIZES = ((1, 4), (10, 4), (50, 4), (50, 20))
 KINDS = ("write", "repeated", "one repeated", "overlapping", "unordered", "mixed")
 _CONNECTIONS = 8
 # Queues of 20,000 operations, through many connections and through many requests in flight.
-_QUEUED = {1: Load(320, 1, 4, in_flight=64), 50: Load(400, 50, 4)}
+_QUEUED = {1: WriteLoad(320, 1, 4, in_flight=64), 50: WriteLoad(400, 50, 4)}
 
 
 class ShapeCost(NamedTuple):
@@ -36,7 +36,7 @@ class ShapeCost(NamedTuple):
     Only shapes with one request in flight can be the cheapest, because several requests share system calls.
     """
 
-    load: Load
+    load: WriteLoad
     us_per_entry: float
     times: float
 
@@ -45,16 +45,16 @@ class ShapeCost(NamedTuple):
         return self.times <= TIMES_MAX
 
 
-def make_shapes(partitions: int, batches: int) -> list[Load]:
+def make_shapes(partitions: int, batches: int) -> list[WriteLoad]:
     """Return the shapes of one size. With a single entry there is nothing to repeat."""
     kinds = [kind for kind in KINDS if partitions > 1 or "repeated" not in kind]
-    shapes = [Load(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
+    shapes = [WriteLoad(_CONNECTIONS, partitions, batches, kind) for kind in kinds]
     queued = _QUEUED.get(partitions)
     return [*shapes, queued] if queued and queued.batches == batches else shapes
 
 
 def measure_costs(
-    side: SystemUnderTest, loads: Sequence[Load], *, rounds: int, requests: int = _REQUESTS
+    side: SystemUnderTest, loads: Sequence[WriteLoad], *, rounds: int, requests: int = _REQUESTS
 ) -> list[ShapeCost]:
     """Measure shapes of one size in turn, and return the minimum CPU time of the rounds.
 
@@ -67,7 +67,7 @@ def measure_costs(
     return [ShapeCost(load, us, us / least) for load, us in measured.items()]
 
 
-def _us_per_entry(side: SystemUnderTest, load: Load, requests: int) -> float:
+def _us_per_entry(side: SystemUnderTest, load: WriteLoad, requests: int) -> float:
     # With many requests in flight, the queues must stay full during most of the run.
     at_least = _TIMES_IN_FLIGHT * load.connections * load.in_flight
     figures = side.drive(load, _SECONDS_MAX, answers_max=max(requests, at_least))
@@ -82,7 +82,7 @@ def measure_shapes(
     """Measure every shape of these sizes with a dedicated coordinator."""
     with ExitStack() as stack:
         side = stack.enter_context(start_coordinator(folder / "shapes", "os"))
-        side.drive(Load(_CONNECTIONS, 10, 4), _SECONDS_MAX, answers_max=requests)
+        side.drive(WriteLoad(_CONNECTIONS, 10, 4), _SECONDS_MAX, answers_max=requests)
         return [
             cost
             for size in sizes

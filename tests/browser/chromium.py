@@ -89,7 +89,7 @@ class Chromium:
         while data:
             data = data[os.write(self._to_browser, data) :]
         while True:
-            answer = self._read()
+            answer = self._read_message()
             if answer.get("id") != self._last_id:
                 self._dispatch_event(answer)
             elif "error" in answer:
@@ -97,7 +97,7 @@ class Chromium:
             else:
                 return answer["result"]
 
-    def _read(self) -> dict[str, Any]:
+    def _read_message(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
             ready, _, _ = select.select([self._from_browser], [], [], _ANSWER_WITHIN_S)
             data = os.read(self._from_browser, _READ_BYTES) if ready else b""

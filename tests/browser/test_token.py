@@ -103,11 +103,11 @@ def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminSe
     page.wait("document.querySelector('#live').title.startsWith('Live')")
     write_token_file(tmp_path, f"people read {WRITING}\n")
 
-    def changed() -> None:
+    def reload_tokens() -> None:
         assert coordinator.coordinator.access.reload_if_changed()
         coordinator.coordinator.app.state.event_stream.restart_streams()
 
-    coordinator.do(changed)
+    coordinator.do(reload_tokens)
     page.wait_for("The token is not valid.")
     assert page.evaluate("sessionStorage.length") == 0
     enter_token(page, WRITING)

@@ -21,7 +21,7 @@ from tests.chaos.consistency import compare_with_topic, owners_agree
 from tests.chaos.groups import PARTITIONS, Groups
 from tests.chaos.topic_reader import TopicState
 from tests.chaos.write_ledger import WriteLedger
-from tests.chaos.writers import Gate, Probe, send_to_wrong_coordinator
+from tests.chaos.writers import WriteGapProbe, WriterGate, send_to_wrong_coordinator
 from tests.kafka import CoordinatorProcess, wait_until
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import ReplicatedRig
@@ -64,13 +64,13 @@ class ChaosCluster:
         self.rows: list[FailureEffect] = []
         self.seen = TopicState()
         self._directory = directory
-        self._gate = Gate()
+        self._gate = WriterGate()
         self._dice = random.Random(7)
         self.books = [WriteLedger(key) for key in _a_key_of_each_shard()]
         addresses = [f"127.0.0.1:{one.port}" for one in rig.coordinators]
         self._addresses = addresses
         self.probes = [
-            Probe(book, addresses[place % 3 :] + addresses[: place % 3], self._gate)
+            WriteGapProbe(book, addresses[place % 3 :] + addresses[: place % 3], self._gate)
             for place, book in enumerate(self.books)
         ]
         self.groups = Groups(rig.client)

@@ -104,7 +104,10 @@ class Groups:
         self.resume_consumption()
         self._producing.set()
         with ThreadPoolExecutor(1 + len(self.groups), "share group") as pool:
-            working = [pool.submit(self._produce), *(pool.submit(self._consume, one) for one in self.groups)]
+            working = [
+                pool.submit(self._produce_records),
+                *(pool.submit(self._consume_group, one) for one in self.groups),
+            ]
             try:
                 yield
             finally:
@@ -148,7 +151,7 @@ class Groups:
             assert set(left) <= group.ledger.in_doubt.keys()
             assert group.ledger.broken_promises == []
 
-    def _produce(self) -> None:
+    def _produce_records(self) -> None:
         with self._record_failure():
             while not self._over.is_set():
                 self._producing.wait(0.2)
@@ -162,7 +165,7 @@ class Groups:
                         self._produced += RECORDS_AT_A_TIME
                 self._over.wait(0.2)
 
-    def _consume(self, group: Group) -> None:
+    def _consume_group(self, group: Group) -> None:
         with self._record_failure():
             while not self._over.is_set():
                 self._awake.wait()

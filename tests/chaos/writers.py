@@ -27,7 +27,7 @@ STUBBORN_LIMITS = ConnectionLimits(connect_s=1, request_s=90)
 STUBBORN_READS = 0.3
 
 
-class Gate:
+class WriterGate:
     """A gate: all writers wait inside its `async with` block."""
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class Gate:
         self._open.set()
 
 
-class Probe:
+class WriteGapProbe:
     """A writer of one shard that measures the longest time without a successful write."""
 
-    def __init__(self, book: WriteLedger, addresses: Sequence[str], gate: Gate) -> None:
+    def __init__(self, book: WriteLedger, addresses: Sequence[str], gate: WriterGate) -> None:
         self.book = book
         self.successes = 0
         self._client = ShareCoordinatorClient(
@@ -104,7 +104,7 @@ class Probe:
 
 
 async def send_to_wrong_coordinator(
-    books: Sequence[WriteLedger], port: int, gate: Gate, dice: random.Random
+    books: Sequence[WriteLedger], port: int, gate: WriterGate, dice: random.Random
 ) -> None:
     """Write to and read from random ledgers at one coordinator until cancelled."""
     async with AsyncExitStack() as stack:

@@ -30,7 +30,7 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.builders import ACKNOWLEDGED
 from tests.kafka.built_in import BuiltInCoordinator
-from tests.unit.server.wire import Client, request_frame
+from tests.unit.server.wire import WireClient, request_frame
 
 pytestmark = pytest.mark.broker
 
@@ -39,7 +39,7 @@ SEED = 20_932
 GROUPS = ("differential", "with:colons", "über-日本-😀")
 
 
-class Generator:
+class RandomRequests:
     """Generate requests that are mostly valid, so that they pass the first checks."""
 
     def __init__(self, seed: int, topic_id: bytes, partitions: int) -> None:
@@ -176,7 +176,7 @@ def comparable_results(api: Any, version: int, body: bytes) -> list[Any]:
     return sorted(found, key=lambda entry: (entry[0], entry[1]))
 
 
-async def send_request(client: Client, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
+async def send_request(client: WireClient, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
     client.send(request_frame(api.API_KEY, version, correlation_id, body))
     got, rest = await client.frame()
     assert got == correlation_id
@@ -186,7 +186,7 @@ async def send_request(client: Client, api: Any, version: int, correlation_id: i
 class BothCoordinators:
     """This coordinator and Kafka's, which get the same requests."""
 
-    def __init__(self, ours: Client, theirs: Client) -> None:
+    def __init__(self, ours: WireClient, theirs: WireClient) -> None:
         self._ours = ours
         self._theirs = theirs
         self._sent = 0
@@ -224,8 +224,8 @@ async def both_coordinators(kafka: BuiltInCoordinator) -> AsyncIterator[BothCoor
     listener = Listener(Api(Service(runtime), directory, metrics), metrics, ServerLimits())
     await listener.start(HostPort("127.0.0.1", 0))
     try:
-        theirs = Client(*await asyncio.open_connection(kafka.host, kafka.port))
-        ours = Client(*await asyncio.open_connection("127.0.0.1", listener.port))
+        theirs = WireClient(*await asyncio.open_connection(kafka.host, kafka.port))
+        ours = WireClient(*await asyncio.open_connection("127.0.0.1", listener.port))
         yield BothCoordinators(ours, theirs)
         ours.writer.close()
         theirs.writer.close()
@@ -237,7 +237,7 @@ async def both_coordinators(kafka: BuiltInCoordinator) -> AsyncIterator[BothCoor
 async def compare_random_requests(kafka: BuiltInCoordinator) -> dict[str, int]:
     seen: dict[str, int] = {}
     async with both_coordinators(kafka) as both:
-        generator = Generator(SEED, kafka.topic_id, kafka.partitions)
+        generator = RandomRequests(SEED, kafka.topic_id, kafka.partitions)
         for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
             ours_says, kafka_says = await both.ask(api, version, request)
             assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"

@@ -54,7 +54,7 @@ def image_tag(image: str) -> str:
     return image.rpartition(":")[2]
 
 
-class Stack:
+class ComposeStack:
     """The services of docker-compose.yml in an engine. Environment variables set all values that differ."""
 
     # All services but Grafana, for which there is no stand-in image.
@@ -82,12 +82,12 @@ class Stack:
 
 
 @contextmanager
-def running_stack(engine_environment: Mapping[str, str], images: Mapping[str, str]) -> Iterator[Stack]:
+def running_stack(engine_environment: Mapping[str, str], images: Mapping[str, str]) -> Iterator[ComposeStack]:
     """Start all services; remove them at the end."""
-    stack = Stack(engine_environment, images)
+    stack = ComposeStack(engine_environment, images)
     try:
         try:
-            stack.run("up", "--detach", "--no-build", *Stack.SERVICES)
+            stack.run("up", "--detach", "--no-build", *ComposeStack.SERVICES)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{stack.said()}") from None
         yield stack

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.deploy.engine import CONFINED, Engine, repeat_option
+from tests.deploy.engine import CONFINED, DockerEngine, repeat_option
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.processes import ChildProcess
 
@@ -18,7 +18,9 @@ class CoordinatorContainer(CoordinatorProcess):
     NAME = "coordinator"
     VOLUME = "coordinator-data"
 
-    def __init__(self, engine: Engine, image: str, directory: Path, *, port: int, http_port: int) -> None:
+    def __init__(
+        self, engine: DockerEngine, image: str, directory: Path, *, port: int, http_port: int
+    ) -> None:
         """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`; do not start it."""
         super().__init__(directory, port=port, http_port=http_port)
         self._engine = engine

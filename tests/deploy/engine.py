@@ -31,7 +31,7 @@ exec "$@"
 CONFINED = ("--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges:true")
 
 
-class Engine:
+class DockerEngine:
     """A dockerd with its own data directory, and its client."""
 
     def __init__(self, directory: Path) -> None:
@@ -68,7 +68,7 @@ class Engine:
     def start(self) -> None:
         """Start the engine and wait until it answers."""
         self.process.start()
-        self.process.wait_ready(lambda: self._run(["version"]).returncode == 0, seconds=120)
+        self.process.wait_ready(lambda: self._run_client(["version"]).returncode == 0, seconds=120)
 
     def stop(self) -> None:
         """Stop the engine and all its containers, and remove their remains."""
@@ -76,16 +76,16 @@ class Engine:
             if self.process.running:
                 # Remove containers before the engine ends, so that their cgroups and networks are removed
                 # too.
-                containers = self._run(["ps", "--all", "--quiet"]).stdout.split()
+                containers = self._run_client(["ps", "--all", "--quiet"]).stdout.split()
                 if containers:
-                    self._run(["rm", "--force", "--volumes", *containers])
-                self._run(["network", "prune", "--force"])
+                    self._run_client(["rm", "--force", "--volumes", *containers])
+                self._run_client(["network", "prune", "--force"])
         finally:
             self.process.kill()
 
     def docker(self, *arguments: str, seconds: float = 300) -> str:
         """Run a command of the client and return its output. An error fails the test."""
-        done = self._run(arguments, seconds=seconds)
+        done = self._run_client(arguments, seconds=seconds)
         assert done.returncode == 0, f"docker {' '.join(arguments)}:\n{done.stdout}{done.stderr}"
         return done.stdout.strip()
 
@@ -111,7 +111,7 @@ class Engine:
             for there, here in files.items():
                 archive.add(here, f"rootfs/{there.lstrip('/')}", filter=exclude_file)
         with context.open("rb") as opened:
-            done = self._run(["build", "--tag", image, "-"], seconds=300, stdin=opened.fileno())
+            done = self._run_client(["build", "--tag", image, "-"], seconds=300, stdin=opened.fileno())
         context.unlink()
         assert done.returncode == 0, f"docker build {image}:\n{done.stdout}{done.stderr}"
         return image
@@ -121,7 +121,7 @@ class Engine:
         """The environment variables for a client of this engine."""
         return {**os.environ, **self._environment}
 
-    def _run(
+    def _run_client(
         self, arguments: Sequence[str], *, seconds: float = 300, stdin: int = subprocess.DEVNULL
     ) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
@@ -136,11 +136,11 @@ class Engine:
 
 
 @contextmanager
-def running_engine() -> Iterator[Engine]:
+def running_engine() -> Iterator[DockerEngine]:
     """Start an engine without images; remove it at the end."""
     # Use an own directory: the path of pytest's directory is too long for a socket.
     directory = Path(tempfile.mkdtemp(prefix="engine-"))
-    engine = Engine(directory)
+    engine = DockerEngine(directory)
     try:
         engine.start()
         yield engine

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.deploy.compose import MAIN_CLASSES
-from tests.deploy.engine import Engine
+from tests.deploy.engine import DockerEngine
 from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.toolchain import program_path
 
@@ -37,7 +37,7 @@ _MAKE_BASE = 'mount -t tmpfs -o mode=755 base "$TMPDIR"; "${@:2}" | "$0" import 
 _UNUSED_OF_JAVA = ("docs", "include", "jmods", "legal", "man", "src.zip")
 
 
-def make_python_image(engine: Engine) -> None:
+def make_python_image(engine: DockerEngine) -> None:
     """Make a minimal Debian image with Python as a stand-in for python:3.x-slim."""
     with tempfile.TemporaryDirectory(prefix="base-") as scratch:
         Path(scratch).chmod(0o755)
@@ -71,7 +71,7 @@ def make_python_image(engine: Engine) -> None:
     assert done.returncode == 0, f"mmdebstrap could not make the base image:\n{done.stdout}{done.stderr}"
 
 
-def build_ours(engine: Engine, target: str) -> str:
+def build_ours(engine: DockerEngine, target: str) -> str:
     """Build a target of the project's Dockerfile on the stand-in base image, and return the image name."""
     image = f"share-coordinator-{target}"
     engine.docker(
@@ -84,12 +84,12 @@ def build_ours(engine: Engine, target: str) -> str:
     return image
 
 
-def make_haproxy_image(engine: Engine) -> str:
+def make_haproxy_image(engine: DockerEngine) -> str:
     """Make a stand-in for haproxy:3.2, and return its name."""
     return engine.build("stand-in/haproxy", f"FROM {PYTHON}\nUSER 99:99\nSTOPSIGNAL SIGUSR1\n", {})
 
 
-def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
+def make_kafka_image(engine: DockerEngine, jars: KafkaJars, scratch: Path) -> str:
     """Make a stand-in for apache/kafka with the jars and scripts of Kafka's names, and return its name."""
     java = Path(program_path("java") or "").resolve()
     home = java.parents[1]
@@ -116,7 +116,7 @@ def make_kafka_image(engine: Engine, jars: KafkaJars, scratch: Path) -> str:
     return engine.build("stand-in/kafka", recipe, files, leave_out=_UNUSED_OF_JAVA)
 
 
-def make_prometheus_image(engine: Engine) -> str:
+def make_prometheus_image(engine: DockerEngine) -> str:
     """Make a stand-in for prom/prometheus, and return its name."""
     program = Path(program_path("prometheus") or "").resolve()
     recipe = (

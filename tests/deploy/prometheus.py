@@ -64,7 +64,7 @@ class PrometheusServer:
     def start(self) -> None:
         """Start Prometheus and wait until it is ready."""
         self.process.start()
-        self.process.wait_ready(lambda: self.process.logged("Server is ready"), seconds=120)
+        self.process.wait_ready(lambda: self.process.count_logged("Server is ready"), seconds=120)
 
     def kill(self) -> None:
         self.process.kill()

@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.certificates import Authority
-from tests.deploy.compose import Stack, image_tag, resolve_services, running_stack
+from tests.certificates import CertificateAuthority
+from tests.deploy.compose import ComposeStack, image_tag, resolve_services, running_stack
 from tests.deploy.container import CoordinatorContainer
-from tests.deploy.engine import CONFINED, NEEDED, Engine, repeat_option, running_engine
+from tests.deploy.engine import CONFINED, NEEDED, DockerEngine, repeat_option, running_engine
 from tests.deploy.files import alert_rules, recording_rules
 from tests.deploy.local_images import (
     REVISION,
@@ -64,7 +64,7 @@ ENOUGH_ORDERS = 80
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
+def engine() -> Iterator[DockerEngine]:
     """An engine with the stand-in for Python's image."""
     with running_engine() as running:
         make_python_image(running)
@@ -72,13 +72,13 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def serve_image(engine: Engine) -> str:
+def serve_image(engine: DockerEngine) -> str:
     return build_ours(engine, "serve")
 
 
 @pytest.fixture(scope="module")
 def rig(
-    engine: Engine, serve_image: str, newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+    engine: DockerEngine, serve_image: str, newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[StandaloneRig]:
     """A broker and HAProxy as processes, and the coordinator in a container."""
     directory = tmp_path_factory.mktemp("container")
@@ -107,7 +107,7 @@ def container(rig: StandaloneRig) -> CoordinatorContainer:
     return rig.coordinator
 
 
-def test_image_declares_user_volume_ports_and_entry_point(engine: Engine, serve_image: str) -> None:
+def test_image_declares_user_volume_ports_and_entry_point(engine: DockerEngine, serve_image: str) -> None:
     (known,) = json.loads(engine.docker("inspect", serve_image))
     assert known["Config"]["User"] == "10001"
     assert list(known["Config"]["Volumes"]) == ["/data"]
@@ -125,9 +125,9 @@ def test_image_declares_user_volume_ports_and_entry_point(engine: Engine, serve_
     assert "_compiled" in engine.docker("run", "--rm", "--entrypoint", "python3", serve_image, "-c", loaded)
 
 
-def test_container_with_tls_becomes_healthy(engine: Engine, serve_image: str, tmp_path: Path) -> None:
+def test_container_with_tls_becomes_healthy(engine: DockerEngine, serve_image: str, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
-    issued = Authority(folder).issue("coordinator")
+    issued = CertificateAuthority(folder).issue_certificate("coordinator")
     tokens = folder / "tokens"
     tokens.write_text("somebody read what-only-somebody-knows\n")
     # Only the user of the image may read the secrets.
@@ -149,7 +149,7 @@ def test_container_with_tls_becomes_healthy(engine: Engine, serve_image: str, tm
     engine.docker("rm", "--force", "--volumes", started)
 
 
-def wait_until_healthy(engine: Engine, container: str) -> None:
+def wait_until_healthy(engine: DockerEngine, container: str) -> None:
     def health() -> Any:
         return json.loads(engine.docker("inspect", "--format", "{{json .State.Health}}", container))
 
@@ -161,7 +161,9 @@ def wait_until_healthy(engine: Engine, container: str) -> None:
 
 
 @pytest.mark.broker
-def test_container_is_healthy_without_privileges(engine: Engine, container: CoordinatorContainer) -> None:
+def test_container_is_healthy_without_privileges(
+    engine: DockerEngine, container: CoordinatorContainer
+) -> None:
     wait_until_healthy(engine, container.NAME)
     assert container.inspect()["HostConfig"]["ReadonlyRootfs"] is True
     status = dict(
@@ -213,7 +215,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
 
 @pytest.mark.broker
 def test_recovery_image_reads_journal_of_coordinator(
-    engine: Engine, rig: StandaloneRig, container: CoordinatorContainer
+    engine: DockerEngine, rig: StandaloneRig, container: CoordinatorContainer
 ) -> None:
     """The recovery image mounts the journal read-only while the coordinator runs."""
     topic, group, topic_id = new_topic(rig.client, "recovered")
@@ -251,7 +253,9 @@ def test_recovery_image_reads_journal_of_coordinator(
 
 
 @pytest.fixture(scope="module")
-def stack(engine: Engine, serve_image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(
+    engine: DockerEngine, serve_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ComposeStack]:
     """All services of docker-compose.yml but Grafana."""
     jars = fetch_jars(image_tag(resolve_services()["kafka"]["image"]))
     images = {
@@ -273,12 +277,12 @@ def get_json(port: int, path: str) -> Any:
         return None
 
 
-def printed_orders(stack: Stack) -> set[int]:
+def printed_orders(stack: ComposeStack) -> set[int]:
     """Return the orders that the share consumer has printed."""
     return {int(number) for number in ORDER.findall(stack.run("logs", "--no-color", "consumer"))}
 
 
-def wait_for_services(stack: Stack, condition: Callable[[], Any], what: str) -> Any:
+def wait_for_services(stack: ComposeStack, condition: Callable[[], Any], what: str) -> Any:
     """Return the first true value of `condition`; on a timeout, add the output of the services."""
     try:
         return wait_until(condition, seconds=600, what=what)
@@ -288,7 +292,7 @@ def wait_for_services(stack: Stack, condition: Callable[[], Any], what: str) -> 
 
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
-def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack) -> None:
+def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: ComposeStack) -> None:
     wait_for_services(stack, lambda: len(printed_orders(stack)) > ENOUGH_ORDERS, "orders are consumed")
     stack.run("kill", "coordinator")
     before = printed_orders(stack)
@@ -304,7 +308,7 @@ def test_compose_services_lose_no_order_when_coordinator_is_killed(stack: Stack)
 
 @pytest.mark.broker
 @pytest.mark.needs("docker-compose", "prometheus")
-def test_prometheus_scrapes_coordinator_and_evaluates_rules(stack: Stack) -> None:
+def test_prometheus_scrapes_coordinator_and_evaluates_rules(stack: ComposeStack) -> None:
     def has_result(expression: str) -> bool:
         answer = get_json(stack.prometheus_port, f"/api/v1/query?query={quote(expression)}")
         return answer is not None and bool(answer["data"]["result"])

@@ -36,7 +36,7 @@ _SCRAPED_S = 300
 _NOT_SCRAPED = {"up", "ALERTS"}
 
 
-class Query(NamedTuple):
+class DashboardQuery(NamedTuple):
     """An expression of the dashboard, and the panel or variable that contains it."""
 
     place: str
@@ -48,18 +48,18 @@ def read_dashboard() -> dict[str, Any]:
     return shown
 
 
-def dashboard_queries() -> Iterator[Query]:
+def dashboard_queries() -> Iterator[DashboardQuery]:
     """Yield every expression as Grafana would send it, with all coordinators selected."""
     for panel in read_dashboard()["panels"]:
         for target in panel.get("targets", []):
-            yield Query(panel["title"], _replace_variables(target["expr"]))
+            yield DashboardQuery(panel["title"], _replace_variables(target["expr"]))
     for annotation in read_dashboard()["annotations"]["list"]:
-        yield Query(annotation["name"], annotation["expr"])
+        yield DashboardQuery(annotation["name"], annotation["expr"])
     for variable in read_dashboard()["templating"]["list"]:
         if variable["type"] == "query":
             # label_values(SELECTOR, LABEL)
             selector = variable["query"]["query"].removeprefix("label_values(").rpartition(",")[0]
-            yield Query(variable["label"], _replace_variables(selector))
+            yield DashboardQuery(variable["label"], _replace_variables(selector))
 
 
 def _replace_variables(expression: str) -> str:
@@ -153,10 +153,12 @@ class ObservedGroup:
         self.observer = observer
         self._consumer = self._client.share_consumer("observed-group", "observed")
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._consume, name="consumer of the observed group")
+        self._thread = threading.Thread(
+            target=self._consume_until_stopped, name="consumer of the observed group"
+        )
         self._thread.start()
 
-    def _consume(self) -> None:
+    def _consume_until_stopped(self) -> None:
         first = 0
         while not self._stop.wait(0.2):
             self._client.produce("observed", 10, first=first)
@@ -255,7 +257,7 @@ def test_every_metric_of_dashboard_and_alerts_exists(
     known = scraped_names(prometheus) | listed | recorded | _NOT_SCRAPED
     asked = {query: metric_names(query.expression) for query in dashboard_queries()}
     for rule in alert_rules():
-        asked[Query(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
+        asked[DashboardQuery(rule["alert"], rule["expr"])] = metric_names(rule["expr"])
     unknown = {query: names - known for query, names in asked.items() if names - known}
     assert unknown == {}
     assert len(asked) > 60
@@ -269,7 +271,7 @@ def test_every_query_of_dashboard_returns_data(
     silent_at_first = {query for query in dashboard_queries() if not _SILENT & metric_names(query.expression)}
     turns = count(1)
 
-    def find_silent_queries() -> set[Query]:
+    def find_silent_queries() -> set[DashboardQuery]:
         keep_busy(coordinators[0], next(turns))
         silent_at_first.difference_update(
             [query for query in silent_at_first if prometheus.query(query.expression)]

@@ -30,7 +30,7 @@ DELIVERIES = 5
 FIRES_S = 400
 
 
-class System:
+class MonitoredSystem:
     """A broker, and the process that Prometheus scrapes as `job` about its share groups."""
 
     def __init__(self, kafka: BuiltInRig, prometheus: PrometheusServer, job: str) -> None:
@@ -38,7 +38,7 @@ class System:
         self._prometheus = prometheus
         self._job = job
 
-    def fires(self, alert: str, group: str) -> bool:
+    def is_alert_firing(self, alert: str, group: str) -> bool:
         labels = f'alertname="{alert}", group="{group}", job="{self._job}", alertstate="firing"'
         return bool(self._prometheus.query(f"ALERTS{{{labels}}}"))
 
@@ -64,24 +64,29 @@ class System:
             consumer.settle(["ACCEPT"] * len(records))
 
 
-def wait_fires(
-    systems: list[System], alert: str, group: str, meanwhile: Callable[[System], object] = lambda system: None
+def wait_for_alert(
+    systems: list[MonitoredSystem],
+    alert: str,
+    group: str,
+    meanwhile: Callable[[MonitoredSystem], object] = lambda system: None,
 ) -> None:
     """Wait until each system has raised the alert."""
     waiting = list(systems)
 
-    def fired() -> bool:
+    def is_firing() -> bool:
         for system in list(waiting):
             meanwhile(system)
-            if system.fires(alert, group):
+            if system.is_alert_firing(alert, group):
                 waiting.remove(system)
         return not waiting
 
-    wait_until(fired, seconds=FIRES_S, what=f"{alert} fires for {group}")
+    wait_until(is_firing, seconds=FIRES_S, what=f"{alert} fires for {group}")
 
 
 @pytest.fixture(scope="module")
-def systems(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[System]]:
+def systems(
+    newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[MonitoredSystem]]:
     directory = tmp_path_factory.mktemp("share-group-alerts")
     folders = directory / "observed", directory / "served"
     for folder in folders:
@@ -97,16 +102,16 @@ def systems(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) ->
             [f"127.0.0.1:{served.coordinator.http_port}"],
             observers=[f"127.0.0.1:{observer.http_port}"],
         )
-        _fire_at_once(directory / "alerts.yml")
+        _remove_alert_delays(directory / "alerts.yml")
         stack.callback(prometheus.kill)
         prometheus.start()
         yield [
-            System(observed, prometheus, "share-coordinator-observer"),
-            System(served, prometheus, "share-coordinator"),
+            MonitoredSystem(observed, prometheus, "share-coordinator-observer"),
+            MonitoredSystem(served, prometheus, "share-coordinator"),
         ]
 
 
-def _fire_at_once(alerts: Path) -> None:
+def _remove_alert_delays(alerts: Path) -> None:
     """Remove the `for` durations, which the unit tests of the rules cover."""
     rules = yaml.safe_load(alerts.read_text("utf-8"))
     for group in rules["groups"]:
@@ -116,7 +121,7 @@ def _fire_at_once(alerts: Path) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def unacknowledged_record(systems: list[System]) -> Iterator[None]:
+def unacknowledged_record(systems: list[MonitoredSystem]) -> Iterator[None]:
     """A consumer that never accepts the first record of its group while the other tests run."""
     with ExitStack() as stack:
         for system in systems:
@@ -127,7 +132,7 @@ def unacknowledged_record(systems: list[System]) -> Iterator[None]:
         yield
 
 
-def test_releasing_all_records_raises_outage_then_poison_records(systems: list[System]) -> None:
+def test_releasing_all_records_raises_outage_then_poison_records(systems: list[MonitoredSystem]) -> None:
     with ExitStack() as stack:
         consumers, deliveries = {}, {}
         for system in systems:
@@ -135,7 +140,7 @@ def test_releasing_all_records_raises_outage_then_poison_records(systems: list[S
             consumers[system] = stack.enter_context(closing(system.share_consumer("failing")))
             deliveries[system] = dict.fromkeys(range(RECORDS), 0)
 
-        def release_all(system: System) -> None:
+        def release_all(system: MonitoredSystem) -> None:
             if min(deliveries[system].values()) == DELIVERIES - 1:
                 return
             records = consumers[system].poll()
@@ -143,20 +148,20 @@ def test_releasing_all_records_raises_outage_then_poison_records(systems: list[S
                 deliveries[system][record.offset] += 1
             consumers[system].settle(["RELEASE"] * len(records))
 
-        wait_fires(systems, "ShareGroupOutage", "failing", release_all)
+        wait_for_alert(systems, "ShareGroupOutage", "failing", release_all)
         # The consumers stop polling, so the outage ends, and each record has one delivery left.
-        wait_fires(systems, "ShareGroupPoisonRecords", "failing", release_all)
+        wait_for_alert(systems, "ShareGroupPoisonRecords", "failing", release_all)
 
 
-def test_group_without_members_raises_without_consumers(systems: list[System]) -> None:
+def test_group_without_members_raises_without_consumers(systems: list[MonitoredSystem]) -> None:
     for system in systems:
         system.new_group("abandoned", 10)
         system.accept_first_records("abandoned")
         system.kafka.client.produce("abandoned", 10, first=10)
-    wait_fires(systems, "ShareGroupWithoutConsumers", "abandoned")
+    wait_for_alert(systems, "ShareGroupWithoutConsumers", "abandoned")
 
 
-def test_deletion_of_undelivered_records_raises_records_lost(systems: list[System]) -> None:
+def test_deletion_of_undelivered_records_raises_records_lost(systems: list[MonitoredSystem]) -> None:
     with ExitStack() as stack:
         consumers = {}
         for system in systems:
@@ -174,14 +179,14 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Syste
             asyncio.run(_delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25))
             consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
 
-        def accept_records(system: System) -> None:
+        def accept_records(system: MonitoredSystem) -> None:
             consumers[system].settle(["ACCEPT"] * len(consumers[system].poll()))
 
-        wait_fires(systems, "ShareGroupRecordsLost", "slow", accept_records)
+        wait_for_alert(systems, "ShareGroupRecordsLost", "slow", accept_records)
 
 
-def test_member_that_keeps_its_records_raises_stuck(systems: list[System]) -> None:
-    wait_fires(systems, "ShareGroupStuck", "hanging")
+def test_member_that_keeps_its_records_raises_stuck(systems: list[MonitoredSystem]) -> None:
+    wait_for_alert(systems, "ShareGroupStuck", "hanging")
 
 
 async def _delete_records(bootstrap: str, topic: str, before_offset: int) -> None:

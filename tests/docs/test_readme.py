@@ -42,7 +42,7 @@ MEGABYTES = 150
 C_MEGABYTES = 10
 
 
-class Reader:
+class ReadmeUser:
     """A user with a fresh clone, an empty environment for pip and two unused ports."""
 
     def __init__(self, folder: Path, jars: KafkaJars, bootstrap: str) -> None:
@@ -68,7 +68,7 @@ class Reader:
     def run(self, command: str) -> str:
         """Run a command of the page in the clone, and return its output. A failure fails the test."""
         done = subprocess.run(
-            self._shell(command),
+            self._shell_command(command),
             cwd=self.clone,
             env=self._variables,
             stdin=subprocess.DEVNULL,
@@ -82,13 +82,13 @@ class Reader:
         return done.stdout
 
     @contextmanager
-    def serving(self, command: str) -> Iterator[None]:
+    def running_server(self, command: str) -> Iterator[None]:
         """Run a command, which must be ready before the deadline, until the block ends."""
         variables = [f"{name}={value}" for name, value in self._variables.items()]
         process = ChildProcess(
             command,
             # `ChildProcess` adds variables to those of this process; `env -i` removes these.
-            ["env", "-i", "-C", str(self.clone), *variables, *self._shell(command)],
+            ["env", "-i", "-C", str(self.clone), *variables, *self._shell_command(command)],
             self.clone.with_name("serving.log"),
         )
         process.start()
@@ -110,30 +110,30 @@ class Reader:
         finally:
             connection.close()
 
-    def _shell(self, command: str) -> list[str]:
+    def _shell_command(self, command: str) -> list[str]:
         return ["bash", "-e", "-o", "pipefail", "-c", command.replace(OWN_CLUSTER, self._bootstrap)]
 
 
 def clone_repository(target: Path) -> None:
     """Copy the files of the working tree that belong to the repository, and commit them with a tag."""
 
-    def git(folder: Path, *arguments: str) -> str:
+    def run_git(folder: Path, *arguments: str) -> str:
         settings = (f"safe.directory={folder}", "user.name=reader", "user.email=reader@localhost")
         options = (word for setting in settings for word in ("-c", setting))
         command = ["git", "-C", str(folder), *options, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    for name in git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+    for name in run_git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
         source = ROOT / name
         if name and source.is_file():
             copy = target / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(source.read_bytes())
             copy.chmod(source.stat().st_mode)
-    git(target, "init", "--quiet")
-    git(target, "add", "--all")
-    git(target, "commit", "--quiet", "--message", "a release")
-    git(target, "tag", f"v{VERSION}")
+    run_git(target, "init", "--quiet")
+    run_git(target, "add", "--all")
+    run_git(target, "commit", "--quiet", "--message", "a release")
+    run_git(target, "tag", f"v{VERSION}")
 
 
 def check_installation(clone: Path) -> None:
@@ -176,22 +176,22 @@ def check_release(clone: Path) -> None:
     assert components == set(list_pins("serve"))
 
 
-def check_wheel(reader: Reader) -> None:
+def check_wheel(reader: ReadmeUser) -> None:
     """The installed wheel serves, answers a share-partition leader, and observes."""
-    with reader.serving(f"share-coordinator serve --data-dir {reader.environment}/data"):
+    with reader.running_server(f"share-coordinator serve --data-dir {reader.environment}/data"):
         reader.run(f"share-coordinator demo --bootstrap {reader.coordinator}")
-    with reader.serving(f"share-coordinator observe --bootstrap-servers {OWN_CLUSTER}"):
+    with reader.running_server(f"share-coordinator observe --bootstrap-servers {OWN_CLUSTER}"):
         check_observer(reader)
 
 
-def check_observer(reader: Reader) -> None:
+def check_observer(reader: ReadmeUser) -> None:
     """The observer shows the group of the cluster."""
     shown = wait_until(lambda: reader.get("/api/v1/groups/readers"), seconds=60, what="the group is shown")
     assert b"readme" in shown
 
 
 @pytest.fixture
-def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> Reader:
+def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> ReadmeUser:
     """A reader with a cluster in which the share group `readers` has consumed a record."""
     client = built_in.client
     client.create_topic("readme")
@@ -201,10 +201,10 @@ def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> Read
     records = wait_until(consumer.poll, seconds=120, what="records are delivered")
     consumer.settle(["ACCEPT"] * len(records))
     consumer.close()
-    return Reader(tmp_path, newest_jars, built_in.broker.bootstrap)
+    return ReadmeUser(tmp_path, newest_jars, built_in.broker.bootstrap)
 
 
-def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
+def test_commands_of_readme_succeed_in_order(reader: ReadmeUser) -> None:
     page = [each.text for each in list_commands() if each.page == "README.md" and not each.is_mention]
     checks: dict[str, Callable[[str], object]] = {
         "make demo": lambda output: "Only the released records are delivered again" in output,
@@ -213,11 +213,11 @@ def test_commands_of_readme_succeed_in_order(reader: Reader) -> None:
     }
     for command in page:
         if command.startswith("make observe "):
-            with reader.serving(command):
+            with reader.running_server(command):
                 check_observer(reader)
             check_installation(reader.clone)
         elif command == "make run":
-            with reader.serving(command):
+            with reader.running_server(command):
                 assert reader.get("/") is not None
         elif command not in NOT_RUN:
             output = reader.run(command)

@@ -57,7 +57,7 @@ class OffsetClock:
         self._passed_ms += round(minutes * 60_000)
 
 
-class Coordinator:
+class ThreadedCoordinator:
     """A coordinator in a thread with its own event loop. Tests call its methods from their thread."""
 
     def __init__(self, port: int, bootstrap: str, directory: Path) -> None:
@@ -152,7 +152,7 @@ class Coordinator:
 class ExpiringRig:
     """A broker whose share-group state is stored in a coordinator of this process."""
 
-    def __init__(self, broker: Broker, client: KafkaClient, coordinator: Coordinator) -> None:
+    def __init__(self, broker: Broker, client: KafkaClient, coordinator: ThreadedCoordinator) -> None:
         self.broker = broker
         self.client = client
         self.coordinator = coordinator
@@ -194,7 +194,7 @@ def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
         haproxy = HAProxy(
             directory, port=haproxy_port, broker_port=broker.internal_port, coordinator_port=port
         )
-        coordinator = Coordinator(port, broker.bootstrap, directory / "state")
+        coordinator = ThreadedCoordinator(port, broker.bootstrap, directory / "state")
         stack.callback(coordinator.close)
         coordinator.start()
         stack.callback(coordinator.stop)
@@ -211,9 +211,9 @@ def run_before_call(owner: Any, name: str, happens: Callable[[], object]) -> Cal
     """Run `happens` before each call of a coroutine method; return a function that restores the method."""
     method = getattr(owner, name)
 
-    async def call(*args: Any) -> Any:
+    async def run_and_call(*args: Any) -> Any:
         await asyncio.to_thread(happens)
         return await method(*args)
 
-    setattr(owner, name, call)
+    setattr(owner, name, run_and_call)
     return lambda: delattr(owner, name)

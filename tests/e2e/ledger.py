@@ -129,12 +129,12 @@ def consume_in_thread(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> It
     """Consume by `rule` in a thread while the block runs. Exceptions propagate at the end of the block."""
     over = threading.Event()
 
-    def consume() -> None:
+    def consume_until_stopped() -> None:
         while not over.is_set():
             ledger.consume(consumer, rule)
 
     with ThreadPoolExecutor(1, "consume") as pool:
-        done = pool.submit(consume)
+        done = pool.submit(consume_until_stopped)
         try:
             yield
         finally:

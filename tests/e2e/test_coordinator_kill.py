@@ -20,7 +20,7 @@ from coordinator.client import (
     SharePartitionKey,
     StateBatch,
 )
-from coordinator.log.journal.inspect import verify
+from coordinator.log.journal.inspect import verify_journal
 from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
@@ -222,6 +222,6 @@ def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
 
     for lane in asyncio.run(main()):
         assert "ERROR" not in lane.coordinator.process.log.read_text()
-        report = verify(lane.coordinator.data)
+        report = verify_journal(lane.coordinator.data)
         assert report.damage is None
         assert sum(book.acknowledged for book in lane.books) > ROUNDS * WRITES_MAX / 5

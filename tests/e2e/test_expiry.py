@@ -13,8 +13,8 @@ from tests.e2e.expiry_rig import (
     GRACE_MINUTES,
     LOOK_MINUTES,
     RETENTION_MINUTES,
-    Coordinator,
     ExpiringRig,
+    ThreadedCoordinator,
     expiring_rig,
     run_before_call,
 )
@@ -32,11 +32,11 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def coordinator(rig: ExpiringRig) -> Coordinator:
+def coordinator(rig: ExpiringRig) -> ThreadedCoordinator:
     return rig.coordinator
 
 
-def wait_for_expiry(coordinator: Coordinator, group: str) -> None:
+def wait_for_expiry(coordinator: ThreadedCoordinator, group: str) -> None:
     """Wait until the state of a group has expired.
 
     If a restarted coordinator has not reached a broker yet, it deletes the state in a later round.
@@ -46,7 +46,9 @@ def wait_for_expiry(coordinator: Coordinator, group: str) -> None:
     )
 
 
-def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_group_that_is_empty_for_retention_time_expires(
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
+) -> None:
     rig.client.create_topic("empty", partitions=2)
     before = coordinator.read_counter("group_empty")
     rig.visit("leaving", "empty")
@@ -76,7 +78,7 @@ def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
         assert "leaving" not in rig.tool.list()
 
 
-def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("busy")
     member = rig.join("staying", "busy")
     coordinator.round()
@@ -91,7 +93,7 @@ def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: Coord
 
 
 def test_unsubscribed_topic_expires_by_its_own_retention_time(
-    rig: ExpiringRig, coordinator: Coordinator
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
 ) -> None:
     for topic in ("kept", "left"):
         rig.client.create_topic(topic)
@@ -112,7 +114,7 @@ def test_unsubscribed_topic_expires_by_its_own_retention_time(
     assert coordinator.states("half") == set()
 
 
-def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("visited")
     rig.visit("visiting", "visited")
     coordinator.round()
@@ -125,7 +127,7 @@ def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator:
     assert coordinator.states("visiting") == set()
 
 
-def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("restarted")
     rig.visit("quiet", "restarted")
     rig.visit("disturbed", "restarted")
@@ -149,7 +151,9 @@ def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: Coordinato
     wait_for_expiry(coordinator, "disturbed")
 
 
-def test_join_between_check_and_deletion_keeps_state(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_join_between_check_and_deletion_keeps_state(
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
+) -> None:
     rig.client.create_topic("raced")
     rig.visit("racing", "raced")
     coordinator.round()
@@ -170,7 +174,9 @@ def test_join_between_check_and_deletion_keeps_state(rig: ExpiringRig, coordinat
     members[0].close()
 
 
-def test_state_of_deleted_topic_expires_after_grace_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_state_of_deleted_topic_expires_after_grace_time(
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
+) -> None:
     for topic in ("there", "deleted"):
         rig.client.create_topic(topic, partitions=3)
     member = rig.join("surviving", "there")
@@ -189,7 +195,9 @@ def test_state_of_deleted_topic_expires_after_grace_time(rig: ExpiringRig, coord
     member.close()
 
 
-def test_state_of_unknown_group_expires_after_grace_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_state_of_unknown_group_expires_after_grace_time(
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
+) -> None:
     topic_id = parse_topic_id(rig.client.create_topic("orphaned"))
     keys = {SharePartitionKey("left-behind", topic_id, partition) for partition in range(4)}
 
@@ -207,7 +215,9 @@ def test_state_of_unknown_group_expires_after_grace_time(rig: ExpiringRig, coord
     assert coordinator.read_counter("group_deleted") >= 4
 
 
-def test_nothing_expires_while_no_broker_is_reachable(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_nothing_expires_while_no_broker_is_reachable(
+    rig: ExpiringRig, coordinator: ThreadedCoordinator
+) -> None:
     rig.client.create_topic("unasked")
     rig.visit("unheard", "unasked")
     coordinator.round()
@@ -223,7 +233,7 @@ def test_nothing_expires_while_no_broker_is_reachable(rig: ExpiringRig, coordina
     wait_for_expiry(coordinator, "unheard")
 
 
-def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: Coordinator) -> None:
+def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("forecast")
     rig.visit("forecast", "forecast")
     coordinator.round()

@@ -23,7 +23,7 @@ SETTINGS = {
 }
 
 
-class Rig:
+class ExpiryProcessRig:
     """A broker that uses a coordinator process, which has the broker as its bootstrap server."""
 
     def __init__(self, broker: Broker, client: KafkaClient, coordinator: CoordinatorProcess) -> None:
@@ -53,7 +53,7 @@ class Rig:
 
 
 @pytest.fixture(scope="module")
-def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExpiryProcessRig]:
     directory = tmp_path_factory.mktemp("expiring-process")
     with ExitStack() as stack:
         port, http_port, haproxy_port = free_ports(3)
@@ -74,10 +74,10 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
             each.start()
         client = KafkaClient(newest_jars, broker.bootstrap, directory)
         stack.callback(client.close)
-        yield Rig(broker, client, coordinator)
+        yield ExpiryProcessRig(broker, client, coordinator)
 
 
-def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
+def test_expiring_state_is_listed_before_and_counted_after(rig: ExpiryProcessRig) -> None:
     for topic in ("orders", "payments"):
         rig.client.create_topic(topic, partitions=3)
     rig.visit("workers", "orders")
@@ -118,7 +118,7 @@ def test_expiring_state_is_listed_before_and_counted_after(rig: Rig) -> None:
     )
 
 
-def test_commands_of_expiry_page(rig: Rig) -> None:
+def test_commands_of_expiry_page(rig: ExpiryProcessRig) -> None:
     yaml = rig.expiry("-o", "yaml")
     assert yaml.stdout.startswith("total:")
     sooner = rig.rows("--retention-minutes", "1440")

@@ -42,7 +42,7 @@ def resident_bytes(pid: int) -> int:
     return pages * resource.getpagesize()
 
 
-def noise(dice: random.Random) -> bytes:
+def make_invalid_bytes(dice: random.Random) -> bytes:
     """Return invalid input: random, truncated, oversized, or almost valid bytes."""
     kind = dice.randrange(6)
     if kind == 0:
@@ -68,7 +68,7 @@ async def make_noise(port: int, dice: random.Random) -> None:
     except OSError:
         return
     try:
-        writer.write(noise(dice))
+        writer.write(make_invalid_bytes(dice))
         if dice.random() < 0.5:
             await writer.drain()
         if dice.random() < 0.2:

@@ -9,7 +9,7 @@ from struct import Struct
 import pytest
 
 from protocol.errors import ErrorCode
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     FOR_LONG,
@@ -27,7 +27,7 @@ from tests.kafka.secured import (
     PLAIN,
     SCRAM,
     BrokerSecurity,
-    Login,
+    LoginCredentials,
     sasl_between_brokers,
     tls_between_brokers,
 )
@@ -42,7 +42,7 @@ from tests.unit.relay.fake_peers import (
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-BROKERS, EVE = Login("kafka", "between-brokers"), Login("eve", "hers")
+BROKERS, EVE = LoginCredentials("kafka", "between-brokers"), LoginCredentials("eve", "hers")
 ALLOWED = {"relay.allowed.principals": f"User:{BROKERS.user}"}
 FIND_COORDINATOR = 10
 # The body of a Metadata request of version 4: an empty list of topics, and no topic creation.
@@ -203,8 +203,8 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
 
 
 def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "certificates")
-    relay, broker = authority.issue("relay"), authority.issue("broker")
+    authority = CertificateAuthority(tmp_path / "certificates")
+    relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)
     settings = {
         **ALLOWED,
@@ -219,8 +219,8 @@ def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, 
 
 
 def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "certificates")
-    relay, broker = authority.issue("relay"), authority.issue("broker")
+    authority = CertificateAuthority(tmp_path / "certificates")
+    relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)
     overrides = {
         "listener.security.protocol.map": "CLIENT:PLAINTEXT,INTERNAL:SSL,CONTROLLER:PLAINTEXT",

@@ -67,7 +67,7 @@ class HeldRelay:
         self.wait_logged("relay on", 1)
 
     def wait_logged(self, text: str, times: int) -> None:
-        self.process.wait_ready(lambda: self.process.logged(text) >= times, seconds=120)
+        self.process.wait_ready(lambda: self.process.count_logged(text) >= times, seconds=120)
 
     def end(self, how: signal.Signals) -> None:
         """End the running relay with a signal; the parent process restarts it at once."""
@@ -107,4 +107,4 @@ def test_connection_during_restart_waits(relay: HeldRelay) -> None:
             early.sendall(fetch)
             assert receives_bytes(fetch, relay.broker)
         relay.wait_logged("relay on", times)
-    assert relay.process.logged("stopped") == 1
+    assert relay.process.count_logged("stopped") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.kafka import wait_until
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM, ChildProcess
@@ -23,8 +23,8 @@ class SecuredCoordinator:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.authority = Authority(folder / "ca")
-        self.issue("coordinator")
+        self.authority = CertificateAuthority(folder / "ca")
+        self.issue_certificate("coordinator")
         self.tokens = write_token_file(folder, f"reader read {READING}\noperator write {WRITING}\n")
         for name, token in (("reading", READING), ("writing", WRITING)):
             (folder / name).write_text(token + "\n")
@@ -49,9 +49,9 @@ class SecuredCoordinator:
             environment=environment,
         )
 
-    def issue(self, name: str, *, ended: bool = False) -> None:
+    def issue_certificate(self, name: str, *, ended: bool = False) -> None:
         """Replace the coordinator's certificate by a new one, as in a renewal."""
-        issued = self.authority.issue(name, key_password=KEY_PASSWORD, ended=ended)
+        issued = self.authority.issue_certificate(name, key_password=KEY_PASSWORD, ended=ended)
         for made, place in ((issued.key, "server.key"), (issued.certificate, "server.crt")):
             shutil.copy(made, self.folder / f"{place}.new")
             os.replace(self.folder / f"{place}.new", self.folder / place)
@@ -91,13 +91,13 @@ def test_commands_work_while_certificates_and_tokens_are_replaced(
     assert secured_coordinator.run("prune", "--execute", token="writing").returncode == 0
 
     # An expired certificate, then a valid one.
-    secured_coordinator.issue("ended", ended=True)
+    secured_coordinator.issue_certificate("ended", ended=True)
     wait_until(
         lambda: "certificate has expired" in secured_coordinator.run("shards").stderr,
         seconds=120,
         what="the coordinator presents the expired certificate",
     )
-    secured_coordinator.issue("renewed")
+    secured_coordinator.issue_certificate("renewed")
     wait_until(
         secured_coordinator.answers, seconds=120, what="the coordinator presents the renewed certificate"
     )

@@ -18,19 +18,19 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import sasl_authenticate, sasl_handshake
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import TOPIC_ID, initialize, read, write
+from tests.builders import TOPIC_ID, make_initialize, make_read, make_write
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
-from tests.kafka.secured import PLAIN, Login, sasl_between_brokers
+from tests.kafka.secured import PLAIN, LoginCredentials, sasl_between_brokers
 from tests.unit.security.test_passwords import PLAIN_TOKENS
 from tests.unit.server.sasl_clients import authenticate_frame
 from tests.unit.server.wire import request_frame
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-BROKERS, EVE = Login("kafka", "between-brokers"), Login("alice", "alice-secret")
+BROKERS, EVE = LoginCredentials("kafka", "between-brokers"), LoginCredentials("alice", "alice-secret")
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
@@ -178,10 +178,10 @@ def state_requests() -> Iterator[tuple[str, bytes]]:
         "Initialize": (
             initialize_api,
             initialize_api.InitializeStateData,
-            [initialize(), initialize(partition=1)],
+            [make_initialize(), make_initialize(partition=1)],
         ),
-        "Read": (read_api, read_api.ReadStateData, [read(), read(partition=1)]),
-        "Write": (write_api, write_api.WriteStateData, [write(), write(partition=1)]),
+        "Read": (read_api, read_api.ReadStateData, [make_read(), make_read(partition=1)]),
+        "Write": (write_api, write_api.WriteStateData, [make_write(), make_write(partition=1)]),
         "Delete": (
             delete_api,
             delete_api.DeleteStateData,

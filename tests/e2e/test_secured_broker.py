@@ -9,7 +9,7 @@ import pytest
 from coordinator.client import ClientSecurity, ShareCoordinatorClient, ShareCoordinatorError
 from protocol.errors import ErrorCode
 from tests.builders import KEY
-from tests.certificates import Authority, make_subject
+from tests.certificates import CertificateAuthority, make_subject
 from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
@@ -24,7 +24,7 @@ from tests.kafka.secured import (
     PLAIN,
     SCRAM,
     BrokerSecurity,
-    Login,
+    LoginCredentials,
     sasl_between_brokers,
     tls_between_brokers,
 )
@@ -32,7 +32,7 @@ from tests.kafka.secured_rig import SecuredRig, secured_rig
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-BROKERS = Login("kafka", "between-brokers")
+BROKERS = LoginCredentials("kafka", "between-brokers")
 STATE_TOPIC = "__share_group_state"
 
 
@@ -77,18 +77,18 @@ def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
     return asyncio.run(read())
 
 
-class Certificates:
+class ClusterCertificates:
     """The files of a cluster whose brokers and coordinator authenticate by certificates."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.broker = self.authority.issue(
+        self.authority = CertificateAuthority(folder)
+        self.broker = self.authority.issue_certificate(
             "broker",
             subject=make_subject("broker-1", ORGANIZATION_NAME="Example", ORGANIZATIONAL_UNIT_NAME="Kafka"),
         )
-        self.coordinator = self.authority.issue("coordinator")
-        self.tool = self.authority.issue("tool")
-        self.stranger = self.authority.issue("stranger")
+        self.coordinator = self.authority.issue_certificate("coordinator")
+        self.tool = self.authority.issue_certificate("tool")
+        self.stranger = self.authority.issue_certificate("stranger")
 
     @property
     def inter_broker_settings(self) -> BrokerSecurity:
@@ -120,13 +120,13 @@ class Certificates:
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> ClusterCertificates:
+    return ClusterCertificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
 def mutual_tls_rig(
-    newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+    newest_jars: KafkaJars, certificates: ClusterCertificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
     """A broker and a coordinator with TLS client authentication in both directions."""
     folder = tmp_path_factory.mktemp("mutual-tls")
@@ -142,7 +142,7 @@ def test_share_group_works_over_mutual_tls(mutual_tls_rig: SecuredRig) -> None:
 
 
 def test_only_allowed_certificates_are_authorized(
-    mutual_tls_rig: SecuredRig, certificates: Certificates
+    mutual_tls_rig: SecuredRig, certificates: ClusterCertificates
 ) -> None:
     uninitialised = ErrorCode.INVALID_REQUEST
     assert read_as(mutual_tls_rig, certificates.client(certificates.tool.combined_file)) == uninitialised
@@ -152,7 +152,7 @@ def test_only_allowed_certificates_are_authorized(
 
 
 def test_certificates_are_reloaded_while_group_consumes(
-    mutual_tls_rig: SecuredRig, certificates: Certificates
+    mutual_tls_rig: SecuredRig, certificates: ClusterCertificates
 ) -> None:
     topic, group, _ = new_topic(mutual_tls_rig.client, "renewed")
     ledger = Ledger()
@@ -164,7 +164,7 @@ def test_certificates_are_reloaded_while_group_consumes(
             opened = read_metric(mutual_tls_rig, "connections_opened_total")
             loaded = read_log(mutual_tls_rig).count("Reloaded the TLS files.")
             if renewal < 2:
-                certificates.authority.issue("coordinator")
+                certificates.authority.issue_certificate("coordinator")
             else:
                 # An invalid certificate file must leave the previous certificate in use.
                 certificates.coordinator.certificate.write_text("no certificate")
@@ -189,7 +189,7 @@ def test_certificates_are_reloaded_while_group_consumes(
 
 @pytest.fixture(scope="module")
 def scram_rig(
-    newest_jars: KafkaJars, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory
+    newest_jars: KafkaJars, certificates: ClusterCertificates, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SecuredRig]:
     """A broker that authenticates by SCRAM over TLS, and reauthenticates twice a minute."""
     folder = tmp_path_factory.mktemp("scram")
@@ -233,7 +233,7 @@ def test_share_group_works_across_reauthentication(scram_rig: SecuredRig) -> Non
 
 
 def test_changed_password_is_used_for_next_login(
-    scram_rig: SecuredRig, certificates: Certificates, tmp_path: Path
+    scram_rig: SecuredRig, certificates: ClusterCertificates, tmp_path: Path
 ) -> None:
     users = Path(scram_rig.broker.directory / "users.properties")
     security = ClientSecurity(

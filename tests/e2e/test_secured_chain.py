@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import Authority, IssuedCertificate
+from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
@@ -20,14 +20,14 @@ from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.relay import RelayProcess
-from tests.kafka.secured import SCRAM, Login, sasl_between_brokers
+from tests.kafka.secured import SCRAM, LoginCredentials, sasl_between_brokers
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
-BROKERS = Login("kafka", "between-brokers")
+BROKERS = LoginCredentials("kafka", "between-brokers")
 
 
-def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[str, str]:
+def port_for_the_relay(authority: CertificateAuthority, ours: IssuedCertificate) -> dict[str, str]:
     """Return the settings of a coordinator's listener that only the relay may use."""
     return {
         "listen.security.protocol": "SSL",
@@ -40,8 +40,8 @@ def port_for_the_relay(authority: Authority, ours: IssuedCertificate) -> dict[st
 
 
 def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "tls")
-    ours, relays = authority.issue("coordinator"), authority.issue("relay")
+    authority = CertificateAuthority(tmp_path / "tls")
+    ours, relays = authority.issue_certificate("coordinator"), authority.issue_certificate("relay")
     port, http_port, relay_port, relay_http_port = free_ports(4)
     with ExitStack() as stack:
         coordinator = CoordinatorProcess(

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from coordinator.security.users import ScramKeys, format_scram_keys
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.kafka import KafkaJars
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import QUICK_JVM
 from tests.kafka.ports import free_ports
-from tests.unit.security.token_issuer import Issuer
+from tests.unit.security.token_issuer import TokenIssuer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
@@ -89,7 +89,7 @@ def token_login(directory: Path, name: str) -> dict[str, str]:
 
 
 def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    issuer, now_s = Issuer(), int(time.time())
+    issuer, now_s = TokenIssuer(), int(time.time())
     (tmp_path / "good.jwt").write_text(issuer.token("carol", iat=now_s - 10, exp=now_s + 600))
     (tmp_path / "expired.jwt").write_text(issuer.token("carol", iat=now_s - 900, exp=now_s - 300))
     keys = format_scram_keys(
@@ -149,8 +149,11 @@ def test_disabled_mechanism_is_refused(newest_jars: KafkaJars, tmp_path: Path) -
 
 
 def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    authority, stranger = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "stranger")
-    server = authority.issue("coordinator", key_password="of-the-key")
+    authority, stranger = (
+        CertificateAuthority(tmp_path / "ours"),
+        CertificateAuthority(tmp_path / "theirs", "stranger"),
+    )
+    server = authority.issue_certificate("coordinator", key_password="of-the-key")
     secret = tmp_path / "key-password"
     secret.write_text("of-the-key\n")
     settings = {
@@ -163,7 +166,7 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
         "listen.allowed.principals": "User:CN=broker-1",
     }
 
-    def client_settings(trusted: Authority, own: str = "") -> dict[str, str]:
+    def client_settings(trusted: CertificateAuthority, own: str = "") -> dict[str, str]:
         return {
             "security.protocol": "SSL",
             "ssl.truststore.type": "PEM",
@@ -179,10 +182,11 @@ def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Pat
             newest_jars,
             tmp_path,
             coordinator,
-            client_settings(authority, str(authority.issue("broker-1").combined_file)),
-            client_settings(stranger, str(authority.issue("broker-1").combined_file)),
-            soon | client_settings(authority, str(stranger.issue("broker-1").combined_file)),
-            soon | client_settings(authority, str(authority.issue("late", ended=True).combined_file)),
+            client_settings(authority, str(authority.issue_certificate("broker-1").combined_file)),
+            client_settings(stranger, str(authority.issue_certificate("broker-1").combined_file)),
+            soon | client_settings(authority, str(stranger.issue_certificate("broker-1").combined_file)),
+            soon
+            | client_settings(authority, str(authority.issue_certificate("late", ended=True).combined_file)),
             soon | client_settings(authority),
             soon | {"security.protocol": "PLAINTEXT"},
         )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClient
-from coordinator.operate.migration.migrate import migrate
+from coordinator.operate.migration.migrate import migrate_states
 from protocol.state_records import SharePartitionKey
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.kafka import BuiltInRig
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
@@ -38,14 +38,14 @@ class SecurityFiles:
     """The security files of all processes: certificates of one authority, and users."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder / "tls")
+        self.authority = CertificateAuthority(folder / "tls")
         self.users = folder / "users.properties"
         self.users.write_text("coordinator=of-coordinators\ntool=of-tools\n")
         self.password = folder / "password"
         self.password.write_text("of-tools\n")
 
     def settings(self, name: str) -> dict[str, str]:
-        own = self.authority.issue(name)
+        own = self.authority.issue_certificate(name)
         return {
             "listen.security.protocol": "SASL_SSL",
             "listen.ssl.certificate.location": str(own.certificate),
@@ -156,7 +156,9 @@ def test_tools_authenticate_to_coordinator(
 ) -> None:
     journal = tmp_path / "from"
     asyncio.run(
-        migrate(MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress)
+        migrate_states(
+            MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress
+        )
     )
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(

@@ -18,7 +18,7 @@ from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics
 from coordinator.log.journal import layout
 from coordinator.security.passwords import PlainExchange, ScramExchange
-from coordinator.security.sasl import AuthenticationFailed, Exchange
+from coordinator.security.sasl import AuthenticationFailed, SaslExchange
 from coordinator.security.users import Users
 from coordinator.serve.runtime.replay import GeneralReplay, replay_record
 from coordinator.serve.server.error_responses import decode_frame, error_response
@@ -149,19 +149,21 @@ def _event_loop() -> asyncio.AbstractEventLoop:
 def sasl(data: bytes) -> None:
     """Process the tokens of a PLAIN and of a SCRAM login. Two zero bytes separate the tokens of SCRAM."""
 
-    async def take(exchange: Exchange, tokens: list[bytes]) -> None:
+    async def process_tokens(exchange: SaslExchange, tokens: list[bytes]) -> None:
         with suppress(AuthenticationFailed):
             for token in tokens:
                 await exchange.take(token)
 
     users = _make_users()
-    _event_loop().run_until_complete(take(PlainExchange(users), [data]))
-    _event_loop().run_until_complete(take(ScramExchange("SCRAM-SHA-256", users), data.split(b"\0\0")))
+    _event_loop().run_until_complete(process_tokens(PlainExchange(users), [data]))
+    _event_loop().run_until_complete(
+        process_tokens(ScramExchange("SCRAM-SHA-256", users), data.split(b"\0\0"))
+    )
 
 
 def writes(data: bytes) -> None:
     """Compare responses and records of WriteShareGroupState between the compiled and the Python parser."""
-    from tests.property.test_fastpath import Coordinator, initialize
+    from tests.property.test_fastpath import TestedCoordinator, initialize
 
     if not data:
         return
@@ -170,7 +172,7 @@ def writes(data: bytes) -> None:
     async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
         try:
-            coordinator = Coordinator(SnapshotPolicy(), AllTopics())
+            coordinator = TestedCoordinator(SnapshotPolicy(), AllTopics())
         finally:
             fastpath.compiled = present
         await coordinator.runtime.start()

@@ -47,7 +47,7 @@ def _random_id() -> str:
     return "k" + base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")[1:]
 
 
-class Member(NamedTuple):
+class ClusterNode(NamedTuple):
     """The node id, ports and directory id of a broker in its cluster."""
 
     node_id: int
@@ -57,11 +57,11 @@ class Member(NamedTuple):
     directory_id: str
 
 
-class Membership(NamedTuple):
+class ClusterLayout(NamedTuple):
     """The cluster id and all members of a cluster. All brokers of a cluster get the same Membership."""
 
     cluster_id: str
-    members: Sequence[Member]
+    members: Sequence[ClusterNode]
 
     @property
     def bootstrap(self) -> str:
@@ -69,13 +69,13 @@ class Membership(NamedTuple):
         return ",".join(f"{_HERE}:{member.client_port}" for member in self.members)
 
 
-def new_cluster(brokers: int = 1) -> Membership:
+def new_cluster(brokers: int = 1) -> ClusterLayout:
     """Return a cluster of `brokers` members, each with its own free ports."""
     members = []
     for node_id in range(1, brokers + 1):
         client_port, internal_port, controller_port = free_ports(3)
-        members.append(Member(node_id, client_port, internal_port, controller_port, _random_id()))
-    return Membership(_random_id(), members)
+        members.append(ClusterNode(node_id, client_port, internal_port, controller_port, _random_id()))
+    return ClusterLayout(_random_id(), members)
 
 
 class Broker:
@@ -87,7 +87,7 @@ class Broker:
         directory: Path,
         *,
         interbroker_port: int | None = None,
-        cluster: Membership | None = None,
+        cluster: ClusterLayout | None = None,
         node_id: int = 1,
         jvm: Jvm = QUICK_BROKER_JVM,
         overrides: Mapping[str, str] | None = None,
@@ -153,7 +153,7 @@ class Broker:
 
         In a cluster, a majority must be started before any broker is ready.
         """
-        self.process.wait_ready(lambda: self.process.logged("Kafka Server started"), seconds=180)
+        self.process.wait_ready(lambda: self.process.count_logged("Kafka Server started"), seconds=180)
 
     def kill(self) -> None:
         """Kill the broker with SIGKILL, as in a power failure."""

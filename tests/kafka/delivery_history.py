@@ -29,12 +29,12 @@ def check_history(process: ServedProcess, source: Source, key: SharePartitionKey
         assert found["summary"] == explained["summary"]
         assert found["records"] == explained["records"]
         assert found["state_partition"] == explained["state_partition"]
-        assert [_comparable(event) for event in reversed(found["events"])] == [
-            _comparable(event) for event in explained["events"]
+        assert [_make_comparable(event) for event in reversed(found["events"])] == [
+            _make_comparable(event) for event in explained["events"]
         ]
 
 
-def _comparable(event: dict[str, Any]) -> tuple[object, ...]:
+def _make_comparable(event: dict[str, Any]) -> tuple[object, ...]:
     owner_epoch = event["owner_epoch"]
     names = ("log_offset", "time", "record", "leader_epoch", "what")
     return (*(event[name] for name in names), None if owner_epoch == -1 else owner_epoch)

@@ -85,7 +85,7 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     topic_id = rig.client.create_topic(TOPIC)
     path = f"/api/v1/share-partition?{urlencode({'group': GROUP, 'topic': topic_id, 'partition': 0})}"
 
-    def state() -> dict[str, Any]:
+    def fetch_state() -> dict[str, Any]:
         status, body = rig.coordinator.get(path)
         assert status == 200, body
         answer: dict[str, Any] = json.loads(body)
@@ -110,13 +110,13 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     )
 
     show.step("The coordinator stores the state of the share-partition (GET " + path + ")")
-    show.state(state())
+    show.state(fetch_state())
 
     show.step("The coordinator is killed (kill -9) and restarted")
     rig.coordinator.kill()
     rig.coordinator.start()
     show.print_text("the state after the coordinator replayed its journal:")
-    show.state(state())
+    show.state(fetch_state())
 
     show.step("Only the released records are delivered again")
     got = poll_records(consumer, len(RELEASED))
@@ -124,7 +124,7 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     consumer.settle(types)
     show.deliveries(got, types)
     assert [delivery.offset for delivery in got] == [offsets[place] for place in RELEASED]
-    show.state(state())
+    show.state(fetch_state())
 
     show.step("Kafka's own tool shows the start offset: kafka-share-groups.sh --describe --offsets")
     consumer.close()

@@ -54,8 +54,8 @@ class Network:
         self._links = {ends: links for ends, links in self._links.items() if name not in ends}
         self._ports.pop(name, None)
         for other in self._ports:
-            self._connect(other, name, ports)
-            self._connect(name, other, self._ports[other])
+            self._add_link(other, name, ports)
+            self._add_link(name, other, self._ports[other])
         self._ports[name] = ports
         path = self._clock_file(name)
         path.write_bytes(bytes(_SHIFT.size * len(ProcessClock)))
@@ -78,29 +78,29 @@ class Network:
 
     def cut(self, a: str, b: str, direction: Direction = Direction.BOTH) -> None:
         """Drop the data from `a` to `b` (REQUESTS), from `b` to `a` (RESPONSES), or both."""
-        for link, way in self._between(a, b, direction):
+        for link, way in self._links_between(a, b, direction):
             link.cut(way)
 
     def delay(self, a: str, b: str, seconds: float, direction: Direction = Direction.BOTH) -> None:
         """Delay the data between two processes, in the directions of `cut`."""
-        for link, way in self._between(a, b, direction):
+        for link, way in self._links_between(a, b, direction):
             link.delay(seconds, way)
 
     def half_open(self, a: str, b: str) -> None:
         """Cut the links between two processes, and close only the server's ends of their connections."""
-        for link, _ in self._between(a, b, Direction.BOTH):
+        for link, _ in self._links_between(a, b, Direction.BOTH):
             link.half_open()
 
-    def mend(self, a: str, b: str) -> None:
+    def end_faults(self, a: str, b: str) -> None:
         """End all faults of the links between two processes."""
-        for link, _ in self._between(a, b, Direction.BOTH):
-            link.mend()
+        for link, _ in self._links_between(a, b, Direction.BOTH):
+            link.end_faults()
 
     def shift_clock(self, name: str, clock: ProcessClock, seconds: float) -> None:
         """Let a clock of a process differ by `seconds` from that of the machine."""
         _SHIFT.pack_into(self._clocks[name], clock * _SHIFT.size, round(seconds * 1e9))
 
-    def _connect(self, source: str, target: str, ports: Sequence[int]) -> None:
+    def _add_link(self, source: str, target: str, ports: Sequence[int]) -> None:
         links = [
             (port, TcpProxy(proxy_port, port))
             for port, proxy_port in zip(ports, free_ports(len(ports)), strict=True)
@@ -109,7 +109,7 @@ class Network:
             self._stack.callback(link.close)
         self._links[source, target] = links
 
-    def _between(self, a: str, b: str, direction: Direction) -> Iterator[tuple[TcpProxy, Direction]]:
+    def _links_between(self, a: str, b: str, direction: Direction) -> Iterator[tuple[TcpProxy, Direction]]:
         for _, link in self._links[a, b]:
             yield link, direction
         for _, link in self._links[b, a]:

@@ -100,7 +100,7 @@ class ChildProcess:
         self._log_start = 0
 
     def start(self) -> None:
-        """Start the program. `logged` counts only output after this start."""
+        """Start the program. `count_logged` counts only output after this start."""
         assert not self.running, f"{self.name} is running already"
         pipe = subprocess.PIPE if self._piped else None
         with self.log.open("ab") as log:
@@ -138,7 +138,7 @@ class ChildProcess:
         assert self._process.stdout is not None
         return self._process.stdout
 
-    def logged(self, text: str) -> int:
+    def count_logged(self, text: str) -> int:
         """Return the number of occurrences of `text` in the log since the last start."""
         with self.log.open("rb") as log:
             log.seek(self._log_start)

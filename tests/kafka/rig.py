@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.broker import Broker, Membership, new_cluster
+from tests.kafka.broker import Broker, ClusterLayout, new_cluster
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.haproxy import HAProxy
@@ -160,7 +160,7 @@ def replicated_rig(jars: KafkaJars, directory: Path, settings: Mapping[str, str]
 
 
 def _make_replica(
-    stack: ExitStack, directory: Path, cluster: Membership, node_id: int, settings: Mapping[str, str]
+    stack: ExitStack, directory: Path, cluster: ClusterLayout, node_id: int, settings: Mapping[str, str]
 ) -> CoordinatorProcess:
     """Return a coordinator, not started yet, for the broker with this id."""
     own = directory / f"coordinator-{node_id}"
@@ -192,7 +192,7 @@ def _start_cluster_behind_haproxy(
     jars: KafkaJars,
     directory: Path,
     coordinators: Sequence[CoordinatorProcess],
-    cluster: Membership,
+    cluster: ClusterLayout,
 ) -> tuple[list[Broker], list[HAProxy]]:
     """Start the brokers of a cluster, each behind an HAProxy for the coordinator of the same index."""
     brokers, haproxies = [], []
@@ -214,7 +214,7 @@ def _start_broker_behind_haproxy(
     jars: KafkaJars,
     directory: Path,
     coordinator: CoordinatorProcess,
-    cluster: Membership,
+    cluster: ClusterLayout,
     node_id: int,
     jvm: Jvm = QUICK_BROKER_JVM,
 ) -> tuple[Broker, HAProxy]:

@@ -11,7 +11,7 @@ _LOGIN_MODULES = {
 }
 
 
-class Login(NamedTuple):
+class LoginCredentials(NamedTuple):
     """A user name and a password."""
 
     user: str
@@ -27,8 +27,8 @@ class BrokerSecurity(NamedTuple):
 
 def sasl_between_brokers(
     mechanism: str,
-    brokers: Login,
-    *others: Login,
+    brokers: LoginCredentials,
+    *others: LoginCredentials,
     tls: Mapping[str, str] | None = None,
     session_ms: int = 0,
 ) -> BrokerSecurity:

@@ -44,7 +44,7 @@ class TcpProxy:
         self._connections: set[tuple[socket.socket, socket.socket]] = set()
         self._threads: list[threading.Thread] = []
         self._listening = socket.create_server((_HERE, port), backlog=100)
-        self._start_thread(self._accept)
+        self._start_thread(self._accept_clients)
 
     def cut(self, direction: Direction = Direction.BOTH) -> None:
         """Stop forwarding."""
@@ -64,7 +64,7 @@ class TcpProxy:
                 with suppress(OSError):
                     there.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def end_faults(self) -> None:
         """Forward without faults, including the data that waited."""
         for way in self._ways.values():
             way.delay_s = 0.0
@@ -76,7 +76,7 @@ class TcpProxy:
         The client or the server of each connection must have closed it before.
         """
         self._closing.set()
-        self.mend()
+        self.end_faults()
         # Only a shutdown of the listening socket interrupts `accept`.
         self._listening.shutdown(socket.SHUT_RDWR)
         while self._threads:
@@ -91,13 +91,13 @@ class TcpProxy:
             self._threads.append(thread)
         return thread
 
-    def _accept(self) -> None:
+    def _accept_clients(self) -> None:
         with suppress(OSError):
             while True:
                 here, _ = self._listening.accept()
-                self._start_thread(self._connect, here)
+                self._start_thread(self._connect_target, here)
 
-    def _connect(self, here: socket.socket) -> None:
+    def _connect_target(self, here: socket.socket) -> None:
         with here, suppress(OSError), socket.create_connection((_HERE, self._to_port)) as there:
             with self._lock:
                 self._connections.add((here, there))

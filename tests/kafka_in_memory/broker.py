@@ -26,7 +26,7 @@ from tests.kafka_in_memory.frames import (
     frame_response,
 )
 from tests.kafka_in_memory.groups import GROUP_APIS, encode_result
-from tests.kafka_in_memory.groups import serve as serve_group
+from tests.kafka_in_memory.groups import serve_group_request as serve_group
 from tests.kafka_in_memory.share_groups import ShareGroups
 
 _LIST_OFFSETS, _METADATA, _FIND_COORDINATOR = 2, 3, 10
@@ -37,7 +37,7 @@ _GROUP = 0
 _BATCHED_KEYS = 4
 
 
-class Sender(NamedTuple):
+class RequestSender(NamedTuple):
     """A client process, and how often each partition had lost its producer state when it sent a request."""
 
     name: str
@@ -56,7 +56,7 @@ class Cluster(Protocol):
         ...
 
     def produce(
-        self, sender: Sender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
+        self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
     ) -> tuple[float, Mapping[int, ProduceResult]]:
         """Append; return the delay of the response in seconds, and the results."""
         ...
@@ -116,7 +116,7 @@ class Broker:
         self._groups = groups
         self._api_versions = api_versions_response(newest or {})
         self._cluster = cluster
-        self._apis: dict[int, Callable[[Sender, Any], tuple[Any, ...]]] = {
+        self._apis: dict[int, Callable[[RequestSender, Any], tuple[Any, ...]]] = {
             _LIST_OFFSETS: self._list_offsets,
             _FIND_COORDINATOR: self._find_coordinator,
             _DELETE_RECORDS: self._delete_records,
@@ -124,7 +124,7 @@ class Broker:
             fetch.API_KEY: self._fetch,
         }
 
-    def serve(self, sender: Sender, frame: bytes, respond: Callable[[bytes, float], None]) -> None:
+    def serve(self, sender: RequestSender, frame: bytes, respond: Callable[[bytes, float], None]) -> None:
         """Serve a request. `respond` receives the response, at once or later, and its delay in seconds."""
         request = decode_request(frame)
         self.requests[request.api_key] += 1
@@ -180,7 +180,9 @@ class Broker:
         )
         return encode_response(request, response)
 
-    def _produce(self, sender: Sender, request: produce.ProduceRequest) -> tuple[float, ProduceResponse]:
+    def _produce(
+        self, sender: RequestSender, request: produce.ProduceRequest
+    ) -> tuple[float, ProduceResponse]:
         (topic,) = request.topic_data
         batches = [(each.index, each.records or b"") for each in topic.partition_data]
         wait_s = 0.0
@@ -195,7 +197,7 @@ class Broker:
         ]
         return wait_s, ProduceResponse([TopicProduceResponse(topic.topic_id, partitions)], 0)
 
-    def _fetch(self, sender: Sender, request: fetch.FetchRequest) -> tuple[FetchResponse]:
+    def _fetch(self, sender: RequestSender, request: fetch.FetchRequest) -> tuple[FetchResponse]:
         (topic,) = request.topics
         asked = {each.partition: (each.current_leader_epoch, each.fetch_offset) for each in topic.partitions}
         results: Mapping[int, FetchResult]
@@ -209,7 +211,7 @@ class Broker:
         ]
         return (FetchResponse(0, ErrorCode.NONE, 0, [FetchableTopicResponse(topic.topic_id, partitions)]),)
 
-    def _list_offsets(self, sender: Sender, request: Any) -> tuple[Any, ...]:
+    def _list_offsets(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         ((name, asked),) = request.topics
         (time,) = {time for _, time in asked}
         list_offsets = self._cluster.list_starts if time == _EARLIEST else self._cluster.list_ends
@@ -217,12 +219,12 @@ class Broker:
         partitions = [(number, code, -1, offset) for number, (code, offset) in listed.items()]
         return 0, [(name, partitions)]
 
-    def _delete_records(self, sender: Sender, request: Any) -> tuple[Any, ...]:
+    def _delete_records(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         ((name, offsets),) = request.topics
         codes = self._cluster.delete_records(self._node, dict(offsets))
         return 0, [(name, [(number, -1, code) for number, code in codes.items()])]
 
-    def _find_coordinator(self, sender: Sender, request: Any) -> tuple[Any, ...]:
+    def _find_coordinator(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         cluster = self._cluster
         if request.coordinator_type == _GROUP:
             code, node = ErrorCode.NONE, self._groups.coordinator_known_to(self._node)
@@ -245,5 +247,5 @@ class Broker:
             ]
         )
 
-    def _init_producer_id(self, sender: Sender, request: Any) -> tuple[Any, ...]:
+    def _init_producer_id(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         return 0, *self._cluster.producer_id(self._node, request.transactional_id)

@@ -20,7 +20,7 @@ GROUP_APIS = (_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE)
 _STATIC_HEARTBEAT = 4
 
 
-def serve(request: Request, group: Any) -> Any:
+def serve_group_request(request: Request, group: Any) -> Any:
     """Return the result of a request, or a future.
 
     `group` has the methods of `FakeGroup`. It is None at a broker that does not coordinate the group.

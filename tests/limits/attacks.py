@@ -168,7 +168,7 @@ def untrusting_context() -> ssl.SSLContext:
     return context
 
 
-async def attack(kinds: str, port: int, count: int, seconds: float) -> int:
+async def run_attack(kinds: str, port: int, count: int, seconds: float) -> int:
     """Keep `count` connections of some kinds open for `seconds`; replace each closed connection.
 
     Return the number of connections that were opened.
@@ -215,4 +215,4 @@ if __name__ == "__main__":
     os.nice(19)
     # asyncio logs a warning for each write to a connection that the server has closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    print(asyncio.run(attack(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))
+    print(asyncio.run(run_attack(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))))

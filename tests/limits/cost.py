@@ -26,7 +26,7 @@ HEADINGS = (
 )
 
 
-class Cost(NamedTuple):
+class AttackCost(NamedTuple):
     """The measured effect of an attack of one kind."""
 
     kind: str
@@ -67,7 +67,7 @@ class Cost(NamedTuple):
 
 def measure_attack(
     process: CoordinatorProcess, kinds: Sequence[str], count: int, seconds: float, loop_times: LoopTimes
-) -> Cost:
+) -> AttackCost:
     """Attack each port of the kinds with `count` connections, and return the measured effect."""
     pid = process.process.pid
     before = highest = resident_bytes(pid)
@@ -93,7 +93,7 @@ def measure_attack(
     released_by_s = time.monotonic() + RELEASE_S
     while (left := resident_bytes(pid) - before) > RELEASED_MB_MAX * 1e6 and time.monotonic() < released_by_s:
         time.sleep(0.5)
-    return Cost(
+    return AttackCost(
         ",".join(kinds),
         opened,
         seconds,

@@ -28,7 +28,7 @@ from protocol.wire import ELEMENTS_MAX
 from tests.benchmarks.machine import resident_bytes
 from tests.limits import frames
 from tests.limits.loop_time import longest_callback
-from tests.unit.server.wire import Client, ServedCoordinator, serve_coordinator
+from tests.unit.server.wire import ServedCoordinator, WireClient, serve_coordinator
 
 FRAME_BYTES_MAX = 16 << 20
 LOGIN_BYTES_MAX = 64 << 10
@@ -39,7 +39,7 @@ EXPENSIVE = dict(frames.largest_frames(FRAME_BYTES_MAX))
 LEGAL = dict(frames.large_valid_requests())
 
 
-async def response_or_close(client: Client) -> bytes | None:
+async def response_or_close(client: WireClient) -> bytes | None:
     """Return the response to the only request; None if the server closed the connection instead."""
     try:
         return (await client.frame())[1]

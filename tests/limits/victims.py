@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from socket import create_connection
 
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.limits import frames
 from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
@@ -31,7 +31,7 @@ class MeasuredClients:
         self._running = True
         self.broker_ms: list[float] = []
         self.probe_ms: list[float] = []
-        self._threads = [threading.Thread(target=run) for run in (self._broker, self._probe)]
+        self._threads = [threading.Thread(target=run) for run in (self._run_broker, self._run_probe)]
         for thread in self._threads:
             thread.start()
 
@@ -41,7 +41,7 @@ class MeasuredClients:
         for thread in self._threads:
             thread.join()
 
-    def _broker(self) -> None:
+    def _run_broker(self) -> None:
         plain = create_connection(("127.0.0.1", self._process.port), 60, _ADDRESS)
         with untrusting_context().wrap_socket(plain) as connection:
             login = handshake_frames(LISTED)
@@ -57,7 +57,7 @@ class MeasuredClients:
                 self.broker_ms.append((time.perf_counter() - began_s) * 1000)
                 time.sleep(_PAUSE_S)
 
-    def _probe(self) -> None:
+    def _run_probe(self) -> None:
         while self._running:
             began_s = time.perf_counter()
             connection = HTTPConnection(
@@ -87,7 +87,7 @@ def read_response(connection: ssl.SSLSocket) -> bytes:
 
 def coordinator_settings(folder: Path) -> dict[str, str]:
     """Return the settings of a coordinator with TLS, logins and tokens."""
-    server = Authority(folder / "authority").issue("coordinator")
+    server = CertificateAuthority(folder / "authority").issue_certificate("coordinator")
     users, tokens = folder / "users.properties", folder / "tokens"
     users.write_text(_USERS, "utf-8")
     tokens.write_text("reader read 0123456789abcdef0123456789abcdef\n", "utf-8")

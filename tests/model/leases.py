@@ -30,7 +30,7 @@ IDLE, CLAIMING, CLAIMED, WAITING, SERVING, RELEASING = range(6)
 TICK_MS = 1_000
 
 
-class Rules(NamedTuple):
+class LeaseRules(NamedTuple):
     """The rules of each process. The defaults are the coordinator's rules; each other value is a mistake."""
 
     # True: reads need a lease from the log. False: reads compare the broker's end offset with the expected
@@ -42,7 +42,7 @@ class Rules(NamedTuple):
     success_only_at_expected_offset: bool = True
 
 
-class Scope(NamedTuple):
+class CheckBounds(NamedTuple):
     """The bounds of a check."""
 
     processes: int = 2
@@ -110,7 +110,7 @@ class LogReading(NamedTuple):
 
 
 @cache
-def read(log: tuple[Record, ...], start: int, lease_ticks: int) -> LogReading:
+def read_log(log: tuple[Record, ...], start: int, lease_ticks: int) -> LogReading:
     """Read a log with the coordinator's own filter."""
     validity, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
@@ -130,10 +130,10 @@ def _encode_record(record: Record, offset: int, lease_ticks: int) -> LogRecord:
     return LogRecord(offset, 0, key, value, owner_epoch_headers(record.owner_epoch))
 
 
-class Model:
+class LeaseModel:
     """The possible steps in each state."""
 
-    def __init__(self, rules: Rules, scope: Scope) -> None:
+    def __init__(self, rules: LeaseRules, scope: CheckBounds) -> None:
         self.rules = rules
         self.scope = scope
         self.first = State((Process(),) * scope.processes)
@@ -156,7 +156,7 @@ class Model:
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Yield each possible next step: its name, and the state after it."""
-        yield "time passes", self._tick(state)
+        yield "time passes", self._advance_time(state)
         if state.late is not None:
             yield f"late {state.late.kind} arrives", state._replace(log=(*state.log, state.late), late=None)
         for number, process in enumerate(state.processes):
@@ -165,7 +165,7 @@ class Model:
                 processes[number] = following
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
 
-    def _tick(self, state: State) -> State:
+    def _advance_time(self, state: State) -> State:
         most = self.scope.lease_ticks
         return state._replace(
             processes=tuple(
@@ -197,13 +197,13 @@ class Model:
             if not is_cut:
                 yield from self._move_request(state, process, process.sent)
             return
-        yield from self._send(state, process)
+        yield from self._send_append_steps(state, process)
         if process.phase == CLAIMED and not is_cut:
             yield "reads the log", self._verify_claim(state, process), {}
         elif process.phase == WAITING and not process.wait:
             yield "serves", process._replace(phase=SERVING), {}
         elif process.phase == SERVING and not is_cut:
-            yield from self._prune(state, process)
+            yield from self._prune_steps(state, process)
 
     @staticmethod
     def _may_be_late(state: State, sent: SentRequest | None) -> dict[str, object]:
@@ -211,7 +211,9 @@ class Model:
             return {}
         return {"late": sent.record}
 
-    def _send(self, state: State, process: Process) -> Iterator[tuple[str, Process, dict[str, object]]]:
+    def _send_append_steps(
+        self, state: State, process: Process
+    ) -> Iterator[tuple[str, Process, dict[str, object]]]:
         scope, epoch = self.scope, process.owner_epoch
         counts = {kind: sum(record.kind == kind for record in state.log) for kind in (RENEWAL, RELEASE)}
         heard = max((record.owner_epoch for record in state.log), default=0)
@@ -258,7 +260,7 @@ class Model:
                 )
 
     def _verify_claim(self, state: State, process: Process) -> Process:
-        found = read(state.log, state.start, self.scope.lease_ticks)
+        found = read_log(state.log, state.start, self.scope.lease_ticks)
         claim = found.claim
         if claim is None or claim.log_offset != process.claim_offset:
             return Process(cut_at=process.cut_at)
@@ -277,8 +279,10 @@ class Model:
             before_epoch=-1,
         )
 
-    def _prune(self, state: State, process: Process) -> Iterator[tuple[str, Process, dict[str, object]]]:
-        found = read(state.log, state.start, self.scope.lease_ticks)
+    def _prune_steps(
+        self, state: State, process: Process
+    ) -> Iterator[tuple[str, Process, dict[str, object]]]:
+        found = read_log(state.log, state.start, self.scope.lease_ticks)
         before = found.write_offset
         is_proven = process.age < self.scope.lease_ticks and process.value == found.value
         if is_proven and before > state.start:
@@ -292,9 +296,9 @@ class CoordinatorResult(NamedTuple):
     trace: list[str] | None
 
 
-def check(rules: Rules, scope: Scope) -> CoordinatorResult:
+def check_model(rules: LeaseRules, scope: CheckBounds) -> CoordinatorResult:
     """Visit all states in breadth-first order; stop at the first unsafe state."""
-    model = Model(rules, scope)
+    model = LeaseModel(rules, scope)
     came_from: dict[State, tuple[State, str] | None] = {model.first: None}
     waiting = [model.first]
     for state in waiting:

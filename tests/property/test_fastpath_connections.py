@@ -81,7 +81,7 @@ class ConnectedListener:
     def connect(self) -> None:
         """Connect one more client."""
         self.wires.append(RecordingTransport())
-        self.protocols.append(cast(Any, self.one.listener)._connection())
+        self.protocols.append(cast(Any, self.one.listener)._create_connection())
         self.protocols[-1].connection_made(self.wires[-1])
 
     def lose(self, at: int) -> None:

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
 from tests.builders import KEY, DrivenShard, portion, unpack_batches
-from tests.builders import initialize as initialize_part
-from tests.builders import read as read_part
-from tests.builders import write as write_part
+from tests.builders import make_initialize as initialize_part
+from tests.builders import make_read as read_part
+from tests.builders import make_write as write_part
 
 KEYS = [KEY, KEY._replace(partition=1), KEY._replace(group_id="other:group")]
 

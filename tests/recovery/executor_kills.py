@@ -23,7 +23,7 @@ from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStrea
 from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
 from tests.recovery.logs_on_disk import open_journal
 from tests.recovery.spark_cluster import executor_of_this_task
-from tests.unit.log.environments import prune
+from tests.unit.log.environments import prune_log
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def prune_journal(folder: Path, before: int) -> None:
         journal = open_journal(folder, STATE_PARTITIONS)
         await journal.open()
         for state_partition in range(STATE_PARTITIONS):
-            await prune(journal, state_partition, before)
+            await prune_log(journal, state_partition, before)
         await journal.close()
 
     asyncio.run(main())

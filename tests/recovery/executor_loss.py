@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from coordinator.cli import main as command_line
 from coordinator.cli import recovery_commands
 from coordinator.config import load_config
-from coordinator.operate.migration import Options as MigrationOptions
+from coordinator.operate.migration import MigrationOptions as MigrationOptions
 from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit

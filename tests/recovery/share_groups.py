@@ -24,7 +24,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.builders import initialize, read, write
+from tests.builders import make_initialize, make_read, make_write
 from tests.recovery.logs_on_disk import TOPIC
 
 STATE_PARTITIONS = 3
@@ -96,7 +96,7 @@ class Leader:
         while self.outcome.get(self.start_offset, (0, 0))[0] in (2, 4):
             del self.outcome[self.start_offset]
             self.start_offset += 1
-        return write(
+        return make_write(
             *(
                 (offset, offset, *settled[offset])
                 for offset in sorted(settled)
@@ -115,7 +115,7 @@ class Leader:
         """Reset the state."""
         self.state_epoch, self.start_offset, self.next_offset = state_epoch, start_offset, start_offset
         self.outcome = {}
-        return initialize(state_epoch, start_offset)
+        return make_initialize(state_epoch, start_offset)
 
 
 class Groups:
@@ -168,7 +168,7 @@ class Groups:
     def step(self, leader: Leader, chance: float) -> None:
         if chance < 0.02:
             leader.leader_epoch += 1
-            self.apply_request(leader, "read_state", read(leader.leader_epoch))
+            self.apply_request(leader, "read_state", make_read(leader.leader_epoch))
         elif chance < 0.03:
             self.apply_request(leader, "delete_state", _delete_request())
             leader.leader_epoch = 0

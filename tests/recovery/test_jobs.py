@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.config import load_config
 from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.operate.migration import MigrationOptions as Allowed
 from coordinator.operate.migration import MigrationRefused
-from coordinator.operate.migration import Options as Allowed
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.continuous import AuditMetrics, audit_periodically

@@ -19,7 +19,13 @@ from tests.simulation.history import (
     Operation,
     Violation,
 )
-from tests.simulation.linearize import StartState, TopicKnown, every_topic, linearizable, no_initial_state
+from tests.simulation.linearize import (
+    StartState,
+    TopicKnown,
+    check_linearizable,
+    every_topic,
+    no_initial_state,
+)
 from tests.simulation.model import Progress, offset_progress
 
 
@@ -202,4 +208,4 @@ def check_history(
     refused_is_invisible(history, start_state)
     epochs_never_fall(history)
     start_offset_never_falls(history)
-    return linearizable(history, topic_known, start_state)
+    return check_linearizable(history, topic_known, start_state)

@@ -276,7 +276,7 @@ class Clients:
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Send FindCoordinator for a share-partition, and check the response. Raises ConnectionLost."""
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with close_on_timeout(peer):
+        async with ConnectionTimeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         expected = find_api.Coordinator(
             str(key), self._node_id_first + self.believed_node(key), *self._address, error_message=""
@@ -286,7 +286,7 @@ class Clients:
 
     async def send_api_versions(self, peer: Peer) -> None:
         """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
-        async with close_on_timeout(peer):
+        async with ConnectionTimeout(peer):
             response = await peer.send(
                 versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
             )
@@ -294,7 +294,7 @@ class Clients:
             self.report(Violation(f"{peer.name} received an unexpected ApiVersions response: {response}"))
 
 
-class close_on_timeout:
+class ConnectionTimeout:
     """Close a connection after a timeout, and raise ConnectionLost."""
 
     def __init__(self, peer: Peer) -> None:

@@ -239,7 +239,7 @@ class SimDisk:
         write = self._in_flight
         assert write is not None
         if write.name not in self._storage.files:
-            self._tell(OSError(errno.ENOENT, "No such file"))
+            self._complete_write(OSError(errno.ENOENT, "No such file"))
             return
         data = write.data
         broke_off = self._storage.fails("write")
@@ -249,11 +249,11 @@ class SimDisk:
         # The write is complete: if the process dies from now on, all its bytes remain.
         write.data = b""
         if broke_off:
-            self._tell(OSError(errno.EIO, "Input/output error"))
+            self._complete_write(OSError(errno.EIO, "Input/output error"))
         elif write.sync:
-            self._run_later(self._storage.faults.sync_s, lambda: self._tell(self._sync(write.name)))
+            self._run_later(self._storage.faults.sync_s, lambda: self._complete_write(self._sync(write.name)))
         else:
-            self._tell(None)
+            self._complete_write(None)
 
     def _sync(self, name: str) -> OSError | None:
         rng = self._storage.rng
@@ -263,7 +263,7 @@ class SimDisk:
         self._file(name).sync(lambda sector: True)
         return None
 
-    def _tell(self, error: OSError | None) -> None:
+    def _complete_write(self, error: OSError | None) -> None:
         write = self._in_flight
         assert write is not None
         self._in_flight = None

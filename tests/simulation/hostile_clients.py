@@ -15,7 +15,7 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
-from tests.simulation.workloads import STRANGE_COUNT_MIN, Cluster
+from tests.simulation.workloads import STRANGE_COUNT_MIN, SharedClientState
 
 
 def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
@@ -26,7 +26,7 @@ def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, ShareParti
 class HostileClient:
     """Sends random requests for any share-partition, several at a time on one connection."""
 
-    def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng
@@ -129,7 +129,7 @@ FOR_EVER_S = 1e9
 class PollingReader:
     """Reads random share-partitions. A read changes state only if its leader epoch is new."""
 
-    def __init__(self, name: str, cluster: Cluster, rng: Random, every_s: float) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random, every_s: float) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng
@@ -163,7 +163,7 @@ class PollingReader:
 class GarbageSender:
     """Sends invalid or incomplete requests on new connections, and expects no responses."""
 
-    def __init__(self, cluster: Cluster, rng: Random, every_s: float) -> None:
+    def __init__(self, cluster: SharedClientState, rng: Random, every_s: float) -> None:
         self._cluster = cluster
         self._rng = rng
         self._every_s = every_s

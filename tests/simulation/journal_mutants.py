@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.log.journal import Journal, layout, recovery, segments
-from coordinator.log.journal.scan import Scan, Tail
+from coordinator.log.journal.scan import JournalTail, SegmentScan
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 
 Patch = pytest.MonkeyPatch
@@ -65,16 +65,16 @@ def checks_no_sums(patch: Patch) -> None:
 
 @_register_mutant
 def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
-    def tail(self: Any, data: Any, later: Any) -> Tail:
+    def tail(self: Any, data: Any, later: Any) -> JournalTail:
         name, _ = self._begun[len(self.segments) - 1]
-        return Tail(name, self.segments[-1].end, False, 0)
+        return JournalTail(name, self.segments[-1].end, False, 0)
 
-    patch.setattr(Scan, "tail", tail)
+    patch.setattr(SegmentScan, "tail", tail)
 
 
 @_register_mutant
 def drops_segments_that_are_needed(patch: Patch) -> None:
-    patch.setattr(segments.Segments, "first_needed", lambda self, starts: self.used[-1])
+    patch.setattr(segments.JournalSegments, "first_needed", lambda self, starts: self.used[-1])
 
 
 @_register_mutant

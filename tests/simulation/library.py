@@ -18,13 +18,13 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import RPCS
 from tests.simulation.history import INITIALIZE, READ, SUMMARY, WRITE, Violation
-from tests.simulation.workloads import Cluster
+from tests.simulation.workloads import SharedClientState
 
 
 class LibraryUser:
     """One client object with several concurrent calls."""
 
-    def __init__(self, name: str, cluster: Cluster, rng: Random) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng

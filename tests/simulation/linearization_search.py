@@ -37,7 +37,7 @@ class SearchLimitExceeded(Exception):
     """More configurations are possible than the search follows."""
 
 
-class Configuration(NamedTuple):
+class PossibleState(NamedTuple):
     """A possible current state.
 
     `placed` are the pending operations that have taken effect (unanswered writes are never placed). `pool`
@@ -50,7 +50,7 @@ class Configuration(NamedTuple):
     pool: frozenset[int] = frozenset()
     wiped: frozenset[int] = frozenset()
 
-    def without(self, number: int) -> "Configuration":
+    def without(self, number: int) -> "PossibleState":
         """Return the same configuration without an operation that is no longer pending."""
         disconnected = {number}
         return self._replace(
@@ -62,7 +62,7 @@ class LinearizationSearch:
     """All possible configurations of one share-partition after the events so far."""
 
     def __init__(self, topic_known: bool, state: State | None = None) -> None:
-        self.configurations: set[Configuration] = {Configuration(state)}
+        self.configurations: set[PossibleState] = {PossibleState(state)}
         self._topic_known = topic_known
         # Pending operations by number, in the order of sending. `_writes` has accepted writes, which must
         # take effect, and unanswered writes, which may take effect.
@@ -96,7 +96,7 @@ class LinearizationSearch:
         self.configurations = self._drop_dominated(settled)
         return bool(settled)
 
-    def _iterate_configurations(self, wanted: Operation) -> Iterator[Configuration]:
+    def _iterate_configurations(self, wanted: Operation) -> Iterator[PossibleState]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
         waiting = [self._place_harmless(configuration) for configuration in self.configurations]
         seen = set(waiting)
@@ -113,7 +113,7 @@ class LinearizationSearch:
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    def _next_configurations(self, now: Configuration, wanted: Operation) -> Iterator[Configuration]:
+    def _next_configurations(self, now: PossibleState, wanted: Operation) -> Iterator[PossibleState]:
         """Yield the next configurations: each places a pending operation."""
         connections = set()
         for number, op in self._answered.items():
@@ -134,15 +134,15 @@ class LinearizationSearch:
             for before in self._place_earlier_writes(wanted, now):
                 yield from self._finish_write(wanted, before)
 
-    def _place_earlier_writes(self, op: Operation, now: Configuration) -> Iterable[Configuration]:
+    def _place_earlier_writes(self, op: Operation, now: PossibleState) -> Iterable[PossibleState]:
         """Return the configurations after the earlier answered writes of the same connection."""
-        befores: list[Configuration] = [now]
+        befores: list[PossibleState] = [now]
         for number, write in self._writes.items():
             if number < op.number and write.client == op.client and write.known:
                 befores = [after for before in befores for after in self._finish_write(write, before)]
         return befores
 
-    def _finish_write(self, op: Operation, now: Configuration) -> Iterator[Configuration]:
+    def _finish_write(self, op: Operation, now: PossibleState) -> Iterator[PossibleState]:
         """Yield the configurations in which an answered write has taken effect, now or before."""
         number = op.number
         if number in now.placed:
@@ -157,7 +157,7 @@ class LinearizationSearch:
         if number in now.wiped:
             yield done
 
-    def _add_to_placed(self, op: Operation, now: Configuration) -> frozenset[int]:
+    def _add_to_placed(self, op: Operation, now: PossibleState) -> frozenset[int]:
         """Return the placed operations including this operation. Drop earlier unanswered operations of its
         client.
         """
@@ -168,7 +168,7 @@ class LinearizationSearch:
         )
         return now.placed.union((op.number,), dropped)
 
-    def _place_unanswered(self, op: Operation, now: Configuration) -> Iterator[Configuration]:
+    def _place_unanswered(self, op: Operation, now: PossibleState) -> Iterator[PossibleState]:
         for moved, _, anew in self._apply_operation(op, now):
             # An operation without an effect is equivalent to a dropped one.
             if moved == now.state and not anew:
@@ -179,13 +179,13 @@ class LinearizationSearch:
             else:
                 yield self._reset_state(now, moved, placed)
 
-    def _reset_state(self, now: Configuration, moved: State | None, placed: frozenset[int]) -> Configuration:
+    def _reset_state(self, now: PossibleState, moved: State | None, placed: frozenset[int]) -> PossibleState:
         """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
-        return Configuration(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
+        return PossibleState(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
 
     def _place_answered(
-        self, op: Operation, told: AnswerFields, now: Configuration
-    ) -> Iterator[Configuration]:
+        self, op: Operation, told: AnswerFields, now: PossibleState
+    ) -> Iterator[PossibleState]:
         """Yield the configurations after an answered operation, if the state explains its response."""
         placed = self._add_to_placed(op, now)
         if op.accepted and op.kind == READ:
@@ -206,7 +206,7 @@ class LinearizationSearch:
                     yield now._replace(state=moved, placed=placed)
 
     def _apply_operation(
-        self, op: Operation, now: Configuration
+        self, op: Operation, now: PossibleState
     ) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
@@ -229,7 +229,7 @@ class LinearizationSearch:
             elif before.progress == state.progress and before.start_offset == state.start_offset:
                 yield state, told, False
 
-    def _possible_writes(self, now: Configuration) -> Iterator[int]:
+    def _possible_writes(self, now: PossibleState) -> Iterator[int]:
         """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
         for number in sorted(self._writes, key=lambda number: _end_time(self._writes[number])):
             if number in now.placed:
@@ -247,7 +247,7 @@ class LinearizationSearch:
         assert moved is not None
         return moved._replace(leader_epoch_max=state.leader_epoch_max)
 
-    def _place_visible_writes(self, now: Configuration, told: AnswerFields) -> Configuration:
+    def _place_visible_writes(self, now: PossibleState, told: AnswerFields) -> PossibleState:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
         Other answered writes may take effect before or after the read, so they are added to `pool`.
@@ -276,7 +276,7 @@ class LinearizationSearch:
             state = state._replace(complete_count=None)
         return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
 
-    def _states_before_summary(self, now: Configuration, told: AnswerFields) -> Iterator[State | None]:
+    def _states_before_summary(self, now: PossibleState, told: AnswerFields) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
         The write that set the start offset and the complete count suffices, because other writes may take
@@ -296,7 +296,7 @@ class LinearizationSearch:
                 if state == now.state:
                     return
 
-    def _place_harmless(self, now: Configuration) -> Configuration:
+    def _place_harmless(self, now: PossibleState) -> PossibleState:
         fitting = [
             number
             for number, op in self._answered.items()
@@ -306,8 +306,8 @@ class LinearizationSearch:
         ]
         return now._replace(placed=now.placed.union(fitting)) if fitting else now
 
-    def _drop_dominated(self, configurations: Iterable[Configuration]) -> set[Configuration]:
-        alike: dict[object, list[Configuration]] = {}
+    def _drop_dominated(self, configurations: Iterable[PossibleState]) -> set[PossibleState]:
+        alike: dict[object, list[PossibleState]] = {}
         for now in configurations:
             answered = frozenset(number for number in now.placed if number in self._told)
             alike.setdefault((now.state, now.pool, now.wiped, answered), []).append(now)

@@ -29,7 +29,7 @@ def no_initial_state(key: SharePartitionKey) -> State | None:
     return None
 
 
-def linearizable(
+def check_linearizable(
     history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
 ) -> int:
     """Find an order that explains every response; raise Violation at the first unexplained response.
@@ -40,7 +40,7 @@ def linearizable(
     for key, ops in history.operations_by_key():
         try:
             search = LinearizationSearch(topic_known(key), start_state(key))
-            _linearize(key, [op for op in ops if _may_change_state(op)], search)
+            _linearize_key(key, [op for op in ops if _may_change_state(op)], search)
         except SearchLimitExceeded:
             given_up += 1
     return given_up
@@ -55,7 +55,7 @@ def _may_change_state(op: Operation) -> bool:
     return op.known or op.kind != SUMMARY
 
 
-def _linearize(key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch) -> None:
+def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: LinearizationSearch) -> None:
     events = [(op.invoked, False, op) for op in ops]
     events += [(_end_time(op, ops), True, op) for op in ops]
     # A read may end the unanswered writes that it could show. At equal times, the read comes first.

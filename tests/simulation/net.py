@@ -137,7 +137,7 @@ class Link:
         self._server_context = contextvars.copy_context()
         self.transport = ServerTransport(self, protocol)
         self.to_server = Pipe(self, self._server_context, self.transport.deliver_data, self._cut_up)
-        self.to_client.on_delivered = self.transport.delivered
+        self.to_client.on_delivered = self.transport.on_bytes_received
         protocol.connection_made(self.transport)
 
     def run_at_client(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:

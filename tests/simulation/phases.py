@@ -22,7 +22,7 @@ from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Operation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
-from tests.simulation.workloads import Cluster, GroupCoordinator, Leader
+from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until
 
 # After the end of faults, each client must get this number of answers before a deadline. The deadline
@@ -35,7 +35,7 @@ OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass
-class Outcome:
+class SimulationOutcome:
     """The figures of a simulation, and its violation or None."""
 
     # The plan of the simulation, whose class depends on the kind of simulation.
@@ -73,7 +73,7 @@ class Simulation:
         self._topics: TopicDirectory = AllTopics()
         if plan.load.topics_listed:
             self._topics = StaticTopics({key.topic_id: plan.load.partitions for key in self._keys})
-        self._cluster: Cluster
+        self._cluster: SharedClientState
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = 0
 
@@ -98,11 +98,11 @@ class Simulation:
         """Run all phases."""
         raise NotImplementedError
 
-    def _judge(self) -> int:
+    def _run_checkers(self) -> int:
         """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
         return check_history(self._history, self._topic_known)
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: SimulationOutcome) -> None:
         """Add the number of injected faults to the outcome."""
         raise NotImplementedError
 
@@ -114,9 +114,9 @@ class Simulation:
         """Wait until all calls have ended and the coordinators are ready."""
         raise NotImplementedError
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Run to the end, or to the first violation."""
-        outcome = Outcome(self.plan)
+        outcome = SimulationOutcome(self.plan)
         # Libraries use the global generator.
         random.seed(self.plan.seed)
         with _errors_logged() as errors:
@@ -132,7 +132,7 @@ class Simulation:
             outcome.violation = failures[0]
         elif outcome.violation is None:
             try:
-                self._given_up = self._judge()
+                self._given_up = self._run_checkers()
             except Violation as violation:
                 outcome.violation = violation
         ops = self._history.ops
@@ -182,7 +182,9 @@ class Simulation:
         ]
         for key in self._keys:
             for number in range(load.leaders_per_key):
-                workers.append(Leader(f"leader {number} of {key}", cluster, key, self._fork_random()))
+                workers.append(
+                    PartitionLeader(f"leader {number} of {key}", cluster, key, self._fork_random())
+                )
         for number in range(load.strangers):
             workers.append(HostileClient(f"stranger {number}", cluster, self._fork_random()))
         for number in range(load.library_users):

@@ -65,19 +65,19 @@ class Pipe:
             piece = len(data)
             if piece > 1 and rng.random() < faults.split_rate:
                 piece = rng.randrange(1, piece)
-            self._schedule(data[:piece])
+            self._schedule_delivery(data[:piece])
             data = data[piece:]
 
     def finish(self, item: object = FIN) -> None:
         """Signal the end of the stream to the other end, after the last byte."""
-        self._schedule(item)
+        self._schedule_delivery(item)
 
     def discard(self) -> None:
         """Drop data in flight and all later data, because the reader has closed."""
         self.discarding = True
         self.in_flight = 0
 
-    def _schedule(self, item: Any) -> None:
+    def _schedule_delivery(self, item: Any) -> None:
         network = self.link.network
         loop, rng, faults = network.loop, self.link.rng, network.faults
         # A random factor prevents events of several connections at the same time. Such events would run in
@@ -204,7 +204,7 @@ class ServerTransport(asyncio.Transport):
         else:
             self._protocol.data_received(item)
 
-    def delivered(self) -> None:
+    def on_bytes_received(self) -> None:
         """Resume the protocol when the client has received enough bytes."""
         if self._lost:
             return

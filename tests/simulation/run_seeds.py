@@ -8,23 +8,23 @@ from multiprocessing import get_context
 
 from tests.simulation.kafka.scenarios import draw_kafka
 from tests.simulation.kafka.simulator import KafkaSimulator
-from tests.simulation.phases import Outcome
+from tests.simulation.phases import SimulationOutcome
 from tests.simulation.plan import draw_plan
 from tests.simulation.simulator import Simulator
 
 
-def run_alone(seed: int, minutes: float | None = None) -> Outcome:
+def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate a single coordinator with its own log."""
     return Simulator(draw_plan(seed, minutes=minutes)).run()
 
 
-def run_kafka(seed: int, minutes: float | None = None) -> Outcome:
+def run_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate several coordinators on a Kafka cluster."""
     return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
 
 
 # The kinds of simulation. The same seed has a different plan for each kind.
-KINDS: dict[str, Callable[[int, float | None], Outcome]] = {"alone": run_alone, "kafka": run_kafka}
+KINDS: dict[str, Callable[[int, float | None], SimulationOutcome]] = {"alone": run_alone, "kafka": run_kafka}
 
 
 def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:

@@ -14,11 +14,11 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Clients
 from tests.simulation.history import History, Violation
 from tests.simulation.nemesis import make_faults
-from tests.simulation.phases import Outcome, Simulation
+from tests.simulation.phases import Simulation, SimulationOutcome
 from tests.simulation.plan import Plan
 from tests.simulation.process import ADDRESS, NODE_ID_FIRST, Storage
 from tests.simulation.storage import make_storage
-from tests.simulation.workloads import Cluster
+from tests.simulation.workloads import SharedClientState
 from tests.simulation.world import READY_BY_S, World, wait_until
 
 MakeStorage = Callable[[Plan, Random], Storage]
@@ -37,7 +37,7 @@ class Simulator(Simulation):
     def _history(self) -> History:
         return self._world.history
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: SimulationOutcome) -> None:
         world = self._world
         outcome.crashes, outcome.stops, outcome.damages = world.crashes, world.stops, world.damages
 
@@ -57,7 +57,7 @@ class Simulator(Simulation):
             node_ids=plan.node_ids,
             answers_in_time=plan.has_response_deadline,
         )
-        self._cluster = Cluster(clients, plan.load, self._keys, self._fork_random())
+        self._cluster = SharedClientState(clients, plan.load, self._keys, self._fork_random())
         await world.start()
         self._spawn(self._close_what_is_late())
         workers = self._spawn_workloads()

@@ -25,7 +25,7 @@ from tests.simulation.checkers import (
     start_offset_never_falls,
 )
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
-from tests.simulation.linearize import linearizable
+from tests.simulation.linearize import check_linearizable
 
 KEY = SharePartitionKey("g", bytes(16), 0)
 FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
@@ -101,7 +101,7 @@ def check_refused(judge: Judge, script: ScriptedHistory) -> None:
         judge(script.history)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
 def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -113,7 +113,7 @@ def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
 def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -124,7 +124,7 @@ def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, linearizable])
+@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
 def test_write_may_be_lost_after_reset(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -134,7 +134,7 @@ def test_write_may_be_lost_after_reset(judge: Judge) -> None:
     check_accepted(judge, script)
 
 
-@pytest.mark.parametrize("judge", [refused_is_invisible, linearizable])
+@pytest.mark.parametrize("judge", [refused_is_invisible, check_linearizable])
 def test_visible_refused_write_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -146,7 +146,7 @@ def test_visible_refused_write_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
 def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -157,7 +157,7 @@ def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
 def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
@@ -167,7 +167,7 @@ def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, linearizable])
+@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
 def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
@@ -178,7 +178,7 @@ def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
     check_accepted(judge, script)
 
 
-@pytest.mark.parametrize("judge", [start_offset_never_falls, linearizable])
+@pytest.mark.parametrize("judge", [start_offset_never_falls, check_linearizable])
 def test_decreased_start_offset_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(start_offset=7)
@@ -213,13 +213,13 @@ def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
         script.initialize()
         script.begin_write((0, 0, 2, 1))
         script.read(*[(0, 0, 2, 1)] * shows)
-        check_accepted(linearizable, script)
+        check_accepted(check_linearizable, script)
     script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
@@ -228,14 +228,14 @@ def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
     script.begin_write((0, 0, 2, 1))
     script.read()
     script.read((0, 0, 2, 1))
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script = ScriptedHistory()
     script.initialize()
     script.begin_write((0, 0, 2, 1))
     script.crash()
     script.read()
     script.read((0, 0, 2, 1))
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_retriable_error_is_an_unknown_outcome() -> None:
@@ -244,7 +244,7 @@ def test_retriable_error_is_an_unknown_outcome() -> None:
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
     script.read()
     script.read((0, 0, 2, 1))
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
 
 
 def test_unanswered_write_shows_completely() -> None:
@@ -252,7 +252,7 @@ def test_unanswered_write_shows_completely() -> None:
     script.initialize()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
     script.read((0, 0, 2, 1))
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_read_may_not_go_back_during_overlapping_write() -> None:
@@ -262,7 +262,7 @@ def test_read_may_not_go_back_during_overlapping_write() -> None:
     script.read((0, 0, 2, 1))
     script.read()
     script.end(write, WriteResult(0))
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_old_leader_may_have_written_before_it_was_fenced() -> None:
@@ -272,13 +272,13 @@ def test_old_leader_may_have_written_before_it_was_fenced() -> None:
     # An unanswered read of a newer leader fences later writes, but the write may have taken effect before.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=2)
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     script.read((0, 0, 2, 1), leader_epoch=2)
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_complete_count_follows_start_offset() -> None:
@@ -286,9 +286,9 @@ def test_complete_count_follows_start_offset() -> None:
     script.initialize()
     script.write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script.summary(start_offset=5, delivery_complete_count=4)
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_summary_may_show_unanswered_write() -> None:
@@ -297,9 +297,9 @@ def test_summary_may_show_unanswered_write() -> None:
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
     script.read(start_offset=5)
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script.summary(start_offset=5, delivery_complete_count=2)
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
@@ -311,13 +311,13 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script.initialize()
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script = ScriptedHistory()
     script.initialize()
     script.read(leader_epoch=3)
     script.initialize()
     script.summary(leader_epoch=0)
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_write_before_reset_leaves_no_trace() -> None:
@@ -330,7 +330,7 @@ def test_write_before_reset_leaves_no_trace() -> None:
             script.initialize()
         script.read(leader_epoch=2)
         script.end(write, WriteResult(0))
-        (check_accepted if begins_anew else check_refused)(linearizable, script)
+        (check_accepted if begins_anew else check_refused)(check_linearizable, script)
 
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
@@ -342,9 +342,9 @@ def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
     script.crash()
     script.read((0, 0, 2, 1))
     script.summary(delivery_complete_count=5)
-    check_accepted(linearizable, script)
+    check_accepted(check_linearizable, script)
     script.summary(delivery_complete_count=1)
-    check_refused(linearizable, script)
+    check_refused(check_linearizable, script)
 
 
 def test_operations_of_one_connection_take_effect_in_order() -> None:
@@ -358,5 +358,5 @@ def test_operations_of_one_connection_take_effect_in_order() -> None:
         script.end(early, ReadResult(0, state_epoch=1, start_offset=0))
         return script
 
-    check_accepted(linearizable, script_of("another"))
-    check_refused(linearizable, script_of("one"))
+    check_accepted(check_linearizable, script_of("another"))
+    check_refused(check_linearizable, script_of("one"))

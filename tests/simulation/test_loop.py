@@ -19,11 +19,13 @@ def test_sleep_advances_clock(loop: SimLoop) -> None:
     async def main() -> list[tuple[str, float]]:
         woken: list[tuple[str, float]] = []
 
-        async def sleep(name: str, seconds: float) -> None:
+        async def sleep_and_record(name: str, seconds: float) -> None:
             await asyncio.sleep(seconds)
             woken.append((name, loop.time() - SimLoop.BEGAN_S))
 
-        await asyncio.gather(sleep("long", 86_400.0), sleep("short", 0.5), sleep("none", 0.0))
+        await asyncio.gather(
+            sleep_and_record("long", 86_400.0), sleep_and_record("short", 0.5), sleep_and_record("none", 0.0)
+        )
         return woken
 
     assert loop.run_until_complete(main()) == [("none", 0.0), ("short", 0.5), ("long", 86_400.0)]

@@ -18,7 +18,7 @@ def make_progress(first: int, last: int, delivery_state: int, count: int) -> Pro
     return tuple((user_offset, count, delivery_state) for user_offset in range(first, last + 1))
 
 
-class Session:
+class ModelSession:
     """The model of one share-partition; each method returns the content of the response."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Session:
 
 
 def test_model_follows_session_of_kafka_rules() -> None:
-    session = Session()
+    session = ModelSession()
     assert session.summary() == AnswerFields(0, 0, 0, -1, -1)
     assert session.write() == INVALID
     assert session.initialize(1, -1) == 0
@@ -94,7 +94,7 @@ def test_greater_count_wins_then_greater_state() -> None:
 
 
 def test_unit_is_applied_completely_or_not_at_all() -> None:
-    session = Session()
+    session = ModelSession()
     session.initialize(1, 0)
     good = session.part(StateBatch(0, 0, 2, 1), start_offset=0)
     bad = session.part(StateBatch(1, 0, 2, 1), start_offset=0)
@@ -106,7 +106,7 @@ def test_unit_is_applied_completely_or_not_at_all() -> None:
 
 
 def test_unknown_topic_is_checked_after_other_errors() -> None:
-    session = Session()
+    session = ModelSession()
     session.initialize(1, 0)
     unknown = {"topic_known": False}
     assert session.step(READ, ReadPart(0, 0), **unknown) == AnswerFields(UNKNOWN_TOPIC)

@@ -15,7 +15,7 @@ QUIET = NetFaults()
 ROUGH = NetFaults(jitter_s=0.05, split_rate=0.5, stall_rate=0.1)
 
 
-class Server(asyncio.Protocol):
+class RecordingProtocol(asyncio.Protocol):
     """A protocol that records the events of its transport, and echoes data if `echoes` is set."""
 
     def __init__(self) -> None:
@@ -42,18 +42,18 @@ class Server(asyncio.Protocol):
         self.events.append("lost" if exc is None else type(exc).__name__)
 
 
-Scene = Callable[[Network, Server, ClientEnd], Awaitable[None]]
-Play = Callable[..., tuple[Server, bytes, list[str]]]
+Scene = Callable[[Network, RecordingProtocol, ClientEnd], Awaitable[None]]
+Play = Callable[..., tuple[RecordingProtocol, bytes, list[str]]]
 
 
 @pytest.fixture
-def play() -> Iterator[Play]:
+def run_scene() -> Iterator[Play]:
     loops: list[SimLoop] = []
 
-    def run(faults: NetFaults, scene: Scene, seed: int = 7) -> tuple[Server, bytes, list[str]]:
+    def run(faults: NetFaults, scene: Scene, seed: int = 7) -> tuple[RecordingProtocol, bytes, list[str]]:
         loop = SimLoop()
         loops.append(loop)
-        server = Server()
+        server = RecordingProtocol()
         received: list[bytes] = []
         lost: list[str] = []
 
@@ -77,57 +77,57 @@ def play() -> Iterator[Play]:
 MESSAGE = bytes(range(256)) * 4
 
 
-def test_fragmented_bytes_arrive_in_order(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_fragmented_bytes_arrive_in_order(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
             client.send(MESSAGE[begin : begin + 100])
             await asyncio.sleep(0.01)
         await asyncio.sleep(100)
 
-    server, received, lost = play(ROUGH, scenario)
+    server, received, lost = run_scene(ROUGH, scenario)
     assert (server.received, received, server.events, lost) == (MESSAGE, MESSAGE, [], [])
 
 
-def test_connect_without_listener_is_refused(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_connect_without_listener_is_refused(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         network.stop_listening(("here", 1))
         with pytest.raises(ConnectionRefusedError):
             await network.connect("here", 1)
 
-    play(QUIET, scenario)
+    run_scene(QUIET, scenario)
 
 
 @pytest.mark.parametrize(("reset", "event"), [(False, "lost"), (True, "ConnectionResetError")])
-def test_server_detects_close_or_reset_by_client(play: Play, reset: bool, event: str) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_server_detects_close_or_reset_by_client(run_scene: Play, reset: bool, event: str) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         client.send(b"last words")
         client.close(reset=reset)
         await asyncio.sleep(1)
 
-    server, _, _ = play(QUIET, scenario)
+    server, _, _ = run_scene(QUIET, scenario)
     assert (server.received, server.events) == (b"last words", [event])
 
 
-def test_server_close_follows_its_last_byte(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_server_close_follows_its_last_byte(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.transport.write(b"last words")
         server.transport.close()
         await asyncio.sleep(1)
 
-    server, received, lost = play(QUIET, scenario)
+    server, received, lost = run_scene(QUIET, scenario)
     assert (received, lost, server.events) == (b"last words", ["lost"], ["lost"])
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_connection_can_be_cut_between_any_two_bytes(play: Play, seed: int) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_connection_can_be_cut_between_any_two_bytes(run_scene: Play, seed: int) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
             client.send(MESSAGE[begin : begin + 100])
         await asyncio.sleep(100)
 
-    server, received, lost = play(replace(ROUGH, cut_rate=1.0, cut_after_bytes=100), scenario, seed)
+    server, received, lost = run_scene(replace(ROUGH, cut_rate=1.0, cut_after_bytes=100), scenario, seed)
     assert len(received) < len(MESSAGE)
     # No data after the cut arrives, in either direction.
     assert (MESSAGE.startswith(server.received), MESSAGE.startswith(received)) == (True, True)
@@ -135,8 +135,8 @@ def test_connection_can_be_cut_between_any_two_bytes(play: Play, seed: int) -> N
     assert lost == ["lost"]
 
 
-def test_one_end_may_never_detect_a_cut(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_one_end_may_never_detect_a_cut(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         client.send(MESSAGE)
         await asyncio.sleep(TCP_GIVES_UP_S / 2)
@@ -144,12 +144,12 @@ def test_one_end_may_never_detect_a_cut(play: Play) -> None:
         await asyncio.sleep(2 * TCP_GIVES_UP_S)
 
     told: list[tuple[list[str], bool]] = []
-    play(replace(QUIET, half_open_rate=1.0, cut_after_bytes=100), scenario)
+    run_scene(replace(QUIET, half_open_rate=1.0, cut_after_bytes=100), scenario)
     assert told in ([([], True)], [(["ConnectionResetError"], False)])
 
 
-def test_slow_reader_pauses_writer(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_slow_reader_pauses_writer(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         client.read_slowly(10.0)
         server.transport.write(MESSAGE)
         await asyncio.sleep(1)
@@ -157,13 +157,13 @@ def test_slow_reader_pauses_writer(play: Play) -> None:
         await asyncio.sleep(100)
 
     told: list[tuple[list[str], int]] = []
-    server, received, _ = play(replace(QUIET, send_buffer_bytes=24, high_water_bytes=100), scenario)
+    server, received, _ = run_scene(replace(QUIET, send_buffer_bytes=24, high_water_bytes=100), scenario)
     assert told == [(["pause"], 1_000)]
     assert (server.events, received) == (["pause", "resume"], MESSAGE)
 
 
-def test_paused_server_defers_arriving_data(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_paused_server_defers_arriving_data(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.transport.pause_reading()
         client.send(MESSAGE)
         await asyncio.sleep(1)
@@ -172,15 +172,15 @@ def test_paused_server_defers_arriving_data(play: Play) -> None:
         await asyncio.sleep(1)
 
     told: list[bytes] = []
-    server, _, _ = play(QUIET, scenario)
+    server, _, _ = run_scene(QUIET, scenario)
     assert (told, server.received) == ([b""], MESSAGE)
 
 
-def test_client_detects_death_of_server_process(play: Play) -> None:
-    async def scenario(network: Network, server: Server, client: ClientEnd) -> None:
+def test_client_detects_death_of_server_process(run_scene: Play) -> None:
+    async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         network.drop_connections(("here", 1))
         client.send(MESSAGE)
         await asyncio.sleep(100)
 
-    server, _, lost = play(QUIET, scenario)
+    server, _, lost = run_scene(QUIET, scenario)
     assert (server.received, server.events, lost) == (b"", [], ["lost"])

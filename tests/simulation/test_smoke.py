@@ -36,7 +36,7 @@ def test_range_of_seeds_has_no_violation(kind: str) -> None:
 def test_seed_is_reproducible(kind: str) -> None:
     """The trace must not depend on hash values, which differ between processes."""
 
-    def trace(hash_seed: str) -> bytes:
+    def run_and_read_trace(hash_seed: str) -> bytes:
         program = (
             "from tests.simulation.run_seeds import KINDS\n"
             f"print(*(KINDS[{kind!r}](seed, None).trace for seed in (12, 32, 45)))"
@@ -46,6 +46,6 @@ def test_seed_is_reproducible(kind: str) -> None:
             [sys.executable, "-c", program], cwd=ROOT, env=environment, check=True, capture_output=True
         ).stdout
 
-    first = trace("1")
+    first = run_and_read_trace("1")
     assert len(first) > 10_000
-    assert first == trace("2")
+    assert first == run_and_read_trace("2")

@@ -32,7 +32,7 @@ STRANGE_COUNT_MIN = 1_000
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
-class Cluster:
+class SharedClientState:
     """The shared state of all clients. `gate` permits new calls; `busy` counts calls in progress."""
 
     def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
@@ -85,10 +85,10 @@ class Cluster:
         return wanted is not None and self.answers.get(who, 0) >= wanted
 
 
-class Leader:
+class PartitionLeader:
     """Leads a share-partition repeatedly, each time with a new leader epoch, until fenced or timed out."""
 
-    def __init__(self, name: str, cluster: Cluster, key: SharePartitionKey, rng: Random) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, key: SharePartitionKey, rng: Random) -> None:
         self.name = name
         self._cluster = cluster
         self._key = key
@@ -212,7 +212,7 @@ def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
 class GroupCoordinator:
     """Initializes, resets and deletes the share-partitions of its group, and reads summaries."""
 
-    def __init__(self, group_id: str, cluster: Cluster, rng: Random) -> None:
+    def __init__(self, group_id: str, cluster: SharedClientState, rng: Random) -> None:
         self.name = f"group coordinator {group_id}"
         self._group_id = group_id
         self._cluster = cluster

@@ -107,7 +107,7 @@ async def run_fleet(
     """
     group_id = f"coordinators-{next(_groups)}"
 
-    def link() -> CuttableGroupClient:
+    def make_client() -> CuttableGroupClient:
         return CuttableGroupClient(
             KafkaGroupClient(
                 bootstrap,
@@ -121,7 +121,12 @@ async def run_fleet(
         )
 
     fleet = ReplicaGroup(
-        link, group_id=group_id, limits=limits, monotonic=monotonic, own_thread=True, patience_s=PATIENCE_S
+        make_client,
+        group_id=group_id,
+        limits=limits,
+        monotonic=monotonic,
+        own_thread=True,
+        patience_s=PATIENCE_S,
     )
     try:
         yield fleet

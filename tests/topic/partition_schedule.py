@@ -34,7 +34,7 @@ class FaultKind(Enum):
 
 
 @dataclass(frozen=True)
-class Fault:
+class ScheduledFault:
     """A fault from `start_s` to `end_s`, in seconds since the begin of the schedule.
 
     It affects the processes `inside`, or each link between one of them and one of those `outside`. REQUESTS
@@ -57,11 +57,11 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FaultSchedule:
     """All faults of one run."""
 
     seed: int
-    faults: tuple[Fault, ...]
+    faults: tuple[ScheduledFault, ...]
 
     def __str__(self) -> str:
         return "\n".join([f"seed {self.seed}:", *map(str, self.faults)])
@@ -76,21 +76,23 @@ _BROKERS = tuple(map(broker_name, BROKERS))
 _COORDINATORS = tuple(map(coordinator_name, range(PLACES)))
 
 
-def isolate_coordinator(place: int, lasts_s: float) -> Schedule:
+def isolate_coordinator(place: int, lasts_s: float) -> FaultSchedule:
     """Return a schedule in which clients reach a coordinator that reaches no broker."""
-    return Schedule(place, (Fault(0.5, lasts_s, FaultKind.CUT, (_COORDINATORS[place],), _BROKERS),))
+    return FaultSchedule(
+        place, (ScheduledFault(0.5, lasts_s, FaultKind.CUT, (_COORDINATORS[place],), _BROKERS),)
+    )
 
 
-def island(place: int, lasts_s: float) -> Schedule:
+def make_island_schedule(place: int, lasts_s: float) -> FaultSchedule:
     """Return a schedule in which clients reach a coordinator that reaches only one broker.
 
     That broker reaches no other coordinator and no other broker.
     """
     inside = (_COORDINATORS[place], _BROKERS[place % len(_BROKERS)])
-    return Schedule(place, (Fault(0.5, lasts_s, FaultKind.CUT, inside, _all_but(*inside)),))
+    return FaultSchedule(place, (ScheduledFault(0.5, lasts_s, FaultKind.CUT, inside, _all_but(*inside)),))
 
 
-def draw_schedule(seed: int, lasts_s: float) -> Schedule:
+def draw_schedule(seed: int, lasts_s: float) -> FaultSchedule:
     """Draw faults on two tracks, each of which has one fault at a time.
 
     The tracks affect two coordinators, or a coordinator and a broker. The broker may be on an island with
@@ -101,7 +103,7 @@ def draw_schedule(seed: int, lasts_s: float) -> Schedule:
     has_broker_fault = seed % BROKER_FAULT_EVERY == 0
     lasts_s += BROKER_FAULT_S * has_broker_fault
     broker = rng.choice(_BROKERS)
-    faults: list[Fault] = []
+    faults: list[ScheduledFault] = []
     for name in (first, second):
         start_s = rng.uniform(0.1, 0.5)
         while start_s < 0.8 * lasts_s:
@@ -112,36 +114,38 @@ def draw_schedule(seed: int, lasts_s: float) -> Schedule:
             else:
                 faults.append(_draw_coordinator_fault(rng, name, start_s, end_s))
             start_s = end_s + rng.uniform(0.1, 0.5)
-    return Schedule(seed, tuple(sorted(faults, key=lambda fault: fault.start_s)))
+    return FaultSchedule(seed, tuple(sorted(faults, key=lambda fault: fault.start_s)))
 
 
-def _draw_coordinator_fault(rng: Random, name: str, start_s: float, end_s: float) -> Fault:
+def _draw_coordinator_fault(rng: Random, name: str, start_s: float, end_s: float) -> ScheduledFault:
     kinds = (FaultKind.CUT, FaultKind.CUT, FaultKind.CUT, *FaultKind)
     kind = rng.choice(kinds)
     if kind is FaultKind.WALL_CLOCK:
         step_s = rng.uniform(-WALL_CLOCK_STEP_MAX_S, WALL_CLOCK_STEP_MAX_S)
-        return Fault(start_s, end_s, kind, (name,), seconds=step_s)
+        return ScheduledFault(start_s, end_s, kind, (name,), seconds=step_s)
     if kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
-        return Fault(start_s, end_s, kind, (name,))
+        return ScheduledFault(start_s, end_s, kind, (name,))
     some = rng.choice((_BROKERS, _BROKERS, _BROKERS, _BROKERS, *((each,) for each in _BROKERS), ()))
     peers = tuple(each for each in _COORDINATORS if each != name)
     outside = some + peers * (not some or rng.random() < 0.3)
-    return _draw_link_fault(rng, Fault(start_s, end_s, kind, (name,), outside))
+    return _draw_link_fault(rng, ScheduledFault(start_s, end_s, kind, (name,), outside))
 
 
-def _draw_broker_fault(rng: Random, broker: str, coordinator: str, start_s: float, end_s: float) -> Fault:
+def _draw_broker_fault(
+    rng: Random, broker: str, coordinator: str, start_s: float, end_s: float
+) -> ScheduledFault:
     if rng.random() < 0.4:
         inside = (broker, coordinator)
-        return Fault(start_s, end_s, FaultKind.CUT, inside, _all_but(*inside))
+        return ScheduledFault(start_s, end_s, FaultKind.CUT, inside, _all_but(*inside))
     if rng.random() < 0.2:
-        return Fault(start_s, end_s, FaultKind.PAUSE, (broker,))
+        return ScheduledFault(start_s, end_s, FaultKind.PAUSE, (broker,))
     kind = rng.choice((FaultKind.CUT, FaultKind.CUT, FaultKind.DELAY, FaultKind.HALF_OPEN))
     others = tuple(each for each in _BROKERS if each != broker)
     outside = rng.choice((others, others, others[:1], others[1:]))
-    return _draw_link_fault(rng, Fault(start_s, end_s, kind, (broker,), outside))
+    return _draw_link_fault(rng, ScheduledFault(start_s, end_s, kind, (broker,), outside))
 
 
-def _draw_link_fault(rng: Random, fault: Fault) -> Fault:
+def _draw_link_fault(rng: Random, fault: ScheduledFault) -> ScheduledFault:
     direction = Direction.BOTH
     if fault.kind is not FaultKind.HALF_OPEN:
         direction = rng.choice((Direction.BOTH, Direction.BOTH, Direction.REQUESTS, Direction.RESPONSES))

@@ -21,7 +21,7 @@ from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.simulation.history import Violation
 from tests.topic.groups import group_settings
 from tests.topic.linked_brokers import LinkedBrokers, broker_name
-from tests.topic.partition_schedule import PLACES, Fault, FaultKind, Schedule, coordinator_name
+from tests.topic.partition_schedule import PLACES, FaultKind, FaultSchedule, ScheduledFault, coordinator_name
 from tests.topic.recorded_clients import RecordedClients
 
 SHARDS = 6
@@ -113,13 +113,13 @@ class PartitionedCluster:
         for one in self.coordinators:
             one.process.wait_ready(lambda one=one: one.get("/readyz")[0] == 200, seconds=RECOVERY_S)
 
-    def run(self, schedule: Schedule) -> RecordedClients:
+    def run(self, schedule: FaultSchedule) -> RecordedClients:
         """Run a schedule, wait for the recovery, and check the history. Raise Violation with the schedule."""
         ports = [one.port for one in self.coordinators]
         keys = keys_of_each_shard(f"run-{next(self._runs)}")
         clients = RecordedClients(keys, ports, Random(schedule.seed))
         try:
-            asyncio.run(self._run(schedule, clients))
+            asyncio.run(self._run_schedule(schedule, clients))
             clients.check()
         except (AssertionError, TimeoutError, ExceptionGroup) as error:
             refused = "\n".join(clients.refused.values())
@@ -133,7 +133,7 @@ class PartitionedCluster:
         """Return the resident memory of the largest coordinator."""
         return max(_resident_mb(one.process.pid) for one in self.coordinators)
 
-    async def _run(self, schedule: Schedule, clients: RecordedClients) -> None:
+    async def _run_schedule(self, schedule: FaultSchedule, clients: RecordedClients) -> None:
         async with asyncio.timeout(RECOVERY_S):
             await clients.initialize()
         async with asyncio.TaskGroup() as tasks:
@@ -149,7 +149,7 @@ class PartitionedCluster:
         async with asyncio.timeout(RECOVERY_S):
             await clients.delete()
 
-    async def _inject_faults(self, faults: Sequence[Fault]) -> None:
+    async def _inject_faults(self, faults: Sequence[ScheduledFault]) -> None:
         """Begin and end each fault at its time."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -165,7 +165,7 @@ class PartitionedCluster:
                 for name in fault.inside:
                     self._network.shift_clock(name, ProcessClock.MONOTONIC, 0)
 
-    def _begin_fault(self, fault: Fault) -> None:
+    def _begin_fault(self, fault: ScheduledFault) -> None:
         for name in fault.inside:
             if fault.kind is FaultKind.WALL_CLOCK:
                 self._network.shift_clock(name, ProcessClock.WALL, fault.seconds)
@@ -180,7 +180,7 @@ class PartitionedCluster:
                 else:
                     self._network.half_open(name, other)
 
-    def _end_fault(self, fault: Fault) -> None:
+    def _end_fault(self, fault: ScheduledFault) -> None:
         for name in fault.inside:
             if fault.kind is FaultKind.WALL_CLOCK:
                 self._network.shift_clock(name, ProcessClock.WALL, 0)
@@ -190,7 +190,7 @@ class PartitionedCluster:
                     self._network.shift_clock(name, ProcessClock.MONOTONIC, -max(0.0, paused_s))
                 os.kill(self._processes[name].pid, signal.SIGCONT)
             for other in fault.outside:
-                self._network.mend(name, other)
+                self._network.end_faults(name, other)
 
     def _read_log_ends(self) -> str:
         return "\n".join(f"--- {one.process.log}\n{one.process.log_tail()}" for one in self.coordinators)

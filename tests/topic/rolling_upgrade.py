@@ -75,7 +75,7 @@ class MixedGroup:
         assert errors == [], "\n".join(errors)
 
 
-async def _roll(group: MixedGroup, clients: RecordedClients, earlier: ProgramBuild) -> None:
+async def _roll_coordinators(group: MixedGroup, clients: RecordedClients, earlier: ProgramBuild) -> None:
     """Replace each coordinator by this working tree, and then by the earlier commit, below the clients."""
     await clients.initialize()
     async with asyncio.TaskGroup() as tasks:
@@ -106,7 +106,7 @@ def main() -> int:
         for place in range(PLACES):
             group.replace(place, earlier, "earlier")
         clients = RecordedClients(keys_of_each_shard("rolling"), group.ports[:PLACES], Random())
-        asyncio.run(_roll(group, clients, earlier))
+        asyncio.run(_roll_coordinators(group, clients, earlier))
         group.stop()
         clients.check()
         print(f"{len(clients.history.ops)} operations, no acknowledged write lost, no stale read")

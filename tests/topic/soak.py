@@ -23,10 +23,10 @@ from tests.topic.broken_coordinator import make_broken_build
 from tests.topic.linked_brokers import LinkedBrokers
 from tests.topic.partition_schedule import (
     PLACES,
-    Schedule,
+    FaultSchedule,
     draw_schedule,
-    island,
     isolate_coordinator,
+    make_island_schedule,
 )
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, LEASES_S, PartitionedCluster
 
@@ -36,19 +36,19 @@ PLANTED_RUNS = 12
 LONG_LEASES_S = (6.0,) * PLACES
 
 
-class Planted(NamedTuple):
+class PlantedDefect(NamedTuple):
     """A defect of the coordinators, and a schedule of faults in which the checkers must notice it."""
 
     defect: str
-    schedule: Callable[[int, float], Schedule]
+    schedule: Callable[[int, float], FaultSchedule]
     lasts_s: float
     leases_s: Sequence[float] = LEASES_S
 
 
 PLANTED = (
-    Planted("has_a_lease_that_never_ends", isolate_coordinator, 8.0),
-    Planted("has_a_lease_that_never_ends", island, 12.0),
-    Planted("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
+    PlantedDefect("has_a_lease_that_never_ends", isolate_coordinator, 8.0),
+    PlantedDefect("has_a_lease_that_never_ends", make_island_schedule, 12.0),
+    PlantedDefect("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
 )
 # The first schedules of faults warm the coordinators up. The memory and latency of the next schedules are the
 # baseline.
@@ -106,7 +106,7 @@ def _planted_defects_are_noticed(brokers: LinkedBrokers, directory: Path) -> boo
     )
 
 
-def _is_noticed(planted: Planted, brokers: LinkedBrokers, directory: Path, topic: str) -> bool:
+def _is_noticed(planted: PlantedDefect, brokers: LinkedBrokers, directory: Path, topic: str) -> bool:
     what = f"The planted defect {planted.defect} ({planted.schedule.__name__})"
     with ExitStack() as stack:
         build = make_broken_build(planted.defect)

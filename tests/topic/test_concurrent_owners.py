@@ -89,7 +89,7 @@ def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltI
     asyncio.run(main())
 
 
-class Writer:
+class ConcurrentWriter:
     """Append values to a state partition one after another. Claim the partition again after each failure."""
 
     def __init__(self, log: KafkaLog, state_partition: int) -> None:
@@ -132,7 +132,7 @@ class Writer:
         assert set(found) <= {b"%d:%d" % (self.state_partition, n) for n in range(self.attempted)}
 
 
-async def wait_for_appends(writers: list[Writer], appends: int) -> None:
+async def wait_for_appends(writers: list[ConcurrentWriter], appends: int) -> None:
     """Wait until each writer has `appends` more acknowledged appends."""
     goals = [len(writer.acknowledged) + appends for writer in writers]
     async with asyncio.timeout(120):
@@ -149,7 +149,7 @@ def test_appends_continue_after_a_broker_restart(newest_jars: KafkaJars, tmp_pat
 
     async def main() -> None:
         async with topic_log(broker.bootstrap, new_topic("restart"), WRITERS) as log:
-            writers = [Writer(log, number) for number in range(WRITERS)]
+            writers = [ConcurrentWriter(log, number) for number in range(WRITERS)]
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for writer in writers:
@@ -186,7 +186,7 @@ def test_appends_follow_new_leaders_when_one_of_three_brokers_dies(
     async def main() -> None:
         bootstrap = brokers[0].bootstrap
         async with topic_log(bootstrap, new_topic("three"), WRITERS, replicas=3) as log:
-            writers = [Writer(log, number) for number in range(WRITERS)]
+            writers = [ConcurrentWriter(log, number) for number in range(WRITERS)]
             stop = asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for writer in writers:

@@ -67,7 +67,7 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
         own.mkdir()
         brokers.append(Broker(newest_jars, own, cluster=cluster, node_id=member.node_id))
 
-    async def restart(broker: Broker, *, killed: bool) -> None:
+    async def restart_broker(broker: Broker, *, killed: bool) -> None:
         await asyncio.to_thread(broker.kill if killed else broker.stop)
         await asyncio.to_thread(broker.start)
 
@@ -78,7 +78,7 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
             await fleet.wait_until(lambda: fleet.shared_by(*fleet.replicas))
             # The group coordinator is among the restarted brokers.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
-                restarting = asyncio.create_task(restart(broker, killed=killed))
+                restarting = asyncio.create_task(restart_broker(broker, killed=killed))
                 await none_resigns_until(fleet, restarting)
             await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
 

@@ -107,7 +107,9 @@ def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) 
         generation = joined[0].generation
         (told,) = [each.members for each in joined if each.members]
         decided = plan_assignment(told, {})
-        assigned = {name: encode_message(each) for name, each in decided.assignments(generation).items()}
+        assigned = {
+            name: encode_message(each) for name, each in decided.compute_assignments(generation).items()
+        }
         synced = await asyncio.gather(
             *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
         )

@@ -85,7 +85,7 @@ def coordinator_pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[Coordinat
             each.kill()
 
 
-class Writers:
+class AcknowledgingWriters:
     """Acknowledge consecutive offsets of several share-partitions until stopped, whichever coordinator
     owns them.
     """
@@ -119,11 +119,11 @@ class Writers:
         try:
             async with ShareCoordinatorClient(self._addresses) as client, asyncio.TaskGroup() as writers:
                 for number in range(BOOKS):
-                    writers.create_task(self._write(client, number))
+                    writers.create_task(self._write_until_stopped(client, number))
         except BaseException as error:
             self.failures.append(error)
 
-    async def _write(self, client: ShareCoordinatorClient, number: int) -> None:
+    async def _write_until_stopped(self, client: ShareCoordinatorClient, number: int) -> None:
         key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
         await client.initialize(key, 1, 0)
         while not self._stop.is_set():
@@ -138,7 +138,7 @@ class Writers:
 
 
 def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: CoordinatorPair) -> None:
-    writers = Writers(coordinator_pair)
+    writers = AcknowledgingWriters(coordinator_pair)
     writers.start()
     try:
         writers.wait_for_progress()
@@ -199,7 +199,7 @@ def test_hand_over_is_refused_if_there_is_no_other_member(coordinator_pair: Coor
 
 
 def test_snapshots_and_pruning_reach_the_topic(coordinator_pair: CoordinatorPair) -> None:
-    writers = Writers(coordinator_pair)
+    writers = AcknowledgingWriters(coordinator_pair)
     writers.start()
     writers.wait_for_progress()
     writers.stop()

@@ -19,7 +19,7 @@ from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
+from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import Action
 from coordinator.operate.migration.readers import TopicReader
 from coordinator.process.clock import SystemClock
@@ -39,7 +39,7 @@ PARTITIONS = 8
 GROUPS = ("one", "two", "über-日本-😀")
 # An unknown topic is refused only after retries.
 SOON = RetryPolicy(attempts_max=4, first_s=0.2)
-REPLACE = Options(execute=True, replace=True)
+REPLACE = MigrationOptions(execute=True, replace=True)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -85,9 +85,9 @@ class KafkaCluster:
         return CoordinatorTarget(self.bootstrap, self.reader(KAFKA_STATE_TOPIC), retry=retry)
 
     async def migrate(
-        self, source: str, target: LogTarget | CoordinatorTarget, options: Options
+        self, source: str, target: LogTarget | CoordinatorTarget, options: MigrationOptions
     ) -> MigrationReport:
-        return await migrate(self.reader(source), target, options, ignore_progress)
+        return await migrate_states(self.reader(source), target, options, ignore_progress)
 
     async def write(self, topic: str, records: list[StateRecord]) -> None:
         """Write records to a state topic of this project with one partition."""
@@ -141,7 +141,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         first, last = new_topic("first"), new_topic("last")
         await cluster.write(first, cluster.make_random_states(seed=1))
         # A dry run sends no request that would make the broker create its state topic.
-        told = await cluster.migrate(first, cluster.builtin_coordinator(), Options())
+        told = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
         assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
         assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS
 

@@ -195,7 +195,7 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    partitioned_world.network.mend(FAR, broker_name(away))
+    partitioned_world.network.end_faults(FAR, broker_name(away))
     wait_until(
         lambda: len(partitioned_world.served_by(partitioned_world.far)) == SHARDS,
         seconds=PATIENCE_S,
@@ -227,7 +227,7 @@ class KafkaCoordinators:
         address = ("127.0.0.1", self._brokers.brokers[node].client_port)
         return ShareCoordinatorClient(address, direct=True, retry=RetryPolicy(1000, 0.1, 1.0))
 
-    async def acknowledge(self, node: int, offset: int) -> None:
+    async def acknowledge_offset(self, node: int, offset: int) -> None:
         async with self.client(node) as client:
             if offset == 0:
                 await client.initialize(self._key, 1, 0)
@@ -238,7 +238,7 @@ class KafkaCoordinators:
         async with self.client(node) as client:
             return (await client.read(self._key, 0)).batches[-1].last_offset
 
-    def successor(self) -> int | None:
+    def next_coordinator(self) -> int | None:
         """Return the coordinator after the owner according to another broker."""
         found = _share_coordinator(self._brokers, self.others[0], self._key)
         return None if found == self.owner else found
@@ -247,9 +247,9 @@ class KafkaCoordinators:
         for node in self.others:
             self._brokers.network.cut(broker_name(self.owner), broker_name(node))
 
-    def mend(self) -> None:
+    def end_faults(self) -> None:
         for node in self.others:
-            self._brokers.network.mend(broker_name(self.owner), broker_name(node))
+            self._brokers.network.end_faults(broker_name(self.owner), broker_name(node))
 
 
 def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
@@ -262,15 +262,15 @@ def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
     finally:
         kafka.close()
     coordinators = KafkaCoordinators(linked_brokers, SharePartitionKey("stale", topic_id, 0))
-    asyncio.run(coordinators.acknowledge(coordinators.owner, 0))
+    asyncio.run(coordinators.acknowledge_offset(coordinators.owner, 0))
     coordinators.isolate()
     try:
-        successor = wait_until(coordinators.successor, seconds=PATIENCE_S, what="another coordinator")
-        asyncio.run(coordinators.acknowledge(successor, 1))
+        successor = wait_until(coordinators.next_coordinator, seconds=PATIENCE_S, what="another coordinator")
+        asyncio.run(coordinators.acknowledge_offset(successor, 1))
         # Longer than the default of `owner.lease.ms`.
         until_s = monotonic() + 4.0
         while monotonic() < until_s:
             assert asyncio.run(coordinators.last_acknowledged(coordinators.owner)) == 0
     finally:
-        coordinators.mend()
+        coordinators.end_faults()
     assert asyncio.run(coordinators.last_acknowledged(successor)) == 1

@@ -112,7 +112,7 @@ def test_shards_are_available_again_after_a_restart_in_place(
             writing = asyncio.create_task(all_are_written(client, 1))
             await asyncio.to_thread(
                 wait_until,
-                lambda: restarted.process.logged("share coordinator on"),
+                lambda: restarted.process.count_logged("share coordinator on"),
                 seconds=120,
                 what="it listens again",
             )

@@ -53,7 +53,7 @@ def secure_listener(broker: Broker, directory: Path) -> Path:
     return signer
 
 
-def log_of(broker: Broker, security: ClientSecurity) -> KafkaLog:
+def make_secured_log(broker: Broker, security: ClientSecurity) -> KafkaLog:
     return KafkaLog(
         Brokers(broker.bootstrap, "secured", security=security),
         TopicConfig("secured", 1, replication_factor=1, min_isr=1),
@@ -94,7 +94,7 @@ def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_pat
     right = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     async def main() -> None:
-        log = log_of(broker, right)
+        log = make_secured_log(broker, right)
         await log.open()
         await log.own(0)
         await read_all(log, range(1))
@@ -104,7 +104,7 @@ def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_pat
             (right._replace(password="wrong"), "Authentication failed"),
             (right._replace(ca_file=""), "certificate verify failed"),
         ):
-            log = log_of(broker, wrong)
+            log = make_secured_log(broker, wrong)
             with pytest.raises(LogRefused, match=why):
                 await log.open()
             await log.close()

@@ -88,8 +88,8 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(waiting_cluster
         )
         assert coordinator.get("/startupz")[0] == 200
         # The message appears once, although the coordinator retried.
-        assert coordinator.process.logged("Waiting for the log") == 1
-    assert sum(coordinator.process.logged("created topic") for coordinator in coordinators) == 1
+        assert coordinator.process.count_logged("Waiting for the log") == 1
+    assert sum(coordinator.process.count_logged("created topic") for coordinator in coordinators) == 1
 
     wrong = waiting_cluster.coordinator("wrong", {PARTITIONS: "3"})
     wait_until(
@@ -105,4 +105,4 @@ def test_coordinator_that_waits_for_brokers_stops_quickly(waiting_cluster: Waiti
     coordinator = waiting_cluster.coordinator("only")
     wait_for_unready(coordinator)
     coordinator.process.stop(seconds=15)
-    assert coordinator.process.logged("ERROR") == 0
+    assert coordinator.process.count_logged("ERROR") == 0

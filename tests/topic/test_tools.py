@@ -34,7 +34,7 @@ UPDATE = ShareUpdateValue(6, 2, 105, pack([StateBatch(105, 109, 4, 1)]))
 
 
 @pytest.fixture(scope="module")
-def topic(built_in: BuiltInRig) -> str:
+def claimed_topic(built_in: BuiltInRig) -> str:
     """Return a topic with a claim, a snapshot, an update, another claim, and a tombstone."""
     name = new_topic("tools")
 
@@ -49,8 +49,8 @@ def topic(built_in: BuiltInRig) -> str:
     return name
 
 
-def test_kafkas_log_dump_shows_records_and_skips_claims(built_in: BuiltInRig, topic: str) -> None:
-    segment = built_in.broker.directory / "data" / f"{topic}-0" / f"{0:020}.log"
+def test_kafkas_log_dump_shows_records_and_skips_claims(built_in: BuiltInRig, claimed_topic: str) -> None:
+    segment = built_in.broker.directory / "data" / f"{claimed_topic}-0" / f"{0:020}.log"
     printed = dump_share_group_state(Path(segment))
     lines = [line for line in printed.splitlines() if line.startswith("| offset")]
     assert len(lines) == 5, printed
@@ -71,12 +71,12 @@ def json_documents(text: str) -> Iterator[Any]:
         yield document
 
 
-def test_kafkas_console_formatter_shows_the_state(built_in: BuiltInRig, topic: str) -> None:
+def test_kafkas_console_formatter_shows_the_state(built_in: BuiltInRig, claimed_topic: str) -> None:
     # The tools of 4.3.1 need the libraries of 4.3.1.
     done = fetch_jars("4.3.1").run(
         "org.apache.kafka.tools.consumer.ConsoleConsumer",
         *("--bootstrap-server", built_in.broker.bootstrap),
-        *("--topic", topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "60000"),
+        *("--topic", claimed_topic, "--from-beginning", "--max-messages", "5", "--timeout-ms", "60000"),
         *("--formatter", "org.apache.kafka.tools.consumer.group.share.ShareGroupStateMessageFormatter"),
     )
     shown = list(json_documents(done.stdout))
@@ -180,11 +180,13 @@ def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     asyncio.run(main())
 
 
-def test_internal_topics_and_wrong_partition_counts_are_refused(built_in: BuiltInRig, topic: str) -> None:
+def test_internal_topics_and_wrong_partition_counts_are_refused(
+    built_in: BuiltInRig, claimed_topic: str
+) -> None:
     async def main() -> None:
         for name, partitions, what in (
             ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
-            (topic, 2, rf"num\.partitions=2 .* 1, as topic {topic} has"),
+            (claimed_topic, 2, rf"num\.partitions=2 .* 1, as topic {claimed_topic} has"),
         ):
             with pytest.raises(ConfigError, match=what):
                 async with topic_log(built_in.broker.bootstrap, name, partitions):

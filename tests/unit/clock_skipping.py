@@ -16,12 +16,12 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine as asyncio.run does, on an event loop whose clock can be advanced with `skip`."""
+    """Run a coroutine as asyncio.run does, on an event loop whose clock can be advanced with `skip_time`."""
     with asyncio.Runner(loop_factory=_SkippingLoop) as runner:
         return runner.run(main)
 
 
-def skip(seconds: float) -> None:
+def skip_time(seconds: float) -> None:
     """Advance the clock of the running loop; timers that are due then run in the next step."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, _SkippingLoop)

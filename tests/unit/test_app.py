@@ -19,7 +19,7 @@ from protocol.messages import write_share_group_state as write_api
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
-from tests.unit.server.wire import Client, request_frame
+from tests.unit.server.wire import WireClient, request_frame
 
 # Longer than a test takes, so that only a second signal can end the wait for responses.
 STOP_TIMEOUT_MS = 60_000
@@ -28,7 +28,7 @@ STOP_TIMEOUT_MS = 60_000
 class RunningCoordinator:
     """A coordinator in this process over a BlockingLog, with a connected client."""
 
-    def __init__(self, log: BlockingLog, client: Client, ended: "asyncio.Task[int]") -> None:
+    def __init__(self, log: BlockingLog, client: WireClient, ended: "asyncio.Task[int]") -> None:
         self.log = log
         self.client = client
         self.ended = ended
@@ -59,7 +59,7 @@ async def run_coordinator(
     ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
     async with asyncio.timeout(60):
         port = int((await said).split()[3].rstrip(",").rsplit(":", 1)[1])
-    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    client = WireClient(*await asyncio.open_connection("127.0.0.1", port))
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     await client.frame()
     try:

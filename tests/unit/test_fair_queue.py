@@ -34,7 +34,7 @@ def test_one_unit_runs_in_an_iteration() -> None:
     asyncio.run(scenario())
 
 
-def fail() -> None:
+def raise_defect() -> None:
     raise ValueError
 
 
@@ -42,7 +42,7 @@ def test_failed_unit_does_not_stop_the_queue() -> None:
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         queue, done = FairQueue(), list[str]()
-        queue.add("a", fail)
+        queue.add("a", raise_defect)
         queue.add("a", partial(done.append, "next"))
         for _ in range(2):
             await asyncio.sleep(0)
@@ -54,7 +54,7 @@ def test_failed_unit_does_not_stop_the_queue() -> None:
 def test_cancelled_turn_does_not_stop_the_queue() -> None:
     async def scenario() -> None:
         queue = FairQueue()
-        first, second = (asyncio.create_task(queue.turn("a")) for _ in range(2))
+        first, second = (asyncio.create_task(queue.wait_for_turn("a")) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
         await second

@@ -12,7 +12,7 @@ import pytest
 
 from coordinator.process.logging_setup import set_up_logging
 from coordinator.security.tls import ServerTls, TlsFiles
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_tls_exceptions_in_callbacks_are_logged_once_in_an_interval(
     """Without this limit, a TLS server name that is not ASCII causes five raw lines for each handshake."""
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     stream = io.StringIO()
-    issued = Authority(tmp_path / "authority").issue("server")
+    issued = CertificateAuthority(tmp_path / "authority").issue_certificate("server")
     tls = ServerTls(TlsFiles(str(issued.certificate), str(issued.key)), "listen")
     set_up_logging("INFO", "json", stream)
     for _ in range(3):

@@ -96,7 +96,9 @@ class UserTopics(ClusterReader):
             leader = self._leaders.get(topic_partition, NO_NODE)
             if leader != NO_NODE:
                 by_leader[leader][topic_partition] = time
-        answers = await asyncio.gather(*(self._list(node, asked) for node, asked in by_leader.items()))
+        answers = await asyncio.gather(
+            *(self._list_end_offsets(node, asked) for node, asked in by_leader.items())
+        )
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def _describe_topics(self, request: GeneratedRequest) -> dict[bytes, str]:
@@ -120,7 +122,9 @@ class UserTopics(ClusterReader):
         self._names.update(found)
         return found
 
-    async def _list(self, node: int, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    async def _list_end_offsets(
+        self, node: int, asked: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
         by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         ids = {}
         for (topic_id, partition), time in asked.items():

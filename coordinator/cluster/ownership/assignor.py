@@ -52,7 +52,7 @@ class AssignmentPlan(NamedTuple):
     doubles: Mapping[int, int]
 
 
-def assign(
+def assign_shards(
     members: Sequence[AssignableMember],
     leaders: Mapping[int, int],
     state_partitions: int,

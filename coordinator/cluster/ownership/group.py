@@ -83,7 +83,7 @@ class GroupOwnership:
             limits=self._limits,
             lease=self._lease,
             monotonic=self._monotonic,
-            tell=self._deliver,
+            tell=self._deliver_calls,
         )
         self._loop = asyncio.new_event_loop() if self._own_thread else self._main
         self._loop.call_soon_threadsafe(self._start_member)
@@ -152,7 +152,7 @@ class GroupOwnership:
 
     # Between the loops.
 
-    def _deliver(self, calls: Calls) -> None:
+    def _deliver_calls(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, after earlier batches."""
         assert self._main is not None
         # A closed loop has no listener.
@@ -179,9 +179,9 @@ class GroupOwnership:
     # On the membership's loop.
 
     def _start_member(self) -> None:
-        self._running = asyncio.ensure_future(self._run())
+        self._running = asyncio.ensure_future(self._run_membership())
 
-    async def _run(self) -> None:
+    async def _run_membership(self) -> None:
         assert self._member is not None
         while True:
             try:

@@ -148,7 +148,7 @@ class GroupMember:
             )
         )
 
-    async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Compute the assignments as the leader."""
         self._leaders = await self._group_client.leaders()
         moves_max, self._moves_max = self._moves_max, 0
@@ -166,7 +166,7 @@ class GroupMember:
                 "The metadata of some members cannot be read. They get no shards.",
                 extra={"members": decided.unread},
             )
-        assignments = decided.assignments(generation)
+        assignments = decided.compute_assignments(generation)
         return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
@@ -176,7 +176,7 @@ class GroupMember:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
             await self._deliver_and_wait(self._listener_calls(change))
 
-    def adopt(self, generation: int, decision: bytes) -> None:
+    def adopt_assignment(self, generation: int, decision: bytes) -> None:
         """Apply an assignment: resign, publish the owners, elect."""
         # The leader has received these hand-over requests, so they are not repeated.
         for partition, instance in self._wishes_told.items():

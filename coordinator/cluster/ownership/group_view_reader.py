@@ -54,7 +54,7 @@ class GroupViewReader:
         while True:
             await self._wanted.wait()
             generation = self._generation
-            view = await self._read(generation)
+            view = await self._read_view(generation)
             if not self._wanted.is_set() or generation != self._generation:
                 continue
             if view is not None:
@@ -65,7 +65,7 @@ class GroupViewReader:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, self._limits.retry_pause_max_s)
 
-    async def _read(self, generation: int) -> GroupView | None:
+    async def _read_view(self, generation: int) -> GroupView | None:
         """Return the view, or None if it cannot be read now, for example during a rebalance."""
         try:
             described = await self._describe()

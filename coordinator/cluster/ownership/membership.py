@@ -51,7 +51,7 @@ class MemberCallbacks(Protocol):
         """Return the metadata to join with."""
         ...
 
-    async def assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Compute, as the leader, the assignment of each member from the metadata of all."""
         ...
 
@@ -59,7 +59,7 @@ class MemberCallbacks(Protocol):
         """Resign all shards; return when that is done."""
         ...
 
-    def adopt(self, generation: int, assignment: bytes) -> None:
+    def adopt_assignment(self, generation: int, assignment: bytes) -> None:
         """Apply an assignment."""
         ...
 
@@ -199,7 +199,7 @@ class Membership:
         )
         self._check_error_code(synced.error_code)
         self._rebalanced_s = asyncio.get_running_loop().time()
-        self._callbacks.adopt(joined.generation, synced.assignment)
+        self._callbacks.adopt_assignment(joined.generation, synced.assignment)
         if not self._lease.is_fresh():
             # Shards that the assignment takes away must not be read under the lease that it renews.
             await self._wait_for_callback(self._callbacks.wait_until_delivered())
@@ -227,7 +227,7 @@ class Membership:
 
     async def _compute_assignments(self, joined: JoinResult) -> Mapping[str, bytes]:
         try:
-            return await self._callbacks.assignments(joined.generation, joined.members)
+            return await self._callbacks.compute_assignments(joined.generation, joined.members)
         except Exception:
             # The leader must sync, or all members would wait for the rebalance timeout.
             _logger.exception("The assignment could not be computed.")

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from coordinator.cluster.ownership.assignor import AssignableMember, assign
+from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
 from coordinator.cluster.ownership.base import NOBODY, Assignment, Replica
 
 METADATA_VERSION = 2
@@ -153,7 +153,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
 
-    def assignments(self, generation: int) -> dict[str, AssignmentMessage]:
+    def compute_assignments(self, generation: int) -> dict[str, AssignmentMessage]:
         """Return the assignment of each member id."""
         owned: dict[str, list[int]] = {}
         for partition, place in enumerate(self.owners):
@@ -262,12 +262,12 @@ def _newest_by_replica(members: Iterable[tuple[str, Metadata]]) -> list[Metadata
     restarted static member has the assignment of the replica before.
     """
     newest: dict[str, Metadata] = {}
-    for replica, metadata in sorted(members, key=_age):
+    for replica, metadata in sorted(members, key=_age_sort_key):
         newest[replica] = metadata
     return sorted(newest.values(), key=lambda metadata: (metadata.started_ms, metadata.replica.instance))
 
 
-def _age(member: tuple[str, Metadata]) -> tuple[int, int, int]:
+def _age_sort_key(member: tuple[str, Metadata]) -> tuple[int, int, int]:
     _, metadata = member
     return metadata.started_ms, metadata.claim_generation, metadata.joins
 
@@ -296,7 +296,7 @@ def plan_assignment(
         (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
     )
     claimants = [metadata.to_assignable(leaders) for metadata in accepted]
-    planned = assign(
+    planned = assign_shards(
         claimants,
         leaders,
         setting.state_partitions,

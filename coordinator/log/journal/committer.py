@@ -92,7 +92,7 @@ class ThreadCommitter:
 
     def __init__(self) -> None:
         self._commits: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="journal-commit", daemon=True)
+        self._thread = threading.Thread(target=self._run_writes, name="journal-commit", daemon=True)
         self._thread.start()
 
     def commit(self, descriptor: int, position: int, data: bytes, done: WriteCallback) -> None:
@@ -115,7 +115,7 @@ class ThreadCommitter:
         self._commits.put(None)
         self._thread.join()
 
-    def _run(self) -> None:
+    def _run_writes(self) -> None:
         while (commit := self._commits.get()) is not None:
             commit()
 

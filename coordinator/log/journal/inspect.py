@@ -14,7 +14,7 @@ from typing import NamedTuple
 from coordinator.errors import LogDamaged
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk
-from coordinator.log.journal.scan import ADVICE, Scan, read_frames
+from coordinator.log.journal.scan import ADVICE, SegmentScan, read_frames
 from coordinator.log.journal.walk import SegmentWalk
 from protocol.errors import DecodeError
 from protocol.record_batch import RecordBatch, decode_batches
@@ -74,7 +74,7 @@ class DumpedBatch(NamedTuple):
     batch: RecordBatch
 
 
-def verify(folder: Path) -> JournalReport:
+def verify_journal(folder: Path) -> JournalReport:
     """Read a whole journal as the next start would, decode every record, and return a report.
 
     Damage is part of the report.  Raises OSError if the folder or a file cannot be read.
@@ -82,12 +82,12 @@ def verify(folder: Path) -> JournalReport:
     return asyncio.run(inspect_journal(RealDisk(folder)))
 
 
-def dump(folder: Path, *, state_partitions: Collection[int] | None = None) -> Iterator[DumpedBatch]:
+def dump_journal(folder: Path, *, state_partitions: Collection[int] | None = None) -> Iterator[DumpedBatch]:
     """Yield all valid batches of all state partitions, or of the given ones, in log order.
 
     Raises LogDamaged at the end if the journal is damaged, and OSError if it cannot be read.
     """
-    report = verify(folder)
+    report = verify_journal(folder)
     for segment in report.segments:
         path = folder / segment.file
         # A segment that the coordinator removed meanwhile has no needed records.
@@ -127,10 +127,10 @@ class _Inspection:
 
     def __init__(self, disk: Disk, count_records: bool) -> None:
         self._describe = disk.describe
-        self.walk = SegmentWalk(disk, None, self._visit if count_records else None)
+        self.walk = SegmentWalk(disk, None, self._visit_frame if count_records else None)
         self.records: dict[str, int] = {}
 
-    def _visit(self, name: str, frame: layout.Frame) -> None:
+    def _visit_frame(self, name: str, frame: layout.Frame) -> None:
         count = self.records.get(name, 0)
         try:
             count += sum(len(dumped.batch.records) for dumped in _decode_batches(name, frame, None))
@@ -190,7 +190,7 @@ async def _inspect_once(disk: Disk, count_records: bool) -> tuple[_Inspection, L
 async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:
     """Scan the segments before a file whose damage at byte 0 prevented the scan."""
     good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
-    walk.scan = Scan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
+    walk.scan = SegmentScan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
     with suppress(LogDamaged):
         for name, _ in good:
             walk.scan.segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)

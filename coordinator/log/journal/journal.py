@@ -33,10 +33,10 @@ from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_pr
 from coordinator.log.journal.failures import PROBE_S, error_reason, fail_appends, log_failure, probe_delay_s
 from coordinator.log.journal.pending import Append, append_codec
 from coordinator.log.journal.reading import JournalFiles, read_segments
-from coordinator.log.journal.recovery import recover
+from coordinator.log.journal.recovery import recover_journal
 from coordinator.log.journal.recovery_point import RecoveryPointRecorder
 from coordinator.log.journal.scan import Segment
-from coordinator.log.journal.segments import Segments
+from coordinator.log.journal.segments import JournalSegments
 
 _logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Journal(UnsharedLog):
         self._disk = disk if disk is not None else RealDisk(folder)
         self._state_partitions, self._segment_bytes = state_partitions, segment_bytes
         self._sync_mode: Literal["always", "os"] = sync
-        self._segments = Segments(self._disk, segment_bytes, [])
+        self._segments = JournalSegments(self._disk, segment_bytes, [])
         self._start_offsets, self._end_offsets = [0] * state_partitions, [0] * state_partitions
         self._next_commit = 1
         self._oldest = self._oldest_recorded = 1  # The oldest needed segment, now and in the last frame.
@@ -100,8 +100,8 @@ class Journal(UnsharedLog):
         self._is_open = True
 
     async def _recover(self) -> None:
-        found = await recover(self._disk, self._state_partitions)
-        self._segments = Segments(self._disk, self._segment_bytes, found.segments)
+        found = await recover_journal(self._disk, self._state_partitions)
+        self._segments = JournalSegments(self._disk, self._segment_bytes, found.segments)
         self._start_offsets, self._end_offsets = found.start_offsets, found.end_offsets
         self._next_commit = found.next_commit
         self._oldest = self._oldest_recorded = found.oldest

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, write_durably
-from coordinator.log.journal.scan import Scan, Segment, Tail
+from coordinator.log.journal.scan import JournalTail, Segment, SegmentScan
 from coordinator.log.journal.walk import SegmentWalk
 
 _logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class RecoveredJournal(NamedTuple):
     recorded_commit: int = 0
 
 
-async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
+async def recover_journal(disk: Disk, state_partitions: int) -> RecoveredJournal:
     """Read all segments, verify each commit, find the end, and remove the files that are not needed.
 
     Raises LogDamaged for damage before the tail, ConfigError if the journal has another number of state
@@ -65,7 +65,7 @@ async def recover(disk: Disk, state_partitions: int) -> RecoveredJournal:
     )
 
 
-async def _make_durable(disk: Disk, scan: Scan, last_header: layout.SegmentHeader) -> None:
+async def _make_durable(disk: Disk, scan: SegmentScan, last_header: layout.SegmentHeader) -> None:
     """Rewrite the last header and the last commit, and sync every segment."""
     last = scan.segments[-1]
     await write_durably(disk, last.name, 0, layout.encode_header(last_header))
@@ -77,7 +77,7 @@ async def _make_durable(disk: Disk, scan: Scan, last_header: layout.SegmentHeade
         segment.durable = True
 
 
-def _log_tail(path: str, tail: Tail) -> None:
+def _log_tail(path: str, tail: JournalTail) -> None:
     if tail.lost_commits:
         _logger.error(
             "%s ends at byte %d, and %d later commits are ignored. With journal.sync=os, a machine "

@@ -11,7 +11,7 @@ import logging
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.failures import log_failure
-from coordinator.log.journal.segments import Segments
+from coordinator.log.journal.segments import JournalSegments
 
 _logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ RETRY_S = 1.0
 class RecoveryPointRecorder:
     """Writes the recovery point of one open journal."""
 
-    def __init__(self, disk: Disk, segments: Segments, recorded_commit: int = 0) -> None:
+    def __init__(self, disk: Disk, segments: JournalSegments, recorded_commit: int = 0) -> None:
         """Create a recorder; `recorded_commit` is the commit in the existing file."""
         self._disk = disk
         self._segments = segments

@@ -70,7 +70,7 @@ class SegmentWithHeader(NamedTuple):
     header: layout.SegmentHeader
 
 
-class Tail(NamedTuple):
+class JournalTail(NamedTuple):
     """The end of the journal. `is_clean`: only zeros follow; `lost_commits`: later commits (`os` mode)."""
 
     name: str
@@ -151,7 +151,7 @@ def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
     return LogDamaged(path, position, found, ADVICE_CUT_SHORT)
 
 
-class Scan:
+class SegmentScan:
     """One pass over the segments with headers, oldest first.
 
     Call `segment` for each in order; when it returns False, call `tail` and stop.  Without segments, call
@@ -200,7 +200,7 @@ class Scan:
         self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
         return successor is not None and position == limit
 
-    def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> Tail:
+    def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> JournalTail:
         """Return the tail at the end of the valid frames of the last scanned segment. Raises LogDamaged.
 
         `data` is that segment; `later` are the later frames and headers in all segments after it.
@@ -211,7 +211,7 @@ class Scan:
             raise _truncated_file(self._describe(name), position, len(data))
         self.check_recovery_point()
         if not later and layout.is_zero(data[position:]):
-            return Tail(name, position, True, 0)
+            return JournalTail(name, position, True, 0)
         lost_commits = 0
         for witness in (*find_later_frames(name, header, data, position), *later):
             if witness.durable >= self.next_commit:
@@ -226,7 +226,7 @@ class Scan:
             raise self.make_damage_error(
                 name, position, f"commit {self.next_commit} is not valid, though it was written as a whole"
             )
-        return Tail(name, position, False, lost_commits)
+        return JournalTail(name, position, False, lost_commits)
 
     def check_recovery_point(self) -> None:
         """Refuse a journal that ends before its last durable commit. Call it after all segments."""

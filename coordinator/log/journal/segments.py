@@ -25,7 +25,7 @@ LIVE_BYTES_FACTOR = 3
 SPARE_RETRY_S = 1.0
 
 
-class Segments:
+class JournalSegments:
     """The files of an open journal, oldest first; owned by one `Journal`."""
 
     def __init__(self, disk: Disk, segment_bytes: int, used: list[Segment]) -> None:
@@ -106,9 +106,11 @@ class Segments:
             return
         if asyncio.get_running_loop().time() < self._retry_s:
             return
-        self._preparing = _start_task(self._prepare(segment_name(self.used[-1].number + 1)), "journal spare")
+        self._preparing = _start_task(
+            self._prepare_segment(segment_name(self.used[-1].number + 1)), "journal spare"
+        )
 
-    async def _prepare(self, name: str) -> None:
+    async def _prepare_segment(self, name: str) -> None:
         try:
             await self._disk.prepare(name, self._segment_bytes)
             self._spare = name

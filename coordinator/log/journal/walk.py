@@ -9,10 +9,10 @@ import logging
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.scan import (
+    JournalTail,
     LaterFrame,
-    Scan,
+    SegmentScan,
     SegmentWithHeader,
-    Tail,
     Visit,
     check_headerless_file,
     find_later_frames,
@@ -40,8 +40,8 @@ class SegmentWalk:
         self.dropped: list[str] = []
         self.headerless: list[str] = []
         self.cut_off: list[str] = []
-        self.scan = Scan([], 0, disk.describe)
-        self.tail: Tail | None = None
+        self.scan = SegmentScan([], 0, disk.describe)
+        self.tail: JournalTail | None = None
         self.recovery_point: layout.RecoveryPoint | None = None
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class SegmentWalk:
             oldest = self.begun[-1].header.oldest if self.begun else 0
             self.dropped = [name for name, header in self.begun if header.number < oldest]
             del self.begun[: len(self.dropped)]
-        await self._scan()
+        await self._scan_segments()
         self.scan.check_oldest()
 
     async def _read_recovery_point(self) -> None:
@@ -92,15 +92,17 @@ class SegmentWalk:
     async def _check_headerless_files(self) -> None:
         last_number = max((segment_number(name) or 0 for name, _ in self.begun), default=0)
         for name in self.headerless:
-            data = await self._read(name)
+            data = await self._read_segment(name)
             check_headerless_file(name, data, last_number, self.state_partitions or 1, self._disk.describe)
 
-    async def _scan(self) -> None:
-        self.scan = Scan(self.begun, self.state_partitions or 0, self._disk.describe, self.recovery_point)
+    async def _scan_segments(self) -> None:
+        self.scan = SegmentScan(
+            self.begun, self.state_partitions or 0, self._disk.describe, self.recovery_point
+        )
         if not self.begun:
             self.scan.check_recovery_point()
         for place, (name, _) in enumerate(self.begun):
-            data = await self._read(name)
+            data = await self._read_segment(name)
             # On another thread: it takes about half a second for 64 MiB, too long for the event loop.
             if not await asyncio.to_thread(self.scan.segment, data, self.visit):
                 later = self.begun[place + 1 :]
@@ -111,8 +113,8 @@ class SegmentWalk:
     async def _collect_later_frames(self, later: list[SegmentWithHeader]) -> list[LaterFrame]:
         found: list[LaterFrame] = []
         for name, header in later:
-            found += find_later_frames(name, header, await self._read(name), 0)
+            found += find_later_frames(name, header, await self._read_segment(name), 0)
         return found
 
-    async def _read(self, name: str) -> memoryview:
+    async def _read_segment(self, name: str) -> memoryview:
         return memoryview(await self._disk.read(name, 0, self._disk.size(name)))

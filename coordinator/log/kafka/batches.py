@@ -94,7 +94,7 @@ class BatchedAppend:
         """Send the first batch."""
         batch = encode_owner_batch(self._ownership, records, self._timestamp_ms)
         if len(batch) <= bytes_max:
-            self._dispatch(batch, len(records))
+            self._send_batch(batch, len(records))
             return
         self._waiting = split_records(records, units, bytes_max)
         self._send_next_batch()
@@ -103,10 +103,10 @@ class BatchedAppend:
         """Send the next batch; return False if there is none."""
         records = next(self._waiting, None)
         if records is not None:
-            self._dispatch(encode_owner_batch(self._ownership, records, self._timestamp_ms), len(records))
+            self._send_batch(encode_owner_batch(self._ownership, records, self._timestamp_ms), len(records))
         return records is not None
 
-    def _dispatch(self, batch: bytes, count: int) -> None:
+    def _send_batch(self, batch: bytes, count: int) -> None:
         self._batch = batch
         self._send(self._ownership, batch, count, self._settle)
 

@@ -34,7 +34,7 @@ class OffsetFinder:
             cluster,
             channels=channels,
             request_bytes_max=1,
-            send=self._send,
+            send=self._send_requests,
             settle=self._handle_listed_offset,
             no_answer=lambda question: None,
             give_up=self._give_up,
@@ -53,7 +53,7 @@ class OffsetFinder:
         """Cancel the requests in flight."""
         self._batcher.close()
 
-    async def _send(
+    async def _send_requests(
         self, node: int, channel: str, questions: list[_OffsetRequest]
     ) -> Mapping[int, ListedOffset]:
         return await self._ask(node, channel, sorted({question.state_partition for question in questions}))

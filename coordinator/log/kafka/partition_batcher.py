@@ -95,15 +95,15 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         for item in waiting:
             node = self._cluster.leader(item.state_partition)
             if node == NO_NODE:
-                self._resend(item, f"partition {item.state_partition} has no leader")
+                self._resend_later(item, f"partition {item.state_partition} has no leader")
             else:
                 by_node[node].append(item)
         for node, items in by_node.items():
             while items and self._free_channels[node]:
-                items = self._dispatch(node, items)
+                items = self._send_request(node, items)
             self._waiting.extend(items)
 
-    def _dispatch(self, node: int, items: list[RequestT]) -> list[RequestT]:
+    def _send_request(self, node: int, items: list[RequestT]) -> list[RequestT]:
         """Send as many items as fit into one request; return the rest."""
         count = size_bytes = 0
         for item in items:
@@ -128,19 +128,19 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             for item in items:
                 if not isinstance(error, NoResponse) or error.sent:
                     self._no_answer(item)
-                self._resend(item, str(error))
+                self._resend_later(item, str(error))
         else:
             for item in items:
                 answer = answers.get(item.state_partition)
                 why = "the response has no result for it" if answer is None else self._settle(item, answer)
                 if why is not None:
-                    self._resend(item, why)
+                    self._resend_later(item, why)
         finally:
             self._free_channels[node].append(channel)
             if self._waiting and not self._send_is_scheduled:
                 self._send_ready()
 
-    def _resend(self, item: RequestT, why: str) -> None:
+    def _resend_later(self, item: RequestT, why: str) -> None:
         """Send an item again after a pause, or give it up after its deadline.
 
         In both cases, refresh the metadata: the next item must not go to the same old leader.
@@ -151,8 +151,8 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             return
         pause_s = min(PAUSE_FIRST_S * 2 ** min(item.attempts, 10), PAUSE_MAX_S)
         item.attempts += 1
-        self._pauses[id(item)] = self._loop.call_later(pause_s, self._requeue, item)
+        self._pauses[id(item)] = self._loop.call_later(pause_s, self._requeue_item, item)
 
-    def _requeue(self, item: RequestT) -> None:
+    def _requeue_item(self, item: RequestT) -> None:
         del self._pauses[id(item)]
         self.submit(item)

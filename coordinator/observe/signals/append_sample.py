@@ -62,7 +62,7 @@ class Appends:
                 await asyncio.sleep(0)
         return groups
 
-    def completed(self, key: SharePartitionKey, first: int, end: int) -> list[tuple[int, int]] | None:
+    def completed_ranges(self, key: SharePartitionKey, first: int, end: int) -> list[tuple[int, int]] | None:
         """Return the ranges of `first` to `end` - 1 that were completed, as pairs of first offset and end.
 
         None if they are not known: appends are missing, or the share-partition was initialised or deleted.
@@ -102,9 +102,9 @@ class AppendSample:
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._clear()
+        self._clear_sample()
 
-    def _clear(self) -> None:
+    def _clear_sample(self) -> None:
         self._kept: list[tuple[Sequence[bytes], int]] = []
         self._kept_bytes = self._appended_bytes = self._appends = 0
         self._stride = 1
@@ -126,7 +126,7 @@ class AppendSample:
     def take(self) -> Appends:
         """Return the kept appends since the last call, and begin a new interval."""
         kept, appended_bytes = self._kept, self._appended_bytes
-        self._clear()
+        self._clear_sample()
         return Appends([batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes)
 
 

@@ -289,8 +289,8 @@ class SignalMonitor:
         The state is ahead of the appends by those in flight, so the appends of the interval before explain a
         jump as well. Without all appends, a jump is no skip: a false alarm is worse than an undetected loss.
         """
-        now = appends.completed(jump.key, jump.from_offset, jump.end_offset)
-        before = self._appends.completed(jump.key, jump.from_offset, jump.end_offset)
+        now = appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
+        before = self._appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
         if now is None or before is None:
             return
         skipped = jump.records - count_offsets(now + before)

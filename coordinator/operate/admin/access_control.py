@@ -119,9 +119,9 @@ class AccessControl:
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
         principal = self._certificate_principal(address, certificate)
-        if principal != ANONYMOUS and self._writers.allows(principal):
+        if principal != ANONYMOUS and self._writers.allows_principal(principal):
             return HttpPrincipal(principal, address, may_write=True)
-        if not self._guarded or self._readers.allows(principal):
+        if not self._guarded or self._readers.allows_principal(principal):
             return HttpPrincipal(principal, address)
         if principal != ANONYMOUS:
             self.audit_denied(address, "not allowed", principal)

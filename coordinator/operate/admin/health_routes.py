@@ -12,7 +12,7 @@ from importlib.metadata import version
 from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from coordinator.metrics import exposition
+from coordinator.metrics import render_exposition
 from coordinator.operate.admin.api_models import Liveness, Readiness, Responses, Summary
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 
@@ -85,7 +85,7 @@ def health_routes(view: CoordinatorView) -> APIRouter:
         """Return all metrics in Prometheus' text format or as OpenMetrics, compressed if accepted."""
         encoder, media_type = choose_encoder(request.headers.get("accept", ""))
         states = runtime.share_partitions() if config.metrics_partition_level == "all" else None
-        text = await exposition(metrics, states, config.metrics_partitions_max, encoder=encoder)
+        text = await render_exposition(metrics, states, config.metrics_partitions_max, encoder=encoder)
         headers = {"Vary": "Accept, Accept-Encoding"}
         if gzip_accepted(request.headers.get("accept-encoding", "")):
             # With metrics per share-partition, the text has megabytes, so a thread compresses it.

@@ -44,7 +44,7 @@ def history_routes(view: CoordinatorView) -> APIRouter:
         number = require_loaded(view, key)
         if view.history is None:
             raise HTTPException(503, "this process cannot read its log")
-        async with limiter.turn():
+        async with limiter.wait_for_turn():
             try:
                 page = await view.history.read(number, key, record_offset, before, limit)
             except CoordinatorError as error:

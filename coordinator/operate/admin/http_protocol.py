@@ -93,11 +93,11 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             # Transports may deliver bytes after `close`.
             return
-        self._parse(data)
+        self._parse_bytes(data)
         if not self.flow.read_paused and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse_bytes(self, data: bytes) -> None:
         """Process bytes; refuse headers or pipelines that exceed their limits."""
         if self._in_head:
             self._head_bytes += len(data)

@@ -92,7 +92,7 @@ class ListingLimiter:
         self._waiting = 0
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def wait_for_turn(self) -> AsyncIterator[None]:
         """Wait until no other list is in progress. Raises HTTPException with status 503."""
         if self._waiting >= self._waiting_max:
             raise HTTPException(503, "Too many such requests; try again.", {"Retry-After": "5"})

@@ -113,7 +113,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         """List the groups that have state. `total` does not count groups up to `after`."""
         in_order = sort is GroupOrder.GROUP and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
-        async with turns.turn():
+        async with turns.wait_for_turn():
             selected = await listing.groups(
                 view.runtime, contains, sort, descending=descending, limit=limit, offset=offset, after=after
             )
@@ -134,7 +134,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
     async def get_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
         """Return a group and its share-partitions, ordered by topic id and partition."""
         totals = GroupTotals()
-        async with turns.turn():
+        async with turns.wait_for_turn():
             found = await listing.select_share_partitions(
                 view.runtime,
                 lambda key: key.group_id == group,
@@ -191,7 +191,7 @@ def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: Listi
                 and (after_key is None or key > after_key)
             )
 
-        async with turns.turn():
+        async with turns.wait_for_turn():
             found = await listing.select_share_partitions(
                 view.runtime, matches_filter, sort, descending=descending, count=offset + limit
             )

@@ -7,7 +7,7 @@
 from coordinator.operate.expiry.expiry import Expiry, Forecast, RoundResult
 from coordinator.operate.expiry.factory import make_expiry
 from coordinator.operate.expiry.observation_store import ObservationStore
-from coordinator.operate.expiry.remover import Removal
+from coordinator.operate.expiry.remover import RemovalResult
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Reason, Status
 
 __all__ = [
@@ -17,7 +17,7 @@ __all__ = [
     "Forecast",
     "ObservationStore",
     "Reason",
-    "Removal",
+    "RemovalResult",
     "RoundResult",
     "Status",
     "make_expiry",

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from coordinator.errors import CoordinatorError
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry.observation_store import ObservationStore
-from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, Observer, TopicIds
-from coordinator.operate.expiry.remover import Removal, Remover, topic_label
+from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver, TopicIds
+from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Status, find_abandoned_state
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime import Runtime
@@ -44,7 +44,7 @@ class Forecast(NamedTuple):
 class RoundResult(NamedTuple):
     """The result of a round."""
 
-    removals: list[Removal]
+    removals: list[RemovalResult]
     # Due items that wait for the next round.
     left_over: int
 
@@ -76,7 +76,7 @@ class Expiry:
         self._clock = clock
         self._metrics = metrics
         self._may_act = may_act
-        self._observer = Observer(
+        self._observer = GroupObserver(
             runtime,
             groups,
             topics,
@@ -85,7 +85,7 @@ class Expiry:
             file=file if self.enabled else None,
             watch_all=watch_all,
         )
-        self._remover = Remover(runtime, groups, topics, may_act)
+        self._remover = StateRemover(runtime, groups, topics, may_act)
         self._round_lock = asyncio.Lock()
         self._observation: ClusterObservation | None = None
         self._observed_s = float("-inf")
@@ -101,7 +101,7 @@ class Expiry:
     def start(self) -> None:
         """Start the periodic rounds if expiry is enabled."""
         if self.enabled:
-            self._task = asyncio.create_task(self._run(), name="expiry")
+            self._task = asyncio.create_task(self._run_rounds(), name="expiry")
 
     async def stop(self) -> None:
         """Stop the rounds and close the connections."""
@@ -140,7 +140,7 @@ class Expiry:
         async with self._round_lock:
             look = await self._current_observation()
             due = [each for each in await _find_abandoned(look, self.rules) if each.status is Status.DUE]
-            removals: list[Removal] = []
+            removals: list[RemovalResult] = []
             # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
             if self.enabled and self._may_act():
@@ -151,7 +151,7 @@ class Expiry:
             self._metrics.expiry_round_done(look.now_ms)
             return RoundResult(removals, len(due) - len(removals))
 
-    async def _run(self) -> None:
+    async def _run_rounds(self) -> None:
         while True:
             try:
                 await self.round()
@@ -174,7 +174,7 @@ class Expiry:
         self._observation, self._observed_s = look, asyncio.get_running_loop().time()
         return look
 
-    def _log_removal(self, removal: Removal) -> None:
+    def _log_removal(self, removal: RemovalResult) -> None:
         each = removal.abandoned
         if removal.failed:
             self._metrics.expiry_failed()

@@ -36,14 +36,14 @@ class ObservationStore:
 
     async def load(self) -> StoredObservations | None:
         """Return the stored observations, or None."""
-        return await asyncio.to_thread(self._load)
+        return await asyncio.to_thread(self._load_observations)
 
     async def save(self, memory: StoredObservations) -> None:
         """Replace the stored observations."""
         data = msgspec.json.encode(memory)
-        await asyncio.to_thread(self._save, data)
+        await asyncio.to_thread(self._save_observations, data)
 
-    def _load(self) -> StoredObservations | None:
+    def _load_observations(self) -> StoredObservations | None:
         try:
             memory = msgspec.json.decode(self._path.read_bytes(), type=StoredObservations)
         except FileNotFoundError:
@@ -53,7 +53,7 @@ class ObservationStore:
             return None
         return memory if memory.version == _VERSION else None
 
-    def _save(self, data: bytes) -> None:
+    def _save_observations(self, data: bytes) -> None:
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

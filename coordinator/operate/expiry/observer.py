@@ -57,7 +57,7 @@ class ClusterObservation(NamedTuple):
     doubt: str | None
 
 
-class Observer:
+class GroupObserver:
     """Makes observations and keeps their history. Used on one event loop, one observation at a time."""
 
     def __init__(

@@ -32,7 +32,7 @@ _NOT_FOUND_NOW = (
 _USED = "it was used since the last observation"
 
 
-class Removal(NamedTuple):
+class RemovalResult(NamedTuple):
     """The result for one due item; if `refused` is empty, all of it was deleted.
 
     `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
@@ -70,7 +70,7 @@ class _Deletion(Operation):
             self.refused.set_result(error_message or error_code.name)
 
 
-class Remover:
+class StateRemover:
     """Removes due state. Each method raises LogError if Kafka does not answer."""
 
     def __init__(
@@ -85,7 +85,7 @@ class Remover:
         # Groups for which the last attempt failed; the others are processed first.
         self._deferred_groups: set[str] = set()
 
-    async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[Removal]:
+    async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
         """Remove due state up to the limits of a round; yield each result."""
         gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
         if gone:
@@ -110,7 +110,7 @@ class Remover:
 
     # Deletion through Kafka.
 
-    async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[Removal]:
+    async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[RemovalResult]:
         """Delete topics of a group through Kafka, which refuses if the group is not empty."""
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
@@ -121,7 +121,7 @@ class Remover:
         if described.error_code != ErrorCode.NONE:
             return [_make_refusal(each, described.error_code, described.error_message) for each in owned]
         still = [each for each in owned if _is_unchanged(each, described, states[each])]
-        removals = [Removal(each, 0, _USED) for each in owned if each not in still]
+        removals = [RemovalResult(each, 0, _USED) for each in owned if each not in still]
         if not still:
             return removals
         shown = await self._list_offsets(group)
@@ -130,7 +130,7 @@ class Remover:
             outcome = outcomes[str(each.topic)]
             if outcome.error_code == ErrorCode.NONE:
                 count = sum(offset.topic_id == each.topic_id for offset in shown)
-                removals.append(Removal(each, count or len(each.partitions)))
+                removals.append(RemovalResult(each, count or len(each.partitions)))
                 self._emptied_groups.add(group)
             elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 # Kafka has no offsets of that topic, so the local state is left over.
@@ -185,7 +185,7 @@ class Remover:
 
     # Local deletion.
 
-    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[Removal]:
+    async def _remove_deleted_in_kafka(self, due: Sequence[AbandonedState]) -> list[RemovalResult]:
         """Delete the state of topics and groups that are still missing in Kafka."""
         chosen: dict[AbandonedState, Mapping[SharePartitionKey, ShareState]] = {}
         total = 0
@@ -199,7 +199,7 @@ class Remover:
         return [
             await self._delete_unchanged(each, states)
             if each in missing
-            else Removal(each, 0, "it exists in Kafka again")
+            else RemovalResult(each, 0, "it exists in Kafka again")
             for each, states in chosen.items()
         ]
 
@@ -225,7 +225,7 @@ class Remover:
 
     async def _delete_unchanged(
         self, each: AbandonedState, states: Mapping[SharePartitionKey, ShareState]
-    ) -> Removal:
+    ) -> RemovalResult:
         """Delete the states that have not changed."""
         now_s = asyncio.get_running_loop().time()
         deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
@@ -233,7 +233,7 @@ class Remover:
             self._runtime.submit(deletion)
         refusals = await asyncio.gather(*(deletion.refused for deletion in deletions))
         why = sorted(set(filter(None, refusals)))
-        return Removal(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
+        return RemovalResult(each, refusals.count(""), "; ".join(why), failed=bool(set(why) - {_USED}))
 
 
 def _is_unchanged(
@@ -244,10 +244,10 @@ def _is_unchanged(
     return now.is_empty and now.group_epoch == each.group_epoch and initialized_ms <= each.initialized_ms
 
 
-def _make_refusal(each: AbandonedState, error_code: int, message: str) -> Removal:
+def _make_refusal(each: AbandonedState, error_code: int, message: str) -> RemovalResult:
     failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
     why = message or f"Kafka's error {error_code}"
-    return Removal(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
+    return RemovalResult(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
 
 
 def topic_label(each: AbandonedState) -> str:

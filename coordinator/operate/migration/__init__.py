@@ -9,22 +9,22 @@ interrupted migration continues when it is run again, and a completed one writes
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.factory import make_source, make_target
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
-from coordinator.operate.migration.locations import Location, parse_source, parse_target
-from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
+from coordinator.operate.migration.locations import MigrationLocation, parse_source, parse_target
+from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import Action, MigrationPlan
 
 __all__ = [
     "Action",
     "ComparableState",
     "FoldedLog",
-    "Location",
+    "MigrationLocation",
+    "MigrationOptions",
     "MigrationPlan",
     "MigrationRefused",
     "MigrationReport",
-    "Options",
     "make_source",
     "make_target",
-    "migrate",
+    "migrate_states",
     "parse_source",
     "parse_target",
 ]

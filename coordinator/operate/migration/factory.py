@@ -11,23 +11,25 @@ from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
-from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC, Location, LocationKind
+from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC, LocationKind, MigrationLocation
 from coordinator.operate.migration.log_target import OWNER, LogTarget
 from coordinator.operate.migration.readers import JournalReader, LogReader, TopicReader
-from coordinator.operate.migration.target import Target
+from coordinator.operate.migration.target import MigrationTarget
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 
 
-def make_source(place: Location, config: Config) -> LogReader:
+def make_source(place: MigrationLocation, config: Config) -> LogReader:
     """Return the reader of the source at a location."""
     if place.kind is LocationKind.JOURNAL:
         return JournalReader(Path(place.where))
     return _topic_reader(place.where, config, config.bootstrap_servers)
 
 
-def make_target(place: Location, config: Config, security: ClientSecurity | None = None) -> Target:
+def make_target(
+    place: MigrationLocation, config: Config, security: ClientSecurity | None = None
+) -> MigrationTarget:
     """Return the target at a location; `security` is for connections to a coordinator."""
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         bootstrap = place.where if place.kind is LocationKind.COORDINATOR else config.bootstrap_servers

@@ -29,7 +29,7 @@ class LocationKind(StrEnum):
     COORDINATOR = "rpc"
 
 
-class Location(NamedTuple):
+class MigrationLocation(NamedTuple):
     """A location: `where` is a topic, a folder, or host:port."""
 
     kind: LocationKind
@@ -46,10 +46,10 @@ class Location(NamedTuple):
     @property
     def is_kafka_state_topic(self) -> bool:
         """True for the topic of Kafka's own coordinator."""
-        return self == Location(LocationKind.TOPIC, KAFKA_STATE_TOPIC)
+        return self == MigrationLocation(LocationKind.TOPIC, KAFKA_STATE_TOPIC)
 
 
-def parse_source(text: str) -> Location:
+def parse_source(text: str) -> MigrationLocation:
     """Parse the value of --from. Raises ConfigError."""
     place = _parse_location("--from", text)
     if place.kind is LocationKind.COORDINATOR:
@@ -59,7 +59,7 @@ def parse_source(text: str) -> Location:
     return place
 
 
-def parse_target(text: str, source: Location) -> Location:
+def parse_target(text: str, source: MigrationLocation) -> MigrationLocation:
     """Parse the value of --to. Raises ConfigError."""
     place = _parse_location("--to", text)
     same = place == source
@@ -70,7 +70,7 @@ def parse_target(text: str, source: Location) -> Location:
     return place
 
 
-def _parse_location(flag: str, text: str) -> Location:
+def _parse_location(flag: str, text: str) -> MigrationLocation:
     word, _, where = text.partition(":")
     allowed = "kafka:TOPIC, journal:DIR or rpc:HOST:PORT"
     if word not in set(LocationKind) or not where:
@@ -85,4 +85,4 @@ def _parse_location(flag: str, text: str) -> Location:
         raise ConfigError(
             flag, text, f"{KAFKA_STATE_TOPIC}, or a topic that a share-coordinator keeps state in"
         )
-    return Location(kind, where)
+    return MigrationLocation(kind, where)

@@ -19,14 +19,14 @@ from coordinator.operate.migration.plan import (
     make_plan,
 )
 from coordinator.operate.migration.readers import LogReader, Progress
-from coordinator.operate.migration.target import LookupResult, Target
+from coordinator.operate.migration.target import LookupResult, MigrationTarget
 from protocol.state_records import SharePartitionKey
 
 # A message names at most this many share-partitions.
 NAMED_MAX = 10
 
 
-class Options(NamedTuple):
+class MigrationOptions(NamedTuple):
     """The options of a migration."""
 
     execute: bool = False
@@ -54,7 +54,9 @@ class MigrationReport(NamedTuple):
         return not self.different
 
 
-async def migrate(source: LogReader, target: Target, options: Options, progress: Progress) -> MigrationReport:
+async def migrate_states(
+    source: LogReader, target: MigrationTarget, options: MigrationOptions, progress: Progress
+) -> MigrationReport:
     """Migrate the state of all share-partitions from source to target.
 
     Raises MigrationRefused if state could be lost, LogError if a log cannot be used.  States that were
@@ -120,7 +122,7 @@ def _describe_folded_log(folded: FoldedLog) -> list[str]:
     return notes
 
 
-def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Options) -> None:
+def _check_options(plan: MigrationPlan, lookup: LookupResult, options: MigrationOptions) -> None:
     """Raise MigrationRefused if the plan needs an option that is not set."""
     if plan.is_done:
         return
@@ -145,7 +147,7 @@ def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Options) 
 
 
 async def _compare_with_target(
-    target: Target,
+    target: MigrationTarget,
     wanted: Mapping[SharePartitionKey, ComparableState],
     plan: MigrationPlan,
     failed: list[MigrationDifference],

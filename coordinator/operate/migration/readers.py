@@ -10,7 +10,7 @@ from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogUnavailable
 from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
 from coordinator.log.journal import RealDisk, check_not_locked
-from coordinator.log.journal.inspect import dump, verify
+from coordinator.log.journal.inspect import dump_journal, verify_journal
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.replay import PartitionReader
 from coordinator.operate.migration.errors import MigrationRefused
@@ -177,7 +177,7 @@ class JournalReader:
 
     async def ends(self) -> tuple[int, ...]:
         """Return the end offsets."""
-        return tuple((await asyncio.to_thread(verify, self.folder)).end_offsets)
+        return tuple((await asyncio.to_thread(verify_journal, self.folder)).end_offsets)
 
     async def check_unlocked(self) -> None:
         """Raise LogLocked if a coordinator holds the journal's lock."""
@@ -194,7 +194,7 @@ class JournalReader:
             disk.unlock()
 
     def _fold_journal(self, progress: Progress) -> FoldedLog | None:
-        report = verify(self.folder)
+        report = verify_journal(self.folder)
         if report.damage is not None:
             raise report.damage
         if not report.segments:
@@ -202,7 +202,7 @@ class JournalReader:
         what, records = f"reading {self.folder}", sum(segment.records for segment in report.segments)
         fold = LogFold(report.state_partitions)
         read = 0
-        for number, dumped in enumerate(dump(self.folder)):
+        for number, dumped in enumerate(dump_journal(self.folder)):
             for record in dumped.batch.records:
                 fold.take(dumped.state_partition, record)
             read += len(dumped.batch.records)

@@ -22,7 +22,7 @@ class LookupResult(NamedTuple):
     owners: Mapping[int, str] = {}
 
 
-class Target(Protocol):
+class MigrationTarget(Protocol):
     """A location that state is migrated to."""
 
     def as_stored(self, state: ShareState) -> ComparableState:

@@ -246,7 +246,7 @@ class Forwarder:
                 owner.wire, self._instance, self._limits, self._security
             )
         request_bytes = sum(map(operation_bytes, operations))
-        if not peer.reserve(request_bytes):
+        if not peer.reserve_capacity(request_bytes):
             refuse_operations(operations, _TOO_MANY_IN_FLIGHT)
             return
         asking = self._forward_request(call, owner, peer, operations, request_bytes)

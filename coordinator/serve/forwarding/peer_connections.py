@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from coordinator.client import ClientSecurity, Connection, ConnectionLimits, Disconnected, TimedOut
-from coordinator.client.nodes import Node, Nodes
+from coordinator.client.nodes import Node, NodeConnections
 from coordinator.config import HostPort
 from coordinator.serve.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
@@ -28,7 +28,7 @@ class PeerConnections:
         self.wire = wire
         self._address = HostPort.parse(wire)
         self._limits = limits
-        self._nodes = Nodes(
+        self._nodes = NodeConnections(
             FORWARDED_CLIENT_ID + instance,
             ConnectionLimits(connect_s=limits.connect_s, request_s=limits.request_age_max_s),
             security,
@@ -38,7 +38,7 @@ class PeerConnections:
         self.in_flight = 0
         self._bytes = 0
 
-    def reserve(self, request_bytes: int) -> bool:
+    def reserve_capacity(self, request_bytes: int) -> bool:
         """Reserve capacity for a request; return False if a limit is reached. One request always fits."""
         if self.in_flight and (
             self.in_flight >= self._limits.requests_in_flight_max

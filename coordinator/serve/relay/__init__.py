@@ -7,9 +7,9 @@ does not contain the client id. The relay forwards the authentication to the bro
                                                   |----Persister-client-*, allowed--> share-coordinator
 
 The relay is a separate process because replication depends on it. It starts fast, keeps no state and imports
-none of the coordinator's server modules. `relay` runs it.
+none of the coordinator's server modules. `serve_relay` runs it.
 """
 
-from coordinator.serve.relay.process import relay
+from coordinator.serve.relay.process import serve_relay
 
-__all__ = ["relay"]
+__all__ = ["serve_relay"]

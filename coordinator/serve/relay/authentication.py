@@ -10,7 +10,7 @@ from struct import Struct
 
 from coordinator.serve.relay.frame_reader import SIZE_BYTES, EndOfStream, FrameReader, RequestHead
 from coordinator.serve.relay.request_memory import RequestMemory
-from coordinator.serve.relay.sasl import Exchange
+from coordinator.serve.relay.sasl import RelayedExchange
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, response_header
 
@@ -24,7 +24,7 @@ _ANSWER = Struct(">ih")
 
 
 async def authenticate(
-    peer: FrameReader, broker: FrameReader, exchange: Exchange, request_memory: RequestMemory
+    peer: FrameReader, broker: FrameReader, exchange: RelayedExchange, request_memory: RequestMemory
 ) -> RequestHead:
     """Forward a SASL exchange, and return the start of the first request that is not part of it.
 
@@ -35,7 +35,7 @@ async def authenticate(
         head = await peer.peek_head()
         if not exchange.is_next(head.api_key, head.api_version):
             return head
-        with request_memory.reserve(head):
+        with request_memory.reserve_capacity(head):
             request = await peer.frame()
             exchange.handle_request(request)
             await broker.end.send(request)

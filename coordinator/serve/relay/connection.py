@@ -27,9 +27,9 @@ from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
 from coordinator.serve.relay.request_memory import RequestMemory
-from coordinator.serve.relay.sasl import Exchange
+from coordinator.serve.relay.sasl import RelayedExchange
 from coordinator.serve.relay.streams import PlainStream, TlsStream, accept_stream
-from coordinator.serve.relay.upstream import Upstream
+from coordinator.serve.relay.upstream import UpstreamServer
 from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
@@ -41,8 +41,8 @@ PeerCheck = Literal["none", "certificate", "sasl"]
 class UpstreamRoute(NamedTuple):
     """The upstream servers, and how peers are identified and authorized."""
 
-    broker: Upstream
-    coordinator: Upstream
+    broker: UpstreamServer
+    coordinator: UpstreamServer
     check: PeerCheck
     allowed: AllowedPrincipals
     rules: MappingRules
@@ -115,7 +115,7 @@ class Connection:
         try:
             try:
                 if not self.is_aborted:
-                    await self._serve()
+                    await self._serve_client()
             except (EndOfStream, OSError) as error:
                 _logger.debug("a connection ended: %s", error_text(error))
             await self._close_streams()
@@ -136,7 +136,7 @@ class Connection:
         self._metrics.refuse(reason)
         self._warn(reason, str(why))
 
-    async def _serve(self) -> None:
+    async def _serve_client(self) -> None:
         limits = self._limits
         deadline = asyncio.timeout(limits.handshake_s)
         try:
@@ -161,7 +161,7 @@ class Connection:
         try:
             if route.tls is not None:
                 await wait_for_client_hello(self._socket)
-                await self._turns.turn(self.network)
+                await self._turns.wait_for_turn(self.network)
             end = await accept_stream(self._socket, route.tls.context if route.tls is not None else None)
         except ssl.SSLError as error:
             raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None
@@ -172,7 +172,7 @@ class Connection:
             self._check_certificate(end)
         head = await peer.peek_head()
         if route.check == "sasl":
-            exchange = Exchange(route.sub_claim)
+            exchange = RelayedExchange(route.sub_claim)
             broker = self._broker = await self._connect_to_broker()
             head = await authenticate(peer, broker, exchange, self._request_memory)
             if head.is_from_persister:
@@ -193,10 +193,10 @@ class Connection:
             principal = principal_of_certificate(end.certificate, self._route.rules)
         except UnmappedCertificate as unmapped:
             raise RefusedConnection("principal", f"no rule maps the certificate of {unmapped}") from None
-        if not self._route.allowed.allows(principal):
+        if not self._route.allowed.allows_principal(principal):
             raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
 
-    async def _check_user(self, broker: FrameReader, exchange: Exchange) -> None:
+    async def _check_user(self, broker: FrameReader, exchange: RelayedExchange) -> None:
         """Refuse a persister whose user is not allowed; otherwise start its session."""
         if exchange.user is None or not exchange.accepted:
             with_what = exchange.mechanism or "no SASL mechanism"
@@ -204,7 +204,7 @@ class Connection:
                 "unauthenticated", f"a persister logged in with {with_what} and without a readable user name"
             )
         principal = f"User:{exchange.user}"
-        if not self._route.allowed.allows(principal):
+        if not self._route.allowed.allows_principal(principal):
             raise RefusedConnection("principal", f"{principal} is not in relay.allowed.principals")
         if not await is_authenticated(broker):
             raise RefusedConnection(
@@ -278,10 +278,10 @@ class Connection:
         finally:
             self._metrics.awaiting_coordinator -= 1
 
-    async def _reauthenticate(self) -> Exchange:
+    async def _reauthenticate(self) -> RelayedExchange:
         """Forward a re-authentication to the broker over a new connection. Raises SessionEnded."""
         assert self._peer is not None
-        peer, exchange = self._peer, Exchange(self._route.sub_claim)
+        peer, exchange = self._peer, RelayedExchange(self._route.sub_claim)
         deadline = asyncio.timeout(self._limits.handshake_s)
         try:
             async with deadline:

@@ -86,17 +86,17 @@ class _SocketForwarding:
     def close(self) -> None:
         if not self.over.done():
             self.over.cancel()
-            self._detach()
+            self._remove_callbacks()
         elif not self.over.cancelled():
             # Mark the error as retrieved: the caller already handles the first error of the pair.
             self.over.exception()
 
     def _readable(self) -> None:
         # uvloop reports a reset only once, so read everything that the kernel still buffers now.
-        while self._read() and self._broken.poll(0):
+        while self._forward_one_read() and self._broken.poll(0):
             pass
 
-    def _read(self) -> bool:
+    def _forward_one_read(self) -> bool:
         """Forward the result of one read; return whether more may be readable."""
         try:
             count = self._source.recv_into(_shared)
@@ -116,11 +116,11 @@ class _SocketForwarding:
     def _forward_or_fail(self, data: Bytes) -> None:
         """Forward data; any error ends the forwarding."""
         try:
-            self._forward(data)
+            self._forward_data(data)
         except Exception as error:
             self._fail_forwarding(error)
 
-    def _forward(self, data: Bytes) -> None:
+    def _forward_data(self, data: Bytes) -> None:
         count = self._take(data)
         self._ending = count < len(data)
         try:
@@ -155,14 +155,14 @@ class _SocketForwarding:
             self._complete_forwarding()
 
     def _complete_forwarding(self) -> None:
-        self._detach()
+        self._remove_callbacks()
         self.over.set_result(None)
 
     def _fail_forwarding(self, error: Exception) -> None:
-        self._detach()
+        self._remove_callbacks()
         self.over.set_exception(error)
 
-    def _detach(self) -> None:
+    def _remove_callbacks(self) -> None:
         if self._waiting:
             self._loop.remove_writer(self._target)
         else:
@@ -176,14 +176,14 @@ class _StreamForwarding:
         self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
     ) -> None:
         self.over: asyncio.Future[None] = asyncio.ensure_future(
-            self._forward(source, target, take, first, settled)
+            self._forward_stream(source, target, take, first, settled)
         )
 
     def close(self) -> None:
         if not self.over.cancel() and not self.over.cancelled():
             self.over.exception()
 
-    async def _forward(
+    async def _forward_stream(
         self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
     ) -> None:
         data = first or await source.receive()

@@ -30,7 +30,7 @@ class HealthServer:
         """Bind and serve. Raises ListenError."""
         try:
             self._server = await asyncio.start_server(
-                self._serve, address.host, address.port, limit=_REQUEST_BYTES_MAX
+                self._serve_request, address.host, address.port, limit=_REQUEST_BYTES_MAX
             )
         except (OSError, OverflowError) as error:
             raise ListenError("relay.http", str(address), error) from None
@@ -47,7 +47,7 @@ class HealthServer:
         if self._server is not None:
             self._server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         try:
             if self._connections <= _CONNECTIONS_MAX:

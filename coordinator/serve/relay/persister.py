@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from coordinator.serve.relay.forwarding import Bytes, forward_bytes
 from coordinator.serve.relay.frame_reader import SIZE_BYTES, FrameReader
-from coordinator.serve.relay.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, Exchange
+from coordinator.serve.relay.sasl import SASL_AUTHENTICATE, SASL_HANDSHAKE, RelayedExchange
 from protocol.errors import FrameError
 
 # The inspected part of a request: size and API key.
@@ -32,7 +32,7 @@ class PeerSession(NamedTuple):
     ends_s: float | None
 
     @classmethod
-    def from_exchange(cls, exchange: Exchange, now_s: float) -> "PeerSession":
+    def from_exchange(cls, exchange: RelayedExchange, now_s: float) -> "PeerSession":
         """Return the session of a completed SASL exchange."""
         lifetime_ms = exchange.session_lifetime_ms
         return cls(exchange.mechanism, exchange.user, now_s + lifetime_ms / 1000 if lifetime_ms > 0 else None)
@@ -50,7 +50,7 @@ class PersisterLink:
         peer: FrameReader,
         coordinator: FrameReader,
         session: PeerSession,
-        again: Callable[[], Awaitable[Exchange]],
+        again: Callable[[], Awaitable[RelayedExchange]],
         moved: Callable[[int, int], None],
     ) -> None:
         """`again` forwards a re-authentication to the broker, up to the first request after it.

@@ -20,7 +20,7 @@ from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
+from coordinator.serve.relay.upstream import ClientTls, UpstreamServer, UpstreamTlsFiles
 
 _logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _FILES_KEPT_BACK = 128
 _FIRST_INHERITED = 3
 
 
-def relay(config: Config) -> int:
+def serve_relay(config: Config) -> int:
     """Run the relay until SIGTERM or SIGINT; return the exit code of the process. Raises ConfigError."""
     route = make_route(config)
     raise_open_files(_FILES_PER_CONNECTION * config.relay_connections_max + _FILES_KEPT_BACK)
@@ -87,8 +87,10 @@ def make_route(config: Config) -> UpstreamRoute:
             config.relay_coordinator,
         )
     return UpstreamRoute(
-        broker=Upstream(config.relay_broker, broker_tls, config.relay_broker_server_name),
-        coordinator=Upstream(config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name),
+        broker=UpstreamServer(config.relay_broker, broker_tls, config.relay_broker_server_name),
+        coordinator=UpstreamServer(
+            config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name
+        ),
         check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
         allowed=parse_setting(
             AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals

@@ -20,7 +20,7 @@ class RequestMemory:
         self._bytes_left = limits.large_frames_bytes_max
 
     @contextmanager
-    def reserve(self, head: RequestHead) -> Iterator[None]:
+    def reserve_capacity(self, head: RequestHead) -> Iterator[None]:
         """Reserve memory for a request.
 
         Raises FrameError if the request is too large, RefusedConnection if no memory is left.

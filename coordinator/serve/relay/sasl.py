@@ -36,7 +36,7 @@ _BEARER_FIRST = re.compile(r"n,(?:a=(?P<authzid>[^,]+))?,\x01(?P<pairs>(?:[A-Za-
 _BEARER = re.compile(r"[Bb]earer +(?P<token>[\w.~+/=-]+)")
 
 
-class Exchange:
+class RelayedExchange:
     """Follows the requests and responses of one SASL exchange."""
 
     def __init__(self, sub_claim: str) -> None:

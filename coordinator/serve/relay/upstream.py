@@ -50,7 +50,7 @@ class ClientTls(ReloadingFiles):
         )
 
 
-class Upstream(NamedTuple):
+class UpstreamServer(NamedTuple):
     """A server to connect to. Its certificate must be valid for `server_name`."""
 
     address: HostPort

@@ -12,7 +12,7 @@ from coordinator.serve.runtime.operations import Operation
 from protocol.errors import ErrorCode
 
 
-def answer(operation: Operation, answered: Any) -> None:
+def send_response(operation: Operation, answered: Any) -> None:
     """Send the response of an operation."""
     try:
         operation.answer(answered)
@@ -20,7 +20,7 @@ def answer(operation: Operation, answered: Any) -> None:
         report_failure("answering an operation failed", failure)
 
 
-def refuse(operation: Operation, error_code: ErrorCode, message: str) -> None:
+def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) -> None:
     """Answer an operation with an error."""
     try:
         operation.refuse(error_code, message)
@@ -31,7 +31,7 @@ def refuse(operation: Operation, error_code: ErrorCode, message: str) -> None:
 def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:
     """Answer operations with an error."""
     for operation in operations:
-        refuse(operation, error_code, message)
+        refuse_operation(operation, error_code, message)
 
 
 def report_failure(message: str, failure: Exception) -> None:

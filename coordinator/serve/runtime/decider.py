@@ -7,7 +7,7 @@ from coordinator.cluster.topics import TopicDirectory
 from coordinator.fastpath.commit_batch import Encoded, size_bytes, unit_bytes
 from coordinator.log.base import StateLog
 from coordinator.process.clock import Clock
-from coordinator.serve.runtime.completion import refuse
+from coordinator.serve.runtime.completion import refuse_operation
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.operations import Operation
 from coordinator.shard import CoordinatorResult, RequestContext, Shard
@@ -39,7 +39,7 @@ class Decider:
             return None
         if self._loop.time() - operation.received_s > self._limits.request_age_max_s:
             # The broker has given up this request and may have sent another write since.
-            refuse(
+            refuse_operation(
                 operation,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "The request waited too long; try again.",
@@ -52,7 +52,7 @@ class Decider:
         except Exception:
             # A decision changes no state, so this defect affects one operation only.
             _logger.exception("deciding an operation on %s failed", key)
-            refuse(
+            refuse_operation(
                 operation,
                 ErrorCode.UNKNOWN_SERVER_ERROR,
                 "The coordinator failed to decide this operation.",
@@ -68,14 +68,16 @@ class Decider:
             encoded = list(map(encode_record, result.records))
         except Exception:
             _logger.exception("records of an operation on %s cannot be encoded", operation.key)
-            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
+            refuse_operation(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
             return None
         largest = (
             unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
         )
         if largest > self._log.record_bytes_max:
             # Kafka responds with this error too.
-            refuse(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large.")
+            refuse_operation(
+                operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large."
+            )
             return None
         return encoded
 

@@ -39,7 +39,7 @@ LEASE_PAUSE_FIRST_S = 0.01
 BURST_GAP_S = 2.0
 
 
-class Loader:
+class ShardLoader:
     """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
 
     In a shared log, the next pass starts concurrently if a pass takes longer than `BURST_GAP_S`.  A pass
@@ -207,9 +207,9 @@ class Loader:
     def _start_pass(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
         """Begin a pass in addition to those in progress."""
         self._passes += 1
-        return self._spawn(self._run_pass(runners))
+        return self._start_task(self._run_pass(runners))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Run a task concurrently; it is cancelled when `run` ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -224,7 +224,7 @@ class Loader:
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
         try:
-            failed = await self._load(runners, shards)
+            failed = await self._load_shards(runners, shards)
         except Exception as error:
             if self._shared is not None and len(runners) > 1:
                 # Separate passes show which shard fails, with its own traceback.
@@ -249,7 +249,7 @@ class Loader:
                 self.request_load(runner)
             else:
                 runner.loading_failed(str(reason))
-                self._spawn(self._schedule_retry(runner, shard))
+                self._start_task(self._schedule_retry(runner, shard))
         self._log_load_summary()
 
     async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
@@ -264,7 +264,9 @@ class Loader:
         if runner.elected and runner.shard is shard:
             self.request_load(runner)
 
-    async def _load(self, runners: dict[int, ShardRunner], shards: dict[int, Shard]) -> dict[int, Exception]:
+    async def _load_shards(
+        self, runners: dict[int, ShardRunner], shards: dict[int, Shard]
+    ) -> dict[int, Exception]:
         """Load shards; return those that cannot be replayed. Raises the exceptions of reading the log."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
@@ -273,7 +275,7 @@ class Loader:
         failed: dict[int, Exception] = {}
         slice_left = self._limits.load_slice_batches
         with _garbage_collection_paused():
-            async for chunk in self._read(runners):
+            async for chunk in self._read_log(runners):
                 for state_partition, batch in chunk:
                     if state_partition in failed:
                         continue
@@ -311,7 +313,7 @@ class Loader:
         if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
             loaded()
         else:
-            self._spawn(self._wait_for_leases(self._shared, state_partition, loaded))
+            self._start_task(self._wait_for_leases(self._shared, state_partition, loaded))
 
     async def _wait_for_leases(
         self, log: SharedLog, state_partition: int, loaded: Callable[[], None]
@@ -320,7 +322,7 @@ class Loader:
             await asyncio.sleep(wait_s)
         loaded()
 
-    async def _read(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
+    async def _read_log(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
         """Read the log; raise LogUnavailable early if one shard may delay the others."""
         chunks = self._log.read(runners)
         stalled_s = BURST_GAP_S if self._shared is not None and len(runners) > 1 else None

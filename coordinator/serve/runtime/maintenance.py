@@ -109,9 +109,9 @@ class MaintenanceJobs:
     async def prune(self) -> None:
         """Prune records that are no longer needed."""
         for runner in self._active_runners():
-            self._prune(runner)
+            self._prune_log(runner)
 
-    def _prune(self, runner: ShardRunner) -> None:
+    def _prune_log(self, runner: ShardRunner) -> None:
         log_offset = runner.shard.redundant_offset
         if log_offset > self._log.start_offset(runner.state_partition):
             self._log.prune(runner.state_partition, log_offset)
@@ -145,7 +145,7 @@ class MaintenanceJobs:
             runner,
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),
         )
-        self._prune(runner)
+        self._prune_log(runner)
 
     # Jobs on request.
 
@@ -174,7 +174,7 @@ class MaintenanceJobs:
         runner = self._runners[state_partition]
         if runner.status is not Status.ACTIVE:
             raise OperationFailed(f"shard {state_partition} is {runner.status}")
-        self._prune(runner)
+        self._prune_log(runner)
 
     def _active_runners(self) -> list[ShardRunner]:
         return [runner for runner in self._runners if runner.status is Status.ACTIVE]

@@ -15,7 +15,7 @@ from protocol.state_records import SharePartitionKey
 Decide = Callable[[Shard, SharePartitionKey, Sequence[Any], RequestContext], CoordinatorResult]
 
 
-class Origin(Protocol):
+class OperationOrigin(Protocol):
     """The sender of an operation. If it is disconnected, the operation is dropped before it begins."""
 
     @property
@@ -39,7 +39,9 @@ class FastPathRequests(Protocol):
         """Cache the share-partitions of a large write in steps of a millisecond, so that `take` is fast."""
         ...
 
-    def take(self, frame: bytes, origin: Origin, respond: Callable[[bytes], None], received_s: float) -> bool:
+    def take(
+        self, frame: bytes, origin: OperationOrigin, respond: Callable[[bytes], None], received_s: float
+    ) -> bool:
         """Execute a fast-path request and return True; ignore any other request and return False.
 
         `frame` begins with the request header; `respond` is called once, with the response and its size.
@@ -63,7 +65,7 @@ class Operation(QueuedOperation):
         unit: Sequence[Any],
         *,
         writes: bool,
-        origin: Origin | None,
+        origin: OperationOrigin | None,
         received_s: float,
     ) -> None:
         self.decide = decide

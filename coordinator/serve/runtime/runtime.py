@@ -18,7 +18,7 @@ from coordinator.serve.runtime.commit_scheduler import CommitScheduler
 from coordinator.serve.runtime.completion import report_failure
 from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.loader import Loader
+from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
@@ -64,7 +64,7 @@ class Runtime:
         self._stopping = False
         self._open = False
         self._health_sources: list[Callable[[], list[str]]] = []
-        self._loader = Loader(log, metrics, limits, may_claim)
+        self._loader = ShardLoader(log, metrics, limits, may_claim)
         self._scheduler = scheduler = CommitScheduler(
             log=log, clock=clock, topics=topics, metrics=metrics, limits=limits
         )

@@ -25,7 +25,7 @@ from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import AppendCallback, StateLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import answer, refuse, refuse_all, report_failure
+from coordinator.serve.runtime.completion import refuse_all, refuse_operation, report_failure, send_response
 from coordinator.serve.runtime.decider import Decider, is_unit
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.operations import Operation
@@ -141,13 +141,13 @@ class ShardQueue(OperationQueue):
     def _park_or_refuse(self, operation: Operation) -> None:
         """Queue an operation for a shard that is loading; refuse it if the shard is closed or full."""
         if self.status is Status.CLOSED:
-            refuse(
+            refuse_operation(
                 operation,
                 ErrorCode.NOT_COORDINATOR,
                 "This coordinator does not own the share-partition.",
             )
         elif len(self._queue) >= self._queue_max:
-            refuse(
+            refuse_operation(
                 operation,
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "Too many operations wait for this shard; try again.",
@@ -213,7 +213,7 @@ class ShardQueue(OperationQueue):
         if result is not None:
             if result.records:
                 return False
-            answer(operation, result.answer)
+            send_response(operation, result.answer)
         return True
 
     # Batches.
@@ -278,7 +278,7 @@ class ShardQueue(OperationQueue):
     def _process_operation(self, batch: CommitBatch, operation: Operation, accepts_writes: bool) -> None:
         """Decide and apply one operation; send the response now if it does not depend on an append."""
         if operation.writes and not accepts_writes:
-            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
+            refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
         result = self._decider.decide(self.shard, operation, batch.now_ms)
         if result is None:
@@ -286,7 +286,7 @@ class ShardQueue(OperationQueue):
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
             self._metrics.write_operations(1)
         if result.records and not accepts_writes:
-            refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
+            refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
         encoded = self._decider.encode(operation, result)
         if encoded is None:
@@ -299,7 +299,7 @@ class ShardQueue(OperationQueue):
             operation.decided = result.answer
             self._awaiting_append.append(operation)
         else:
-            answer(operation, result.answer)
+            send_response(operation, result.answer)
 
     # Appends.
 

@@ -268,7 +268,7 @@ class Api:
             self._cached_route_version = self._directory.route_version
         found = self._find_coordinator_cache.get(asked)
         if found is None:
-            found = self._find(frame, api_version)
+            found = self._find_response(frame, api_version)
             if len(asked) <= CACHED_REQUEST_BYTES_MAX:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
@@ -302,7 +302,7 @@ class Api:
         except DecodeError as error:
             raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
 
-    def _find(self, frame: bytes, api_version: int) -> _CachedResponse:
+    def _find_response(self, frame: bytes, api_version: int) -> _CachedResponse:
         request = self._decode_find(frame, api_version)
         response = self._directory.find(request, api_version)
         body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)

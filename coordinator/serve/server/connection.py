@@ -28,7 +28,7 @@ from coordinator.serve.server.api import CloseConnection
 from coordinator.serve.server.connection_registry import ConnectionRegistry
 from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
-from coordinator.serve.server.listener_security import Handler
+from coordinator.serve.server.listener_security import FrameHandler
 from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
@@ -75,7 +75,7 @@ class Connection:
 
     def __init__(
         self,
-        handler: Handler,
+        handler: FrameHandler,
         connections: ConnectionRegistry,
         metrics: Metrics,
         limits: ServerLimits,
@@ -172,9 +172,9 @@ class Connection:
             if memory.held_bytes >= memory.bytes_max or self._requests_in_flight_max == 1:
                 self._update_reading()
             return
-        self._receive(data)
+        self._receive_bytes(data)
 
-    def _receive(self, data: bytes) -> None:
+    def _receive_bytes(self, data: bytes) -> None:
         try:
             frames = self._reader.receive_data(data)
         except FrameError as error:
@@ -235,7 +235,7 @@ class Connection:
             data = bytes(self._unsplit[:wanted])
             del self._unsplit[:wanted]
             self._request_memory.hold(-len(data))
-            self._receive(data)
+            self._receive_bytes(data)
             if not self._reader.buffered_bytes:
                 break
         if not self.disconnected:
@@ -300,7 +300,7 @@ class Connection:
         if not places and self._request_memory.draining:
             self._connections.connection_idle()
 
-    def set_handler(self, handler: Handler) -> None:
+    def set_handler(self, handler: FrameHandler) -> None:
         """Pass all further frames to a handler."""
         self._handler = handler
         self._fast_path = getattr(handler, "fast_path_requests", None)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from coordinator.serve.runtime import Origin
+from coordinator.serve.runtime import OperationOrigin
 
 # A frame of at least this size is a large request. A partition takes at least 5 bytes, a FindCoordinator
 # key at least 1.
@@ -32,7 +32,7 @@ Steps = Iterator[None]
 Respond = Callable[[bytes], None]
 
 
-class LargeOrigin(Origin, Protocol):
+class LargeOrigin(OperationOrigin, Protocol):
     """The connection of a large request."""
 
     def handler_failed(self, failure: Exception) -> None:
@@ -81,7 +81,7 @@ class LargeRequests:
         # The number of queued requests of each connection.
         self._of_origin: dict[int, int] = {}
 
-    def has(self, origin: Origin) -> bool:
+    def has(self, origin: OperationOrigin) -> bool:
         """Return whether this connection has a queued or running request."""
         return id(origin) in self._of_origin
 
@@ -108,9 +108,9 @@ class LargeRequests:
         request = self._waiting.popleft()
         self._current = request.origin
         self._decoded_bytes += request.decoded_bytes
-        self._loop.call_soon(self._run_step, request.begin, _DecodedRequest(request, self._release))
+        self._loop.call_soon(self._run_step, request.begin, _DecodedRequest(request, self._release_memory))
 
-    def _release(self, decoded_bytes: int) -> None:
+    def _release_memory(self, decoded_bytes: int) -> None:
         self._decoded_bytes -= decoded_bytes
         if self._waiting and not self._loop.is_closed():
             self._start_next_request()

@@ -16,7 +16,7 @@ from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
 from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
 from coordinator.serve.server.limits import ServerLimits
-from coordinator.serve.server.listener_security import Handler, ListenerSecurity, ListenerSecurityConfig
+from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.serve.server.request_memory import RequestMemory
 from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
 
@@ -142,7 +142,7 @@ class Listener:
         security = self._security
         tls = security.tls
         if tls is None and not security.mechanisms:
-            return PlaintextAcceptor(self._connection)
+            return PlaintextAcceptor(self._create_connection)
         return FairAcceptor(
             (lambda: tls.context) if tls is not None else None,
             security.handshake_s,
@@ -153,8 +153,8 @@ class Listener:
             self.untrusted_work,
         )
 
-    def _connection(
-        self, handler: Handler | None = None, trust: CertificateTrust | None = None
+    def _create_connection(
+        self, handler: FrameHandler | None = None, trust: CertificateTrust | None = None
     ) -> asyncio.Protocol:
         """Create a connection; without a handler, the client must authenticate first."""
         if self._security.mechanisms:
@@ -173,7 +173,7 @@ class Listener:
         trust = CertificateTrust(tls, certificate) if certificate and tls is not None else None
         if self._security.mechanisms:
             # With SASL, the login authenticates the client; the certificate does not matter.
-            return self._connection(trust=trust)
+            return self._create_connection(trust=trust)
         try:
             handler = self._listener_security.handler_for_certificate(certificate, peer_address(secured))
         except UnmappedCertificate as error:
@@ -183,7 +183,7 @@ class Listener:
                 peer_address(secured),
             )
             return None
-        return self._connection(handler, trust)
+        return self._create_connection(handler, trust)
 
     def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
         """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""

@@ -54,7 +54,7 @@ class ListenerSecurityConfig(NamedTuple):
     reload_s: float = 5.0
 
 
-class Handler(Protocol):
+class FrameHandler(Protocol):
     """Handler for the frames of a connection, such as `Api`."""
 
     @property
@@ -102,16 +102,16 @@ class ListenerSecurity:
         self.rate_limited_log = RateLimitedLog()
         self._unauthorized = UnauthorizedHandler(api, metrics)
 
-    def choose_handler(self, principal: str, peer: str) -> Handler:
+    def choose_handler(self, principal: str, peer: str) -> FrameHandler:
         """Return the handler for an authenticated principal."""
         allowed = self.security.allowed
-        if allowed is None or allowed.allows(principal):
+        if allowed is None or allowed.allows_principal(principal):
             return self.api
         self.rate_limited_log.warn(
             "A client is not allowed by listen.allowed.principals.", principal=principal, peer=peer
         )
         return self._unauthorized
 
-    def handler_for_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> Handler:
+    def handler_for_certificate(self, certificate: Mapping[str, Any] | None, peer: str) -> FrameHandler:
         """Return the handler for the principal of a certificate. Raises UnmappedCertificate."""
         return self.choose_handler(principal_of_certificate(certificate, self.security.rules), peer)

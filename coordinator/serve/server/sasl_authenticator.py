@@ -17,7 +17,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
-from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity, SaslStep
+from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange, SaslStep
 from coordinator.serve.server.api import CloseConnection, undecodable_request
 from coordinator.serve.server.error_responses import (
     DecodedRequest,
@@ -26,7 +26,7 @@ from coordinator.serve.server.error_responses import (
     read_api_key,
 )
 from coordinator.serve.server.large_requests import LargeOrigin, Respond
-from coordinator.serve.server.listener_security import Handler, ListenerSecurity
+from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -54,7 +54,7 @@ class SaslConnection(LargeOrigin, Protocol):
         """The client's address, for logs."""
         ...
 
-    def set_handler(self, handler: Handler) -> None:
+    def set_handler(self, handler: FrameHandler) -> None:
         """Pass all further frames to a handler."""
         ...
 
@@ -81,7 +81,7 @@ class SaslAuthenticator:
         self._mechanism = ""
         # After SaslHandshake v0, tokens arrive without a request header.
         self._with_headers = True
-        self._exchange: Exchange | None = None
+        self._exchange: SaslExchange | None = None
         self._task: asyncio.Task[None] | None = None
         self._identity: Identity | None = None
         self._is_valid: Callable[[], bool] = lambda: True

@@ -27,7 +27,7 @@ from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, Produce
 from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, PartitionMetadata, TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
-from tests.kafka_in_memory.broker import Sender
+from tests.kafka_in_memory.broker import RequestSender
 from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakePartition
 
@@ -259,7 +259,7 @@ class SimBrokers:
         return self.rng.choice(codes) if self.rng.random() < self.faults.error_rate else ErrorCode.NONE
 
     def produce(
-        self, sender: Sender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
+        self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
     ) -> tuple[float, Mapping[int, ProduceResult]]:
         """Append. On a disconnected node, the append times out, because the replicas do not acknowledge
         it. A batch is dropped if the partition lost its producer state while the request was in flight.

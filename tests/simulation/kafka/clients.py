@@ -7,7 +7,7 @@ from coordinator.config import HostPort
 from protocol.messages import find_coordinator as find_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import Clients, Peer, close_on_timeout
+from tests.simulation.clients import Clients, ConnectionTimeout, Peer
 from tests.simulation.history import History, Violation
 from tests.simulation.net import Network
 
@@ -107,7 +107,7 @@ class ManyClients(Clients):
         ConnectionLost.
         """
         request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with close_on_timeout(peer):
+        async with ConnectionTimeout(peer):
             response = await peer.send(find_api, 6, request, response_header_version=1)
         (found,) = response.coordinators
         if found.key != str(key) or not (

@@ -11,7 +11,7 @@ from contextvars import Context, copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from tests.kafka_in_memory.broker import Broker, Sender
+from tests.kafka_in_memory.broker import Broker, RequestSender
 from tests.kafka_in_memory.frames import api_key
 from tests.kafka_in_memory.groups import GROUP_APIS
 from tests.kafka_in_memory.share_groups import ShareGroups
@@ -125,7 +125,7 @@ class BrokerConnection(asyncio.Transport):
         self._silent = False
         self._closed = False
         self._at_broker_s = self._at_client_s = 0.0
-        self._arrived: deque[tuple[Sender, bytes]] = deque()
+        self._arrived: deque[tuple[RequestSender, bytes]] = deque()
 
     # The methods of a transport.
 
@@ -136,7 +136,7 @@ class BrokerConnection(asyncio.Transport):
         brokers, faults = self._brokers, self._brokers.faults
         chance = brokers.rng.random() - faults.request_lost_rate
         early = self._network.request_timeout_s * brokers.rng.choice((0.05, 1.0))
-        delay_s, sender = 0.0, Sender(self.name)
+        delay_s, sender = 0.0, RequestSender(self.name)
         key = api_key(data)
         if (
             chance < 0
@@ -151,13 +151,13 @@ class BrokerConnection(asyncio.Transport):
         elif chance < faults.late_rate + faults.answer_lost_rate:
             self.fail(early)
         if key == _PRODUCE:
-            sender = Sender(self.name, [partition.forgotten for partition in brokers.partitions])
+            sender = RequestSender(self.name, [partition.forgotten for partition in brokers.partitions])
             held_s = brokers.held_for_s(self.name)
             delay_s = max(delay_s, held_s)
             if held_s > early:
                 self.fail(early)
-        self._at_broker_s = self._next(self._at_broker_s, delay_s)
-        self._call_at(self._at_broker_s, self._network.world, self._arrive, sender, data)
+        self._at_broker_s = self._next_arrival_s(self._at_broker_s, delay_s)
+        self._call_at(self._at_broker_s, self._network.world, self._receive_request, sender, data)
 
     def is_closing(self) -> bool:
         """Return whether the connection is closed or lost."""
@@ -167,20 +167,20 @@ class BrokerConnection(asyncio.Transport):
         """Close the connection. Requests in flight still arrive."""
         if not self._closed:
             self._closed = True
-            self._brokers.loop.call_soon(self._lose, context=self._client)
+            self._brokers.loop.call_soon(self._close_connection, context=self._client)
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._lose()
+        self._close_connection()
 
     # Faults.
 
     def fail(self, reset_s: float) -> None:
         """Lose all responses from now on, and reset the connection later."""
         self._silent = True
-        self._call_at(self._brokers.loop.time() + reset_s, self._client, self._lose)
+        self._call_at(self._brokers.loop.time() + reset_s, self._client, self._close_connection)
 
-    def _lose(self) -> None:
+    def _close_connection(self) -> None:
         protocol, self._protocol = self._protocol, asyncio.Protocol()
         self._closed = True
         self._network.remove(self)
@@ -191,14 +191,14 @@ class BrokerConnection(asyncio.Transport):
     def _is_up(self) -> bool:
         return self._brokers.lives[self.node] == self._life and self._network.reaches(self.name, self.node)
 
-    def _next(self, last_s: float, delay_s: float) -> float:
+    def _next_arrival_s(self, last_s: float, delay_s: float) -> float:
         now_s = self._brokers.loop.time()
         return max(last_s + _STEP_S, now_s + delay_s + self._network.travel_s())
 
     def _call_at(self, when_s: float, context: Context, callback: Callable[..., None], *args: Any) -> None:
         self._brokers.loop.call_at(when_s, callback, *args, context=context)
 
-    def _arrive(self, sender: Sender, frame: bytes) -> None:
+    def _receive_request(self, sender: RequestSender, frame: bytes) -> None:
         """Receive a request at the broker, which serves the requests of a connection one after the other."""
         brokers = self._brokers
         if brokers.lives[self.node] != self._life or not brokers.reaches(self.name, self.node):
@@ -207,27 +207,27 @@ class BrokerConnection(asyncio.Transport):
             return
         self._arrived.append((sender, frame))
         if len(self._arrived) == 1:
-            self._serve()
+            self._serve_next_request()
 
-    def _serve(self) -> None:
+    def _serve_next_request(self) -> None:
         if self.node not in self._brokers.silent:
-            self._network.served_by[self.node].serve(*self._arrived[0], self._respond)
+            self._network.served_by[self.node].serve(*self._arrived[0], self._send_response)
 
-    def _respond(self, response: bytes, wait_s: float) -> None:
+    def _send_response(self, response: bytes, wait_s: float) -> None:
         if wait_s:
             now_s = self._brokers.loop.time()
-            self._call_at(now_s + wait_s, self._network.world, self._respond, response, 0.0)
+            self._call_at(now_s + wait_s, self._network.world, self._send_response, response, 0.0)
             return
         _, request = self._arrived.popleft()
         if api_key(request) in GROUP_APIS and not self._network.reaches_group(self.name):
             self.fail(self._network.request_timeout_s)
         if not (self._silent or self._closed):
-            self._at_client_s = self._next(self._at_client_s, 0.0)
-            self._call_at(self._at_client_s, self._client, self._deliver, response)
+            self._at_client_s = self._next_arrival_s(self._at_client_s, 0.0)
+            self._call_at(self._at_client_s, self._client, self._deliver_response, response)
         if self._arrived:
-            self._serve()
+            self._serve_next_request()
 
-    def _deliver(self, response: bytes) -> None:
+    def _deliver_response(self, response: bytes) -> None:
         if self._closed or self._silent:
             return
         if self._is_up():

@@ -100,7 +100,7 @@ class SimMembership:
         """Move a random shard to another member."""
         if len(self._members) > 1:
             shard = self.rng.randrange(len(self._wanted))
-            self._want(
+            self._set_intended_owner(
                 shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
             )
 
@@ -163,16 +163,16 @@ class SimMembership:
             else [each for each in self._members if each != self._wanted[shard]]
         )
         if others:
-            self._want(shard, self.rng.choice(others))
+            self._set_intended_owner(shard, self.rng.choice(others))
 
     def resign_all(self, name: str) -> None:
         """Assign the shards of a leaving member to others."""
         others = [other for other in self._members if other != name]
         for shard, wanted in enumerate(self._wanted):
             if wanted == name:
-                self._want(shard, self.rng.choice(others) if others else None)
+                self._set_intended_owner(shard, self.rng.choice(others) if others else None)
 
-    def _want(self, shard: int, name: str | None) -> None:
+    def _set_intended_owner(self, shard: int, name: str | None) -> None:
         self._wanted[shard] = name
         self._generation += 1
 
@@ -192,7 +192,7 @@ class SimMembership:
                 if wanted in load:
                     load[wanted] -= 1
                 load[least] += 1
-                self._want(shard, least)
+                self._set_intended_owner(shard, least)
 
     def _current_assignment(self) -> Assignment:
         names = list(self._members)
@@ -261,7 +261,7 @@ class SimOwnership:
             sent_s = self._loop.time()
             try:
                 async with asyncio.timeout(faults.session_s):
-                    told = await self._ask()
+                    told = await self._request_heartbeat()
             except TimeoutError:
                 continue
             if told.shards is None:
@@ -285,7 +285,7 @@ class SimOwnership:
             self._listener.on_elected(shard, release_expected=shard in released)
         self._fenced.clear()
 
-    async def _ask(self) -> _HeartbeatAnswer:
+    async def _request_heartbeat(self) -> _HeartbeatAnswer:
         answered: asyncio.Future[_HeartbeatAnswer] = self._loop.create_future()
         holds = self._holds
         if holds is not None and self._listener.is_resigning():

@@ -15,11 +15,11 @@ from coordinator.log.kafka import KafkaLog, kafka_log, ownership
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.ownerships import Ownerships
-from coordinator.operate.expiry.remover import Remover
+from coordinator.operate.expiry.remover import StateRemover
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.runtime.completion import refuse_all
-from coordinator.serve.runtime.loader import Loader
+from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import CoordinatorDirectory
@@ -249,7 +249,7 @@ def takes_a_loading_group_coordinator_for_a_deleted_group(patch: Patch) -> None:
 
 @_register_mutant
 def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
-    patch.setattr(Remover, "_remove_by_kafka", _return_no_removals)
+    patch.setattr(StateRemover, "_remove_by_kafka", _return_no_removals)
 
 
 async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
@@ -324,7 +324,7 @@ def gives_up_when_a_claim_fails(patch: Patch) -> None:
         else:
             self._queue_for_pass(runner)
 
-    patch.setattr(Loader, "_claim", _claim)
+    patch.setattr(ShardLoader, "_claim", _claim)
 
 
 @_register_mutant

@@ -27,8 +27,8 @@ from tests.simulation.kafka.nemesis import make_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import replica_address
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
-from tests.simulation.phases import Outcome, Simulation
-from tests.simulation.workloads import Cluster
+from tests.simulation.phases import Simulation, SimulationOutcome
+from tests.simulation.workloads import SharedClientState
 from tests.simulation.world import wait_until
 
 # All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
@@ -47,7 +47,7 @@ class KafkaSimulator(Simulation):
         self._world = KafkaWorld(plan, self.loop, self._fork_random(), self._topics)
         self._clients: ManyClients
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """Run with process numbers that follow from the seed."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(connections, "process_number", partial(random.getrandbits, 32))
@@ -57,7 +57,7 @@ class KafkaSimulator(Simulation):
     def _history(self) -> History:
         return self._world.history
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, outcome: SimulationOutcome) -> None:
         world = self._world
         outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
         outcome.damages = sum(map(len, world.truncations.losses.values()))
@@ -68,7 +68,7 @@ class KafkaSimulator(Simulation):
     async def _release(self) -> None:
         await self._world.release()
 
-    def _judge(self) -> int:
+    def _run_checkers(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.judge(self._topic_known)
 
@@ -87,7 +87,7 @@ class KafkaSimulator(Simulation):
         )
         self._clients.astray_rate = plan.astray_rate
         self._clients.apart = world.apart
-        self._cluster = Cluster(self._clients, plan.load, self._keys, self._fork_random())
+        self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
         world.delete_state = self._delete_state
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())

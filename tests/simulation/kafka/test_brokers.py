@@ -23,7 +23,7 @@ TIMEOUT_S = 2.0
 
 
 @pytest.fixture
-def play() -> Iterator[Play]:
+def run_scene() -> Iterator[Play]:
     """Run a scene in a process that is connected to the leader of partition 0; then the faults begin."""
     loop = SimLoop()
 
@@ -62,11 +62,11 @@ async def produce_batch(cluster: Brokers, data: bytes, node: int | None = None) 
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
 
 
-async def fetch(cluster: Brokers, node: int) -> kafka.FetchResult:
+async def fetch_records(cluster: Brokers, node: int) -> kafka.FetchResult:
     return (await cluster.fetch(node, "lane", {0: 0}, 1 << 20))[0]
 
 
-def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(play: Play) -> None:
+def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         old = brokers.topic_metadata(1)
         brokers.cut_off(1)
@@ -79,14 +79,14 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
         brokers.reconnect_broker(1)
         assert brokers.topic_metadata(1) == brokers.topic_metadata(2)
 
-    play(scenario, elections_s=0.2, metadata_delay_s=2.0)
+    run_scene(scenario, elections_s=0.2, metadata_delay_s=2.0)
 
 
 async def read_end_offset(cluster: Brokers, node: int) -> kafka.ListedOffset:
     return (await cluster.list_ends(node, "lane", [0]))[0]
 
 
-def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Play) -> None:
+def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.NONE, 0)
@@ -97,21 +97,21 @@ def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(play: Pla
         assert await produce_batch(cluster, encode_test_batch(1), leader) == (ErrorCode.NONE, 1)
         assert await read_end_offset(cluster, leader) == (ErrorCode.NONE, 2)
         assert await read_end_offset(cluster, node) == (ErrorCode.NONE, 1)
-        assert len((await fetch(cluster, node)).data) == len(encode_test_batch(0))
-        assert (await fetch(cluster, leader)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert len((await fetch_records(cluster, node)).data) == len(encode_test_batch(0))
+        assert (await fetch_records(cluster, leader)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         cluster.refresh_soon()
         await wait_until(lambda: cluster.leader(0) == leader, brokers.leaders)
-        assert len((await fetch(cluster, leader)).data) > len(encode_test_batch(0))
-        assert (await fetch(cluster, node)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert len((await fetch_records(cluster, leader)).data) > len(encode_test_batch(0))
+        assert (await fetch_records(cluster, node)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         assert (await produce_batch(cluster, encode_test_batch(2), node)).error_code != ErrorCode.NONE
         assert brokers.partitions[0].end == 2
         brokers.reconnect_broker(node)
         assert (await read_end_offset(cluster, node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    play(scenario)
+    run_scene(scenario)
 
 
-def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> None:
+def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
@@ -121,10 +121,10 @@ def test_acknowledged_record_survives_the_death_of_its_leader(play: Play) -> Non
         await asyncio.sleep(10.0)
         assert await read_end_offset(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
 
-    play(scenario)
+    run_scene(scenario)
 
 
-def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None:
+def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse) as given_up:
             await produce_batch(cluster, encode_test_batch(0))
@@ -144,11 +144,11 @@ def test_late_request_arrives_after_its_sender_has_timed_out(play: Play) -> None
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 0
 
-    play(scenario, late_rate=1.0, late_max_s=5.0)
-    play(check_dropped, late_rate=1.0, late_max_s=5.0)
+    run_scene(scenario, late_rate=1.0, late_max_s=5.0)
+    run_scene(check_dropped, late_rate=1.0, late_max_s=5.0)
 
 
-def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Play) -> None:
+def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         assert (
             await produce_batch(cluster, encode_test_batch(0, producer_epoch=0))
@@ -163,10 +163,10 @@ def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(play: Pla
             await produce_batch(cluster, encode_test_batch(1, producer_epoch=0))
         ).error_code == ErrorCode.NONE
 
-    play(scenario)
+    run_scene(scenario)
 
 
-def test_process_without_one_node_reaches_the_others(play: Play) -> None:
+def test_process_without_one_node_reaches_the_others(run_scene: Play) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         brokers.blocked.add((PROCESS_NAME, node))
@@ -181,4 +181,4 @@ def test_process_without_one_node_reaches_the_others(play: Play) -> None:
         await wait_until(lambda: cluster.leader(0) != node, brokers.leaders)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
 
-    play(scenario)
+    run_scene(scenario)

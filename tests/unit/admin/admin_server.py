@@ -72,7 +72,7 @@ class TopicsInMemory:
         self.closed = True
 
 
-class Admin:
+class AdminTester:
     """The admin application, its runtime and an in-process HTTP client."""
 
     def __init__(
@@ -149,7 +149,7 @@ async def run_admin(
     make_expiry: MakeExpiry = lambda _: None,
     signals: SignalMonitor | None = None,
     **settings: object,
-) -> AsyncIterator[Admin]:
+) -> AsyncIterator[AdminTester]:
     """Start a runtime with the given records and wait until all shards are loaded."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
@@ -169,7 +169,7 @@ async def run_admin(
     await runtime.start()
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
-    admin = Admin(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
+    admin = AdminTester(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
     try:
         yield admin
     finally:
@@ -180,7 +180,7 @@ async def run_admin(
 class AdminServer:
     """An admin application that another thread serves at `url`."""
 
-    def __init__(self, url: str, coordinator: Admin, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, coordinator: AdminTester, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
         self.coordinator = coordinator
         self._loop = loop

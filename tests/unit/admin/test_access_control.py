@@ -14,7 +14,7 @@ from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.runbook import RUNBOOK_PATH
-from tests.unit.admin.admin_server import Admin, async_test, run_admin
+from tests.unit.admin.admin_server import AdminTester, async_test, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
@@ -32,7 +32,9 @@ def bearer_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def get_error(coordinator: Admin, path: str, headers: dict[str, str] | None = None) -> tuple[int, str]:
+async def get_error(
+    coordinator: AdminTester, path: str, headers: dict[str, str] | None = None
+) -> tuple[int, str]:
     answer = await coordinator.get(path, headers)
     assert answer.headers["content-type"] == "application/json"
     return answer.status_code, answer.json()["message"]

@@ -10,7 +10,7 @@ from coordinator.operate.admin import expiry_routes as admin_expiry
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
-from tests.unit.admin.admin_server import NOW_MS, Admin, async_test, run_admin
+from tests.unit.admin.admin_server import NOW_MS, AdminTester, async_test, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
 from tests.unit.admin.test_write_routes import audit_lines, send_order, writing
@@ -59,7 +59,7 @@ class AbandonedStateCluster:
         )
 
 
-async def get_expiry(coordinator: Admin, query: str = "") -> dict[str, object]:
+async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, object]:
     answer = await coordinator.get(f"/api/v1/expiry{query}")
     assert answer.status_code == 200, answer.text
     found: dict[str, object] = answer.json()
@@ -145,7 +145,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
         assert again["outcome"] == "would remove the state of 0 share-partitions"
 
 
-async def list_with_token(coordinator: Admin) -> None:
+async def list_with_token(coordinator: AdminTester) -> None:
     answer = await coordinator.get("/api/v1/expiry", bearer_header(WRITING))
     assert answer.status_code == 200
 

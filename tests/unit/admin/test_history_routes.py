@@ -14,28 +14,28 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, Admin, TopicsInMemory, async_test, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTester, TopicsInMemory, async_test, run_admin
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 0)
 INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
 PATH = f"/api/v1/delivery-history?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
 
 
-def update(leader_epoch: int, start_offset: int, *batches: tuple[int, int, int, int]) -> StateRecord:
+def make_update(leader_epoch: int, start_offset: int, *batches: tuple[int, int, int, int]) -> StateRecord:
     return StateRecord(KEY, ShareUpdateValue(0, leader_epoch, start_offset, pack_batches(*batches), 0))
 
 
 # Record 4 is released, then accepted; at last the start offset passes it.
 RECORDS = [
     StateRecord(KEY, INITIALISED),
-    update(1, 0, (0, 3, 2, 1), (4, 4, 0, 1)),
+    make_update(1, 0, (0, 3, 2, 1), (4, 4, 0, 1)),
     StateRecord(SharePartitionKey("orders", TOPIC_ID, 1), INITIALISED),
-    update(1, -1, (4, 4, 2, 2)),
-    update(2, 5),
+    make_update(1, -1, (4, 4, 2, 2)),
+    make_update(2, 5),
 ]
 
 
-async def read(coordinator: Admin, more: str = "") -> dict[str, Any]:
+async def read_history(coordinator: AdminTester, more: str = "") -> dict[str, Any]:
     answer = await coordinator.get(PATH + more)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -46,7 +46,7 @@ async def read(coordinator: Admin, more: str = "") -> dict[str, Any]:
 @async_test
 async def test_history_of_record_shows_each_change_of_its_state() -> None:
     async with run_admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
-        found = await read(coordinator, "&record_offset=4")
+        found = await read_history(coordinator, "&record_offset=4")
     shown = [(event["delivery_state"], event["delivery_count"], event["what"]) for event in found["events"]]
     assert shown == [
         (None, None, "done: the start offset is 5"),
@@ -63,10 +63,10 @@ async def test_history_of_record_shows_each_change_of_its_state() -> None:
 @async_test
 async def test_history_of_share_partition_is_read_in_pages() -> None:
     async with run_admin(RECORDS) as coordinator:
-        whole = await read(coordinator)
+        whole = await read_history(coordinator)
         pages, before = [], ""
         while before is not None:
-            page = await read(coordinator, f"&limit=3{before}")
+            page = await read_history(coordinator, f"&limit=3{before}")
             pages.append(page["events"])
             before = None if page["next"] is None else f"&before={page['next']}"
     assert [len(events) for events in pages] == [3, 1]
@@ -83,7 +83,7 @@ async def test_history_tells_when_log_was_pruned() -> None:
     async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
         coordinator.log.prune(number, 1)
-        found = await read(coordinator)
+        found = await read_history(coordinator)
     assert len(found["events"]) == 3
     assert found["log_start_offset"] == 1
     assert found["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
@@ -115,7 +115,7 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
         assert coordinator.history.pid is None
 
 
-async def wait_until_ended(coordinator: Admin) -> None:
+async def wait_until_ended(coordinator: AdminTester) -> None:
     async with asyncio.timeout(60):
         while coordinator.history.pid is not None:  # noqa: ASYNC110 (a thread ends the process)
             await asyncio.sleep(0.01)
@@ -124,14 +124,14 @@ async def wait_until_ended(coordinator: Admin) -> None:
 @async_test
 async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> None:
     async with run_admin(RECORDS) as coordinator:
-        found = await read(coordinator)
+        found = await read_history(coordinator)
         pid = coordinator.history.pid
         assert pid is not None
-        assert (await read(coordinator), coordinator.history.pid) == (found, pid)
+        assert (await read_history(coordinator), coordinator.history.pid) == (found, pid)
         os.kill(pid, signal.SIGKILL)
         # The status remains available until the coordinator takes it.
         await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        assert await read(coordinator) == found
+        assert await read_history(coordinator) == found
         assert coordinator.history.pid not in (None, pid)
 
 
@@ -139,7 +139,7 @@ async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> N
 async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "IDLE_S", 0.0)
     async with run_admin(RECORDS) as coordinator:
-        await read(coordinator)
+        await read_history(coordinator)
         await wait_until_ended(coordinator)
 
 
@@ -147,7 +147,7 @@ async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "RESIDENT_BYTES_MAX", 0)
     async with run_admin(RECORDS) as coordinator:
-        await read(coordinator)
+        await read_history(coordinator)
         assert coordinator.history.pid is None
 
 

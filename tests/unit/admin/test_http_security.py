@@ -13,7 +13,7 @@ import pytest
 
 from coordinator.operate.admin.access_middleware import BODY_BYTES_MAX
 from coordinator.operate.admin.http_protocol import HEAD_BYTES_MAX
-from tests.certificates import Authority, make_subject
+from tests.certificates import CertificateAuthority, make_subject
 from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
@@ -26,15 +26,17 @@ class CertificateFiles:
     """Certificates and keys of the listener and of its clients."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.server = self.authority.issue("coordinator")
-        self.alice = self.authority.issue(
+        self.authority = CertificateAuthority(folder)
+        self.server = self.authority.issue_certificate("coordinator")
+        self.alice = self.authority.issue_certificate(
             "alice", subject=make_subject("alice", ORGANIZATION_NAME="Example"), file="alice"
         )
-        self.bob = self.authority.issue("bob")
-        self.eve = self.authority.issue("eve")
-        self.ended = self.authority.issue("ended", ended=True)
-        self.stranger = Authority(folder / "other", "other").issue("alice", file="stranger")
+        self.bob = self.authority.issue_certificate("bob")
+        self.eve = self.authority.issue_certificate("eve")
+        self.ended = self.authority.issue_certificate("ended", ended=True)
+        self.stranger = CertificateAuthority(folder / "other", "other").issue_certificate(
+            "alice", file="stranger"
+        )
         self.tokens = write_token_file(folder, f"prometheus read {READING}\noperator write {WRITING}\n")
 
     def settings(self, **settings: str) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(
 def test_client_rejects_server_of_another_authority(
     certificate_files: CertificateFiles, certificate_requested_server: AdminServer, tmp_path: Path
 ) -> None:
-    other = Authority(tmp_path, "somebody-else")
+    other = CertificateAuthority(tmp_path, "somebody-else")
     host, port = certificate_requested_server.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
     connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
@@ -212,7 +214,7 @@ def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None
     settings = files.settings(http_token_file=str(files.tokens))
     with serve_admin(**settings) as running:
         assert _common_name(files, running.url) == "coordinator"
-        renewed = files.authority.issue("renewed")
+        renewed = files.authority.issue_certificate("renewed")
         files.server.key.write_bytes(renewed.key.read_bytes())
         files.server.certificate.write_bytes(renewed.certificate.read_bytes())
         tls = running.coordinator.tls

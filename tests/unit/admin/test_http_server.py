@@ -223,11 +223,11 @@ async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest
 async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def send_large_response(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": bytes(16 << 20)})
 
-    server = HttpServer(app, HostPort("127.0.0.1", 0))
+    server = HttpServer(send_large_response, HostPort("127.0.0.1", 0))
     await server.start()
     client = socket.create_connection(("127.0.0.1", server.port))
     client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

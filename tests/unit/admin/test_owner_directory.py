@@ -12,7 +12,7 @@ from coordinator.operate.admin import HttpServer, OwnerDirectory
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, Admin, async_test, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTester, async_test, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -120,7 +120,7 @@ class EventReader:
         return "end", None
 
 
-async def start_server(coordinator: Admin) -> HttpServer:
+async def start_server(coordinator: AdminTester) -> HttpServer:
     event_stream = coordinator.app.state.event_stream
     server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
     await server.start()

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.metrics import Metrics, exposition
+from coordinator.metrics import Metrics, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from tests.unit.admin.admin_server import async_test, run_admin
 
@@ -38,7 +38,7 @@ async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     metrics = Metrics()
     many = [GroupSignals(group=f"idle-{number}", lag=0) for number in range(500)]
     metrics.attach_signals(lambda: [*many, IDLE, BEHIND, STUCK])
-    text = (await exposition(metrics)).decode()
+    text = (await render_exposition(metrics)).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     (lag,) = (family for name, family in families.items() if name.endswith("share_group_lag_records"))
     groups = [sample.labels["group"] for sample in lag.samples]

@@ -13,7 +13,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, Admin, async_test, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTester, async_test, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
@@ -41,7 +41,7 @@ def make_updates(partition: int, count: int) -> list[StateRecord]:
 
 
 async def send_order(
-    coordinator: Admin, what: str, order: Mapping[str, object], status: int = 200
+    coordinator: AdminTester, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
     answer = await coordinator.post(f"/api/v1/{what}", order, bearer_header(WRITING))
     assert answer.status_code == status, answer.text
@@ -192,7 +192,7 @@ def make_assignment(*replicas: Replica, generation: int = 1, owner: int = 0) -> 
     return Assignment(generation, replicas, (owner,) * SHARDS)
 
 
-def enable_group_ownership(coordinator: Admin) -> None:
+def enable_group_ownership(coordinator: AdminTester) -> None:
     # Config refuses ownership=group with log=memory. The HTTP routes check only the setting `ownership`.
     object.__setattr__(coordinator.config, "ownership", "group")
 

@@ -2,11 +2,11 @@
 
 from protocol.messages import write_share_group_state as write_api
 from tests.benchmarks.echo import make_response
-from tests.benchmarks.loads import Load, write_frame
+from tests.benchmarks.loads import WriteLoad, write_frame
 
 
 def test_echo_response_has_one_share_partition_without_error() -> None:
-    frame = write_frame(Load(1, 1, 4), bytes(16), 0).data[4:]
+    frame = write_frame(WriteLoad(1, 1, 4), bytes(16), 0).data[4:]
     answered = make_response(frame)
     assert int.from_bytes(answered[:4], "big") == len(answered) - 4
     assert (answered[4:8], answered[8]) == (frame[4:8], 0)

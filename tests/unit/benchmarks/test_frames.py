@@ -17,7 +17,7 @@ from tests.benchmarks.frames import (
     initialize_request,
     request_frame,
 )
-from tests.benchmarks.loads import REQUESTS_A_LAP, Load, write_frame
+from tests.benchmarks.loads import REQUESTS_A_LAP, WriteLoad, write_frame
 from tests.benchmarks.many_states import GROUP_PARTITIONS, share_partition_keys
 from tests.benchmarks.resident_state import added_frames
 
@@ -39,9 +39,16 @@ def decode_partitions(data: bytes) -> list[write_api.PartitionData]:
 
 
 @pytest.mark.parametrize(
-    "load", [Load(1, 1, 4), Load(8, 50, 20), Load(1, 200, 1), Load(1, 10, 130), Load(8, 10, 4, "repeated")]
+    "load",
+    [
+        WriteLoad(1, 1, 4),
+        WriteLoad(8, 50, 20),
+        WriteLoad(1, 200, 1),
+        WriteLoad(1, 10, 130),
+        WriteLoad(8, 10, 4, "repeated"),
+    ],
 )
-def test_next_lap_increases_only_start_offsets_and_batches(load: Load) -> None:
+def test_next_lap_increases_only_start_offsets_and_batches(load: WriteLoad) -> None:
     frame = write_frame(load, TOPIC_ID, 0)
     old, new = decode_partitions(frame.data), decode_partitions(advance_frame(frame, 1000, 7))
     assert len(new) == load.partitions
@@ -64,7 +71,7 @@ def test_next_lap_increases_epochs_if_epochs_grow() -> None:
 
 @pytest.mark.parametrize("kind", ["write", "repeated", "one repeated", "overlapping", "unordered"])
 def test_lap_begins_where_the_previous_one_ended(kind: str) -> None:
-    load = Load(1, 10, 4, kind)
+    load = WriteLoad(1, 10, 4, kind)
     (client,) = load.clients(0, [TOPIC_ID])
     assert len(client.run) == REQUESTS_A_LAP
     again = write_frame(load, TOPIC_ID, REQUESTS_A_LAP, group_prefix(0, 0))
@@ -76,21 +83,21 @@ def test_lap_begins_where_the_previous_one_ended(kind: str) -> None:
     [("write", [0, 1, 2, 3]), ("repeated", [0, 0, 0, 0]), ("one repeated", [0, 1, 2, 0])],
 )
 def test_load_kind_determines_the_share_partitions(kind: str, partitions: list[int]) -> None:
-    entries = decode_partitions(write_frame(Load(1, 4, 4, kind), TOPIC_ID, 0).data)
+    entries = decode_partitions(write_frame(WriteLoad(1, 4, 4, kind), TOPIC_ID, 0).data)
     assert [entry.partition for entry in entries] == partitions
 
 
 def test_overlapping_and_unordered_loads_have_such_batches() -> None:
-    (entry,) = decode_partitions(write_frame(Load(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
+    (entry,) = decode_partitions(write_frame(WriteLoad(1, 1, 4, "overlapping"), TOPIC_ID, 0).data)
     batches = unpack(entry.state_batches)
     assert all(one.last_offset > next_one.first_offset for one, next_one in pairwise(batches))
-    (entry,) = decode_partitions(write_frame(Load(1, 1, 4, "unordered"), TOPIC_ID, 0).data)
+    (entry,) = decode_partitions(write_frame(WriteLoad(1, 1, 4, "unordered"), TOPIC_ID, 0).data)
     first_offsets = [batch.first_offset for batch in unpack(entry.state_batches)]
     assert first_offsets not in (sorted(first_offsets), sorted(first_offsets, reverse=True))
 
 
 def test_each_connection_and_run_has_its_own_group() -> None:
-    load = Load(2, 1, 4, "find", in_flight=3)
+    load = WriteLoad(2, 1, 4, "find", in_flight=3)
     clients = load.clients(0, [TOPIC_ID]) + load.clients(1, [TOPIC_ID])
     for number, client in enumerate(clients):
         group = group_prefix(*divmod(number, 2)).encode()
@@ -99,7 +106,7 @@ def test_each_connection_and_run_has_its_own_group() -> None:
 
 
 def test_mixed_load_has_one_connection_with_an_interval() -> None:
-    clients = Load(2, 1, 4, "mixed").clients(0, [TOPIC_ID])
+    clients = WriteLoad(2, 1, 4, "mixed").clients(0, [TOPIC_ID])
     assert [bool(client.interval_ms) for client in clients] == [True, False, False]
 
 

@@ -16,7 +16,7 @@ from protocol.state_batches import StateBatch, pack
 from tests.benchmarks import load as load_module
 from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, find_request, read_request, request_frame
 from tests.benchmarks.load import compile_generator, drive_frames
-from tests.benchmarks.loads import Load, write_frame
+from tests.benchmarks.loads import WriteLoad, write_frame
 
 TOPIC_ID = bytes(range(16))
 Respond = Callable[[bytes], bytes]
@@ -44,7 +44,7 @@ def run_server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
                     answer = frame[4:8] + b"\0" + respond(frame)
                     connection.sendall(len(answer).to_bytes(4, "big") + answer)
 
-    def accept() -> None:
+    def accept_connections() -> None:
         while True:
             try:
                 connection, _ = listening.accept()
@@ -55,7 +55,7 @@ def run_server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
 
     threads: list[threading.Thread] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        accepting = threading.Thread(target=accept)
+        accepting = threading.Thread(target=accept_connections)
         accepting.start()
         try:
             yield listening.getsockname()[1], received
@@ -76,7 +76,7 @@ def write_response(*codes: int, request: bytes = b"") -> bytes:
 @pytest.mark.usefixtures("_select_language")
 @pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
 def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
-    frame = write_frame(Load(1, 3, 4), TOPIC_ID, 0)
+    frame = write_frame(WriteLoad(1, 3, 4), TOPIC_ID, 0)
     with run_server(partial(lambda request: write_response(*codes))) as (port, received):
         figures = drive_frames("127.0.0.1", port, [ClientRequests([], [frame])], 60.0, answers_max=5)
     assert (figures.errors, figures.first_error, len(received)) == (errors, 42 if errors else 0, 5)
@@ -106,7 +106,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
 
 @pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
-    load = Load(1, 1, 4)
+    load = WriteLoad(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
     with run_server(lambda request: write_response(0)) as (port, received):
         client = ClientRequests(frames[:1], frames, in_flight=3)
@@ -123,7 +123,7 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
 
 @pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_failed_prologue_ends_the_run() -> None:
-    frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
+    frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with (
         run_server(lambda request: write_response(42)) as (port, _),
         pytest.raises(RuntimeError, match="prologue failed with error code 42"),
@@ -133,7 +133,7 @@ def test_failed_prologue_ends_the_run() -> None:
 
 @pytest.mark.usefixtures("_select_language")
 def test_connection_with_an_interval_waits_between_requests() -> None:
-    frame = write_frame(Load(1, 1, 4), TOPIC_ID, 0)
+    frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with run_server(lambda request: write_response(0)) as (port, received):
         drive_frames("127.0.0.1", port, [ClientRequests([], [frame], interval_ms=60_000)], 0.05)
     assert len(received) == 1

@@ -14,14 +14,14 @@ from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import HEADER_BYTES, group_prefix
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
-    Entry,
-    Recording,
-    Shape,
+    RequestEntry,
+    RequestRecording,
+    RequestShape,
     list_recordings,
     load_recording,
     save_recording,
 )
-from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, Replay
+from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, ReplayWorkload
 from tests.unit.benchmarks.test_frames import advance_frame
 
 ORDERS, BILLS = bytes(range(16)), bytes(range(16, 32))
@@ -47,7 +47,7 @@ WRITE = encode_write(
 )
 
 
-def record_shapes(*data: bytes, requests_max: int = 100) -> list[Shape]:
+def record_shapes(*data: bytes, requests_max: int = 100) -> list[RequestShape]:
     recorder = TrafficRecorder()
     recorder.begin(requests_max)
     receive = recorder.connection()
@@ -58,13 +58,13 @@ def record_shapes(*data: bytes, requests_max: int = 100) -> list[Shape]:
 
 def test_write_request_is_recorded_as_its_shape() -> None:
     (shape,) = record_shapes(WRITE)
-    assert shape == Shape(
+    assert shape == RequestShape(
         0,
         0,
         85,
         1,
         0,
-        [(0, [Entry(0, 0, 0, 0, 2, [(1, 4, 2, 1), (0, 0, 0, 2)]), Entry(0, 0, 1, 6, 0, [])])],
+        [(0, [RequestEntry(0, 0, 0, 0, 2, [(1, 4, 2, 1), (0, 0, 0, 2)]), RequestEntry(0, 0, 1, 6, 0, [])])],
     )
 
 
@@ -85,8 +85,8 @@ def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> N
         (1000, 10, 1),
         (2000, 84, 1),
     ]
-    assert shapes[1].topics == [(1, [Entry(0)])]
-    assert shapes[2].topics == [(1, [Entry(0), Entry(1)])]
+    assert shapes[1].topics == [(1, [RequestEntry(0)])]
+    assert shapes[2].topics == [(1, [RequestEntry(0), RequestEntry(1)])]
 
 
 @pytest.mark.parametrize("size", [1, 3, 50])
@@ -112,7 +112,7 @@ def test_new_recording_keeps_open_connections() -> None:
 
 
 def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
-    recording = Recording(ABOUT, record_shapes(WRITE, WRITE))
+    recording = RequestRecording(ABOUT, record_shapes(WRITE, WRITE))
     save_recording(recording, tmp_path / "one")
     again = load_recording(tmp_path / "one")
     save_recording(again, tmp_path / "two")
@@ -122,7 +122,7 @@ def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
 
 
 def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
-    replay = Replay(Recording(ABOUT, record_shapes(WRITE)), brokers=2)
+    replay = ReplayWorkload(RequestRecording(ABOUT, record_shapes(WRITE)), brokers=2)
     clients = replay.clients(3, TOPIC_IDS)
     assert len(clients) == replay.connections == 2
     for number, client in enumerate(clients):
@@ -145,7 +145,7 @@ def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
 
 
 def test_replay_initializes_its_share_partitions() -> None:
-    (client,) = Replay(Recording(ABOUT, record_shapes(WRITE)), brokers=1).clients(0, TOPIC_IDS)
+    (client,) = ReplayWorkload(RequestRecording(ABOUT, record_shapes(WRITE)), brokers=1).clients(0, TOPIC_IDS)
     (prologue,) = client.prologue
     request = initialize_api.decode_request(prologue.data, HEADER_BYTES, 0)
     ((topic,),) = (request.topics,)
@@ -155,7 +155,7 @@ def test_replay_initializes_its_share_partitions() -> None:
 @pytest.mark.parametrize("path", list_recordings(), ids=lambda path: path.name)
 def test_every_recording_in_the_repository_can_be_replayed(path: Path) -> None:
     recording = load_recording(path)
-    replay = Replay(recording, brokers=1)
+    replay = ReplayWorkload(recording, brokers=1)
     clients = replay.clients(0, TOPIC_IDS)
     assert sum(len(client.run) for client in clients) == len(recording.shapes) == recording.about["requests"]
     assert {topic for shape in recording.shapes for topic, _ in shape.topics} <= set(range(len(TOPIC_IDS)))

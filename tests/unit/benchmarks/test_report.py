@@ -3,7 +3,7 @@
 import pytest
 
 from tests.benchmarks.load import LoadFigures
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.report import (
     ResultTable,
     comparison_sheet,
@@ -14,11 +14,11 @@ from tests.benchmarks.report import (
 )
 from tests.benchmarks.system_under_test import SystemUnderTest
 
-LOAD, TEN_TIMES = Load(64, 1, 4), Load(640, 1, 4)
+LOAD, TEN_TIMES = WriteLoad(64, 1, 4), WriteLoad(640, 1, 4)
 
 
 def make_system(
-    name: str, *rates: float, load: Load = LOAD, errors: int = 0, **given: str
+    name: str, *rates: float, load: WriteLoad = LOAD, errors: int = 0, **given: str
 ) -> SystemUnderTest:
     made = SystemUnderTest(name, "127.0.0.1", 9095, [bytes(16)], **given)
     for rate in rates:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.benchmarks.load import LoadFigures
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.shape_costs import make_shapes, measure_costs
 from tests.benchmarks.system_under_test import SystemUnderTest
 
@@ -13,13 +13,13 @@ from tests.benchmarks.system_under_test import SystemUnderTest
 class FakeSystem(SystemUnderTest):
     """A system under test with given CPU times instead of a process."""
 
-    def __init__(self, cpu_us: Callable[[Load], float], errors: int = 0) -> None:
+    def __init__(self, cpu_us: Callable[[WriteLoad], float], errors: int = 0) -> None:
         super().__init__("ours", "127.0.0.1", 1, [])
         self._cpu_us = cpu_us
         self._errors = errors
 
     def drive(  # type: ignore[override]
-        self, workload: Load, seconds: float, *, answers_max: int = 0
+        self, workload: WriteLoad, seconds: float, *, answers_max: int = 0
     ) -> LoadFigures:
         return LoadFigures(1, 1, 1, 1, 1, self._errors, self._cpu_us(workload), 42 if self._errors else 0)
 

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.benchmarks.load import LoadFigures
-from tests.benchmarks.loads import Load
+from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.report import as_json
 from tests.benchmarks.system_under_test import SystemUnderTest
-from tests.benchmarks.targets import Target, compare_with_target, cpu_aim, is_met, target_text
+from tests.benchmarks.targets import RatioTarget, compare_with_target, cpu_aim, is_met, target_text
 
-LOAD = Load(8, 1, 4)
-RATE = Target(LOAD, "requests_per_second", 4, 1.2)
-LATENCY = Target(LOAD, "p50_us", 0.75, None, always_us_max=300)
+LOAD = WriteLoad(8, 1, 4)
+RATE = RatioTarget(LOAD, "requests_per_second", 4, 1.2)
+LATENCY = RatioTarget(LOAD, "p50_us", 0.75, None, always_us_max=300)
 
 
 def make_system(name: str, sync: str, rounds: list[tuple[float, float]]) -> SystemUnderTest:
@@ -32,11 +32,11 @@ def make_system(name: str, sync: str, rounds: list[tuple[float, float]]) -> Syst
         # With sync=always, the target limits the coordinator's latency in microseconds. Kafka's is ignored.
         (LATENCY, "always", 9.0, 300, True),
         (LATENCY, "always", 0.1, 301, False),
-        (Target(LOAD, "p50_us", None, None), "os", 1.0, 1, None),
+        (RatioTarget(LOAD, "p50_us", None, None), "os", 1.0, 1, None),
     ],
 )
 def test_higher_is_better_except_for_latencies(
-    aim: Target, sync: str, ratio: float, own: float, met: bool | None
+    aim: RatioTarget, sync: str, ratio: float, own: float, met: bool | None
 ) -> None:
     assert is_met(aim, sync, ratio, own) is met
 
@@ -45,7 +45,7 @@ def test_asked_text_shows_the_direction() -> None:
     assert target_text(RATE, "os") == "≥ 4"
     assert target_text(LATENCY, "os") == "≤ 0.75"
     assert target_text(LATENCY, "always") == "≤ 0.3 ms"
-    assert target_text(Target(LOAD, "p50_us", None, None), "os") == "-"
+    assert target_text(RatioTarget(LOAD, "p50_us", None, None), "os") == "-"
 
 
 def test_verdict_uses_the_median_round() -> None:
@@ -57,7 +57,7 @@ def test_verdict_uses_the_median_round() -> None:
 
 
 def test_single_connection_may_take_more_cpu_time() -> None:
-    assert (cpu_aim(LOAD).os, cpu_aim(Load(1, 1, 4)).os) == (0.25, 0.45)
+    assert (cpu_aim(LOAD).os, cpu_aim(WriteLoad(1, 1, 4)).os) == (0.25, 0.45)
 
 
 def test_json_contains_all_rounds() -> None:

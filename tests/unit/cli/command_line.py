@@ -11,7 +11,7 @@ import pytest
 from coordinator.cli import main
 
 
-class Outcome(NamedTuple):
+class CommandResult(NamedTuple):
     exit_code: object
     out: str
     err: str
@@ -24,12 +24,12 @@ class CommandLine:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
-    def __call__(self, *args: str) -> Outcome:
+    def __call__(self, *args: str) -> CommandResult:
         self._monkeypatch.setattr(sys, "argv", ["share-coordinator", *args])
         with _restore_logging(), pytest.raises(SystemExit) as caught:
             main()
         out, err = self._capsys.readouterr()
-        return Outcome(caught.value.code, out, err)
+        return CommandResult(caught.value.code, out, err)
 
 
 @contextmanager

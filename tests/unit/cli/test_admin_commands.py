@@ -27,7 +27,7 @@ EVIL_BEYOND = "\x9b31m\x7f\ufffe\x85\U000e0061"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def coordinator_url() -> Iterator[str]:
     """The URL of a coordinator with some state, served by another thread."""
     records = [
         make_snapshot(batches=pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))),
@@ -44,8 +44,8 @@ def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_groups_list_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("groups", "list", "--url", url)
+def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_url: str) -> None:
+    done = share_coordinator("groups", "list", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     assert split_rows(done.out) == [
         ["GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"],
@@ -55,13 +55,15 @@ def test_groups_list_prints_a_table(share_coordinator: CommandLine, url: str) ->
     ]
 
 
-def test_groups_list_filters_by_contains(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("groups", "list", "--url", url, "--contains", "ORD", "-o", "json")
+def test_groups_list_filters_by_contains(share_coordinator: CommandLine, coordinator_url: str) -> None:
+    done = share_coordinator("groups", "list", "--url", coordinator_url, "--contains", "ORD", "-o", "json")
     assert [group["group"] for group in json.loads(done.out)] == ["orders"]
 
 
-def test_groups_describe_prints_columns_like_kafka(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("groups", "describe", "orders", "--url", url)
+def test_groups_describe_prints_columns_like_kafka(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    done = share_coordinator("groups", "describe", "orders", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     assert split_rows(done.out) == [
         [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE"],
@@ -71,9 +73,11 @@ def test_groups_describe_prints_columns_like_kafka(share_coordinator: CommandLin
     ]
 
 
-def test_groups_describe_verbose_adds_epochs_and_end_offset(share_coordinator: CommandLine, url: str) -> None:
+def test_groups_describe_verbose_adds_epochs_and_end_offset(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
     head, first, *_ = split_rows(
-        share_coordinator("groups", "describe", "orders", "--verbose", "--url", url).out
+        share_coordinator("groups", "describe", "orders", "--verbose", "--url", coordinator_url).out
     )
     shown = dict(zip(head, first, strict=True))
     assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
@@ -93,17 +97,19 @@ def test_control_characters_are_escaped_in_json_and_yaml(
 
 @pytest.mark.parametrize("group", ["..", EVIL])
 def test_group_with_special_characters_is_described(
-    share_coordinator: CommandLine, url: str, group: str
+    share_coordinator: CommandLine, coordinator_url: str, group: str
 ) -> None:
-    done = share_coordinator("groups", "describe", group, "--url", url)
+    done = share_coordinator("groups", "describe", group, "--url", coordinator_url)
     assert len(split_rows(done.out)) == 2
     assert "\x1b" not in done.out
-    shown = share_coordinator("state", "show", group, TOPIC, "0", "--url", url, "-o", "json")
+    shown = share_coordinator("state", "show", group, TOPIC, "0", "--url", coordinator_url, "-o", "json")
     assert json.loads(shown.out)["group"] == group
 
 
-def test_state_show_prints_state_and_in_flight_records(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", url)
+def test_state_show_prints_state_and_in_flight_records(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     shown = split_rows(done.out)
     assert shown[:2] == [
@@ -119,9 +125,9 @@ def test_state_show_prints_state_and_in_flight_records(share_coordinator: Comman
     ]
 
 
-def test_state_show_prints_yaml(share_coordinator: CommandLine, url: str) -> None:
+def test_state_show_prints_yaml(share_coordinator: CommandLine, coordinator_url: str) -> None:
     lines = share_coordinator(
-        "state", "show", "orders", TOPIC, "0", "--url", url, "-o", "yaml"
+        "state", "show", "orders", TOPIC, "0", "--url", coordinator_url, "-o", "yaml"
     ).out.splitlines()
     assert "group: orders" in lines
     assert "topic: null" in lines
@@ -129,8 +135,10 @@ def test_state_show_prints_yaml(share_coordinator: CommandLine, url: str) -> Non
     assert lines[at + 1 : at + 3] == ["- first_offset: 100", "  last_offset: 109"]
 
 
-def test_state_history_prints_events_of_a_record(share_coordinator: CommandLine, url: str) -> None:
-    command = ("state", "history", "orders", TOPIC, "0", "110", "--url", url)
+def test_state_history_prints_events_of_a_record(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    command = ("state", "history", "orders", TOPIC, "0", "110", "--url", coordinator_url)
     done = share_coordinator(*command)
     assert (done.exit_code, done.err) == (0, "")
     head, event, summary = split_rows(done.out)
@@ -141,8 +149,8 @@ def test_state_history_prints_events_of_a_record(share_coordinator: CommandLine,
     assert found["events"][0]["delivery_state"] == "ARCHIVED"
 
 
-def test_shards_prints_a_table(share_coordinator: CommandLine, url: str) -> None:
-    head, *shards = split_rows(share_coordinator("shards", "--url", url).out)
+def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: str) -> None:
+    head, *shards = split_rows(share_coordinator("shards", "--url", coordinator_url).out)
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
     assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
     assert sum(int(row[4]) for row in shards) == 5
@@ -161,9 +169,9 @@ def test_shards_prints_a_table(share_coordinator: CommandLine, url: str) -> None
     ],
 )
 def test_invalid_request_is_one_error_line(
-    share_coordinator: CommandLine, url: str, words: tuple[str, ...], exit_code: int, said: str
+    share_coordinator: CommandLine, coordinator_url: str, words: tuple[str, ...], exit_code: int, said: str
 ) -> None:
-    done = share_coordinator(*words, "--url", url)
+    done = share_coordinator(*words, "--url", coordinator_url)
     assert (done.exit_code, done.out) == (exit_code, "")
     assert said in done.err
 

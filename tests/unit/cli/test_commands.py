@@ -141,11 +141,11 @@ def test_serve_passes_settings_to_the_application(
 ) -> None:
     served: list[Config] = []
 
-    def serve(config: Config) -> int:
+    def record_config(config: Config) -> int:
         served.append(config)
         return 7
 
-    replace_application(monkeypatch, serve)
+    replace_application(monkeypatch, record_config)
     outcome = share_coordinator(
         "serve", "--listen", "127.0.0.1:1", "--logging-level", "error", "--log", "memory"
     )
@@ -168,10 +168,10 @@ def test_serve_passes_settings_to_the_application(
 def test_failure_is_one_line_and_exit_code_1(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
-    def serve(config: Config) -> int:
+    def raise_failure(config: Config) -> int:
         raise error
 
-    replace_application(monkeypatch, serve)
+    replace_application(monkeypatch, raise_failure)
     outcome = share_coordinator("serve", "--logging-level", "error")
     assert outcome.exit_code == 1
     assert outcome.err.startswith(line)
@@ -181,10 +181,10 @@ def test_failure_is_one_line_and_exit_code_1(
 def test_traceback_is_shown_if_requested_by_environment(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def serve(config: Config) -> int:
+    def raise_failure(config: Config) -> int:
         raise ZeroDivisionError
 
-    replace_application(monkeypatch, serve)
+    replace_application(monkeypatch, raise_failure)
     monkeypatch.setenv("SHARE_COORDINATOR_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         share_coordinator("serve", "--logging-level", "error")

@@ -19,7 +19,7 @@ OFF = (
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def coordinator_url() -> Iterator[str]:
     world = AbandonedStateCluster()
     with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
         yield coordinator.url
@@ -36,8 +36,10 @@ def split_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines()]
 
 
-def test_expiry_prints_a_table_with_expiry_times(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("expiry", "--url", url)
+def test_expiry_prints_a_table_with_expiry_times(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    done = share_coordinator("expiry", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     at = "2023-11-14T23:53:20.123Z"
     assert split_rows(done.out) == [
@@ -47,11 +49,13 @@ def test_expiry_prints_a_table_with_expiry_times(share_coordinator: CommandLine,
     ]
 
 
-def test_expiry_prints_json_and_yaml(share_coordinator: CommandLine, url: str) -> None:
-    answer = json.loads(share_coordinator("expiry", "--url", url, "-o", "json").out)
+def test_expiry_prints_json_and_yaml(share_coordinator: CommandLine, coordinator_url: str) -> None:
+    answer = json.loads(share_coordinator("expiry", "--url", coordinator_url, "-o", "json").out)
     assert (answer["enabled"], answer["retention_minutes"], answer["total"]) == (True, 100, 2)
     assert [item["partitions"] for item in answer["items"]] == [[0, 1], [5]]
-    assert share_coordinator("expiry", "--url", url, "-o", "yaml").out.startswith("total: 2\nenabled: true\n")
+    assert share_coordinator("expiry", "--url", coordinator_url, "-o", "yaml").out.startswith(
+        "total: 2\nenabled: true\n"
+    )
 
 
 def test_expiry_lists_abandoned_state_if_expiry_is_disabled(
@@ -68,7 +72,9 @@ def test_expiry_lists_abandoned_state_if_expiry_is_disabled(
     assert "omitted with --execute" in done.err
 
 
-def test_expiry_execute_fails_without_the_right_to_write(share_coordinator: CommandLine, url: str) -> None:
-    done = share_coordinator("expiry", "--url", url, "--execute")
+def test_expiry_execute_fails_without_the_right_to_write(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    done = share_coordinator("expiry", "--url", coordinator_url, "--execute")
     assert (done.exit_code, done.out) == (1, "")
     assert "http.writes" in done.err

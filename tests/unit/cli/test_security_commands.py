@@ -9,17 +9,17 @@ from coordinator.cli import settings_flags as flags
 from coordinator.client import ClientSecurity
 from coordinator.config import Config
 from coordinator.security.users import Users
-from tests.certificates import Authority
-from tests.unit.cli.command_line import CommandLine, Outcome
+from tests.certificates import CertificateAuthority
+from tests.unit.cli.command_line import CommandLine, CommandResult
 
 
 def test_config_check_reads_listener_security_files(share_coordinator: CommandLine, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
     (tmp_path / "users").write_text("alice=alice-secret\n")
     (tmp_path / "keys").write_text('{"keys": []}')
     good = [
         *("--listen-security-protocol", "SASL_SSL"),
-        *("--listen-ssl-certificate-location", str(authority.issue("us").combined_file)),
+        *("--listen-ssl-certificate-location", str(authority.issue_certificate("us").combined_file)),
         *("--listen-sasl-users-file", str(tmp_path / "users")),
         *("--listen-allowed-principals", "User:alice"),
         *("--listen-sasl-enabled-mechanisms", "SCRAM-SHA-512,OAUTHBEARER"),
@@ -77,7 +77,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
 def test_config_check_reads_http_and_cluster_client_files(
     share_coordinator: CommandLine, tmp_path: Path, settings: dict[str, str], said: str
 ) -> None:
-    us = Authority(tmp_path).issue("us")
+    us = CertificateAuthority(tmp_path).issue_certificate("us")
     files = {"short": tmp_path / "short", "alone": us.certificate, "both": us.combined_file}
     files["short"].write_text("alice read short\n")
     (tmp_path / "tokens").write_text("alice read 0123456789abcdef\n")
@@ -88,7 +88,7 @@ def test_config_check_reads_http_and_cluster_client_files(
         "bootstrap.servers": "127.0.0.1:1",
     }
 
-    def check_settings(settings: dict[str, str]) -> Outcome:
+    def check_settings(settings: dict[str, str]) -> CommandResult:
         return share_coordinator("config", "check", *(f"--set={name}={settings[name]}" for name in settings))
 
     assert check_settings(good).exit_code == 0

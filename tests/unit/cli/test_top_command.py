@@ -20,7 +20,7 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def coordinator_url() -> Iterator[str]:
     """The URL of a coordinator with some state, served by another thread."""
     batches = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1))
     with serve_admin(
@@ -29,8 +29,10 @@ def url() -> Iterator[str]:
         yield it.url
 
 
-def test_top_prints_one_refresh_if_output_is_no_terminal(share_coordinator: CommandLine, url: str) -> None:
-    out = share_coordinator("top", "--url", url).out
+def test_top_prints_one_refresh_if_output_is_no_terminal(
+    share_coordinator: CommandLine, coordinator_url: str
+) -> None:
+    out = share_coordinator("top", "--url", coordinator_url).out
     assert " ready" in out
     table = [line.split() for line in out.splitlines() if line.startswith("orders")]
     assert table[0][-5:-2] == ["-", "19", "5"]
@@ -87,12 +89,12 @@ def test_top_prints_a_dash_for_an_unknown_last_write(
 def test_top_wraps_long_names_on_narrow_terminals(
     share_coordinator: CommandLine,
     long_names: str,
-    terminal: pytest.MonkeyPatch,
+    wide_terminal: pytest.MonkeyPatch,
     columns: int,
     sort: str,
     head: list[str],
 ) -> None:
-    terminal.setenv("COLUMNS", str(columns))
+    wide_terminal.setenv("COLUMNS", str(columns))
     out = share_coordinator("top", "--url", long_names, "--sort", sort, "-n", "1", "--interval", "0.1").out
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out).splitlines()]
     at = next(number for number, line in enumerate(lines) if line.startswith("GROUP"))
@@ -134,7 +136,7 @@ def test_age_is_rounded_to_one_unit(ms: int, text: str) -> None:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
+def wide_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
     """Make the output a terminal of 120 columns and 30 lines."""
     # During the test, sys.stdout is another object of the same class, so patch the class.
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
@@ -145,7 +147,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 def test_top_continues_after_a_failed_refresh(
-    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, coordinator_url: str, wide_terminal: pytest.MonkeyPatch
 ) -> None:
     looks = iter((True, False, True))
     well = AdminClient.get
@@ -155,15 +157,15 @@ def test_top_continues_after_a_failed_refresh(
             raise CoordinatorError("no coordinator answers\x1b[2J")
         return well(api, path, **query)
 
-    terminal.setattr(AdminClient, "get", return_answer)
-    done = share_coordinator("top", "--url", url, "--looks", "3", "--interval", "0.1")
+    wide_terminal.setattr(AdminClient, "get", return_answer)
+    done = share_coordinator("top", "--url", coordinator_url, "--looks", "3", "--interval", "0.1")
     assert (done.exit_code, done.err) == (0, "")
     assert r"! no coordinator answers\x1b[2J. Last values:" in done.out
     assert done.out.count("share-partitions: 5") == 3
 
 
 def test_top_ends_if_the_first_refresh_fails(
-    share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, wide_terminal: pytest.MonkeyPatch
 ) -> None:
     done = share_coordinator("top", "--url", "http://127.0.0.1:1")
     assert (done.exit_code, done.out) == (1, "")
@@ -171,17 +173,17 @@ def test_top_ends_if_the_first_refresh_fails(
 
 
 def test_top_on_a_dumb_terminal_prints_one_refresh(
-    share_coordinator: CommandLine, url: str, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, coordinator_url: str, wide_terminal: pytest.MonkeyPatch
 ) -> None:
-    terminal.setenv("TERM", "dumb")
-    done = share_coordinator("top", "--url", url, "--looks", "1", "--interval", "0.1")
+    wide_terminal.setenv("TERM", "dumb")
+    done = share_coordinator("top", "--url", coordinator_url, "--looks", "1", "--interval", "0.1")
     assert done.exit_code == 0
     assert "share-partitions: 5" in done.out
 
 
 def test_top_of_a_group_without_state_prints_only_the_table_header(
-    share_coordinator: CommandLine, url: str
+    share_coordinator: CommandLine, coordinator_url: str
 ) -> None:
-    done = share_coordinator("top", "--group", "nobody", "--url", url)
+    done = share_coordinator("top", "--group", "nobody", "--url", coordinator_url)
     assert done.exit_code == 0
     assert "IN-FLIGHT v" in done.out

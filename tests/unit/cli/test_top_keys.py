@@ -16,7 +16,7 @@ from tests.unit.admin.admin_server import serve_admin
 TIMEOUT_S = 120
 
 
-class Terminal:
+class TopTerminal:
     """A process `share-coordinator top` in a pseudo-terminal."""
 
     def __init__(self, url: str) -> None:
@@ -78,9 +78,9 @@ def interruptible_children() -> Iterator[None]:
 
 
 @pytest.fixture
-def terminal(interruptible_children: None) -> Iterator[Terminal]:
+def top_terminal(interruptible_children: None) -> Iterator[TopTerminal]:
     with serve_admin() as coordinator:
-        it = Terminal(coordinator.url)
+        it = TopTerminal(coordinator.url)
         try:
             it.wait_for(b"IN-FLIGHT v")
             yield it
@@ -88,14 +88,14 @@ def terminal(interruptible_children: None) -> Iterator[Terminal]:
             it.close()
 
 
-def test_s_changes_the_sort_order_and_q_quits(terminal: Terminal) -> None:
-    terminal.press_key(b"s")
-    terminal.wait_for(b"DELIVERIES v")
-    terminal.press_key(b"q")
-    assert terminal.wait() == 0
-    assert b"Aborted" not in terminal.shown
+def test_s_changes_the_sort_order_and_q_quits(top_terminal: TopTerminal) -> None:
+    top_terminal.press_key(b"s")
+    top_terminal.wait_for(b"DELIVERIES v")
+    top_terminal.press_key(b"q")
+    assert top_terminal.wait() == 0
+    assert b"Aborted" not in top_terminal.shown
 
 
-def test_sigint_ends_top_with_exit_code_0(terminal: Terminal) -> None:
-    os.kill(terminal.process.pid, signal.SIGINT)
-    assert terminal.wait() == 0
+def test_sigint_ends_top_with_exit_code_0(top_terminal: TopTerminal) -> None:
+    os.kill(top_terminal.process.pid, signal.SIGINT)
+    assert top_terminal.wait() == 0

@@ -16,7 +16,7 @@ from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
 from tests.unit.admin.test_write_routes import find_shard, make_updates
-from tests.unit.cli.command_line import CommandLine, Outcome
+from tests.unit.cli.command_line import CommandLine, CommandResult
 
 TOPIC = topic_id_text(TOPIC_ID)
 DRY = "share-coordinator: dry run: nothing was changed. Repeat with --execute.\n"
@@ -52,7 +52,7 @@ class CommandOperator:
         self._options = ("--url", url, "--ca", str(files.authority.certificate), "--token-file")
         self._tokens = {"write": str(folder / "writing"), "read": str(folder / "reading")}
 
-    def __call__(self, *arguments: str, scope: str = "write") -> Outcome:
+    def __call__(self, *arguments: str, scope: str = "write") -> CommandResult:
         return self._run(*arguments, *self._options, self._tokens[scope])
 
 
@@ -278,7 +278,7 @@ def serve_redirects() -> Iterator[tuple[str, list[bytes]]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
-        def answer() -> None:
+        def answer_with_redirect() -> None:
             while True:
                 try:
                     connection, _ = listening.accept()
@@ -289,7 +289,7 @@ def serve_redirects() -> Iterator[tuple[str, list[bytes]]]:
                     head = f"HTTP/1.1 302 Found\r\nLocation: {url}/\r\nContent-Length: 0\r\n\r\n"
                     connection.sendall(head.encode())
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=answer_with_redirect, daemon=True)
         thread.start()
         yield url, seen
         listening.shutdown(socket.SHUT_RDWR)

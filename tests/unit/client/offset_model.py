@@ -14,7 +14,7 @@ from protocol.state_records import SharePartitionKey
 _INVALID_REQUEST, _FENCED_LEADER_EPOCH, _FENCED_STATE_EPOCH = 42, 74, 124
 
 
-class _State:
+class _OffsetState:
     def __init__(self, state_epoch: int, start_offset: int) -> None:
         self.state_epoch = state_epoch
         self.leader_epoch = 0
@@ -37,7 +37,7 @@ class OffsetModel:
     """Executes the five RPCs on states in memory."""
 
     def __init__(self) -> None:
-        self._states: dict[SharePartitionKey, _State] = {}
+        self._states: dict[SharePartitionKey, _OffsetState] = {}
 
     def respond(self, api_key: int, request: Any) -> Any:
         answer = {
@@ -57,7 +57,7 @@ class OffsetModel:
         state = self._states.get(key)
         if state and state.state_epoch > part.state_epoch:
             return initialize_api.PartitionResult(part.partition, _FENCED_STATE_EPOCH, "old state epoch")
-        self._states[key] = _State(part.state_epoch, part.start_offset)
+        self._states[key] = _OffsetState(part.state_epoch, part.start_offset)
         return initialize_api.PartitionResult(part.partition)
 
     def _apply_read(self, key: SharePartitionKey, part: Any) -> Any:

@@ -36,7 +36,7 @@ from tests.unit.client.fake_coordinator import (
     never_answer,
     send_truncated,
 )
-from tests.unit.clock_skipping import skip
+from tests.unit.clock_skipping import skip_time
 
 LIMITS = ConnectionLimits(request_s=30)
 
@@ -208,7 +208,7 @@ async def test_request_timeout_closes_the_connection() -> None:
         fake.plan(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
         await fake.wait_for(READ, 1)
-        skip(31)
+        skip_time(31)
         with pytest.raises(TimedOut, match="within 30 s"):
             await reading
         assert (await client.summary(KEY)).start_offset == -1
@@ -223,7 +223,7 @@ async def test_timed_out_request_is_retried() -> None:
         async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
             asking = asyncio.ensure_future(client.summary(KEY))
             await fake.wait_for(SUMMARY, 1)
-            skip(31)
+            skip_time(31)
             await asking
         assert len(waits) == 1
         assert fake.count(FIND) == 2
@@ -235,7 +235,7 @@ async def test_silent_server_times_out() -> None:
         fake.plan(VERSIONS, never_answer)
         asking = asyncio.ensure_future(client.summary(KEY))
         await fake.wait_for(VERSIONS, 1)
-        skip(31)
+        skip_time(31)
         with pytest.raises(TimedOut):
             await asking
         await client.summary(KEY)

@@ -38,7 +38,7 @@ async def fake_coordinator() -> AsyncIterator[str]:
 
 
 @pytest.fixture(params=[fake_coordinator, serve_real_coordinator], ids=["fake", "ours"])
-def serving(request: pytest.FixtureRequest) -> Serving:
+def serve_coordinator(request: pytest.FixtureRequest) -> Serving:
     serving: Serving = request.param
     return serving
 
@@ -51,8 +51,10 @@ async def open_client(serving: Serving, *, direct: bool = False) -> AsyncIterato
 
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
 @async_test
-async def test_state_is_initialized_written_read_and_deleted(serving: Serving, direct: bool) -> None:
-    async with open_client(serving, direct=direct) as client:
+async def test_state_is_initialized_written_read_and_deleted(
+    serve_coordinator: Serving, direct: bool
+) -> None:
+    async with open_client(serve_coordinator, direct=direct) as client:
         await client.initialize(KEY, state_epoch=3, start_offset=10)
         assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
         await client.write(
@@ -77,8 +79,8 @@ async def test_state_is_initialized_written_read_and_deleted(serving: Serving, d
 
 
 @async_test
-async def test_read_and_write_without_state_raise_uninitialised(serving: Serving) -> None:
-    async with open_client(serving) as client:
+async def test_read_and_write_without_state_raise_uninitialised(serve_coordinator: Serving) -> None:
+    async with open_client(serve_coordinator) as client:
         with pytest.raises(Uninitialised) as caught:
             await client.read(KEY, leader_epoch=0)
         assert caught.value.key == KEY
@@ -90,8 +92,8 @@ async def test_read_and_write_without_state_raise_uninitialised(serving: Serving
 
 
 @async_test
-async def test_old_leader_epoch_is_fenced(serving: Serving) -> None:
-    async with open_client(serving) as client:
+async def test_old_leader_epoch_is_fenced(serve_coordinator: Serving) -> None:
+    async with open_client(serve_coordinator) as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
         await client.read(KEY, leader_epoch=2)
         with pytest.raises(FencedLeaderEpoch) as caught:
@@ -102,8 +104,8 @@ async def test_old_leader_epoch_is_fenced(serving: Serving) -> None:
 
 
 @async_test
-async def test_old_state_epoch_is_fenced(serving: Serving) -> None:
-    async with open_client(serving) as client:
+async def test_old_state_epoch_is_fenced(serve_coordinator: Serving) -> None:
+    async with open_client(serve_coordinator) as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
         with pytest.raises(FencedStateEpoch):
             await client.initialize(KEY, state_epoch=1, start_offset=0)
@@ -112,24 +114,26 @@ async def test_old_state_epoch_is_fenced(serving: Serving) -> None:
 
 
 @async_test
-async def test_concurrent_calls_get_their_own_responses(serving: Serving) -> None:
+async def test_concurrent_calls_get_their_own_responses(serve_coordinator: Serving) -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
-    async with open_client(serving) as client:
+    async with open_client(serve_coordinator) as client:
         await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
         states = await asyncio.gather(*(client.read(key, 1) for key in keys))
     assert [state.start_offset for state in states] == [key.partition for key in keys]
 
 
 @async_test
-async def test_group_id_may_contain_colons_and_non_ascii_letters(serving: Serving) -> None:
+async def test_group_id_may_contain_colons_and_non_ascii_letters(serve_coordinator: Serving) -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
-    async with open_client(serving) as client:
+    async with open_client(serve_coordinator) as client:
         await client.initialize(key, 1, 7)
         assert (await client.summary(key)).start_offset == 7
 
 
 @async_test
-async def test_response_has_one_result_per_share_partition_in_request_order(serving: Serving) -> None:
+async def test_response_has_one_result_per_share_partition_in_request_order(
+    serve_coordinator: Serving,
+) -> None:
     first, again = (
         write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
         for offset in (0, 1)
@@ -144,7 +148,7 @@ async def test_response_has_one_result_per_share_partition_in_request_order(serv
         ],
     )
     key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
-    async with open_client(serving) as client:
+    async with open_client(serve_coordinator) as client:
         await client.initialize(key, 1, 0)
         response = await client.send(request)
         outcomes = [
@@ -156,8 +160,8 @@ async def test_response_has_one_result_per_share_partition_in_request_order(serv
 
 
 @async_test
-async def test_connection_returns_the_unmodified_response(serving: Serving) -> None:
-    async with serving() as address:
+async def test_connection_returns_the_unmodified_response(serve_coordinator: Serving) -> None:
+    async with serve_coordinator() as address:
         host, _, port = address.rpartition(":")
         connection = await Connection.open(host, int(port), client_id="test")
         try:

@@ -23,10 +23,10 @@ from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidato
 from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.clock_skipping import skip
-from tests.unit.security.token_issuer import NOW_S, Issuer, StandingClock
+from tests.unit.clock_skipping import skip_time
+from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator
 
@@ -50,7 +50,7 @@ async def connect_to(one: ServedCoordinator, security: ClientSecurity) -> Connec
     return await Connection.open("localhost", one.port, client_id="test", security=security)
 
 
-def token_security(folder: Path, issuer: Issuer) -> ListenerSecurityConfig:
+def token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
     keys = open_key_source(issuer.write_keys(folder / "keys.json"), "setting", 3600)
     tokens = TokenValidator(keys, TokenRules(), StandingClock(NOW_S))
     return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
@@ -72,7 +72,7 @@ def test_client_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
 
 
 def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
-    issuer = Issuer()
+    issuer = TokenIssuer()
     file = tmp_path / "token"
     security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
 
@@ -163,7 +163,7 @@ def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> No
                 await client.initialize(KEY, state_epoch=1, start_offset=5)
                 # Reads continue during more than two sessions.
                 for logged_in in (2, 3):
-                    skip(280)
+                    skip_time(280)
                     async with asyncio.timeout(60):
                         while logins[36, 0] < logged_in:
                             await asyncio.gather(*(client.read(KEY, leader_epoch=1) for _ in range(20)))
@@ -178,21 +178,21 @@ def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> No
 
 
 @pytest.fixture
-def certificate_authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "tls")
+def certificate_authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path / "tls")
 
 
-def tls_security(authority: Authority, **more: Any) -> ListenerSecurityConfig:
+def tls_security(authority: CertificateAuthority, **more: Any) -> ListenerSecurityConfig:
     files = TlsFiles(
-        str(authority.issue("coordinator").combined_file),
+        str(authority.issue_certificate("coordinator").combined_file),
         ca=str(authority.certificate),
         client_auth="required",
     )
     return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
 
-def test_client_sends_its_certificate(certificate_authority: Authority) -> None:
-    own = certificate_authority.issue("broker-1", key_password="let me in")
+def test_client_sends_its_certificate(certificate_authority: CertificateAuthority) -> None:
+    own = certificate_authority.issue_certificate("broker-1", key_password="let me in")
     security = ClientSecurity(
         "SSL",
         ca_file=str(certificate_authority.certificate),
@@ -209,12 +209,12 @@ def test_client_sends_its_certificate(certificate_authority: Authority) -> None:
     scenario()
 
 
-def test_client_verifies_authority_and_host_name(certificate_authority: Authority) -> None:
-    own = certificate_authority.issue("broker-1")
+def test_client_verifies_authority_and_host_name(certificate_authority: CertificateAuthority) -> None:
+    own = certificate_authority.issue_certificate("broker-1")
     security = ClientSecurity(
         "SSL", ca_file=str(certificate_authority.certificate), certificate_file=str(own.combined_file)
     )
-    stranger = Authority(certificate_authority.certificate.parent / "else", "stranger")
+    stranger = CertificateAuthority(certificate_authority.certificate.parent / "else", "stranger")
 
     @async_test
     async def scenario() -> None:
@@ -224,7 +224,7 @@ def test_client_verifies_authority_and_host_name(certificate_authority: Authorit
             with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
                 await connect_to(one, security._replace(ca_file="/nowhere"))
 
-        elsewhere = certificate_authority.issue("elsewhere", hosts=("elsewhere",))
+        elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
         files = TlsFiles(str(elsewhere.combined_file))
         async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
             with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):

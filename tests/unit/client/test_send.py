@@ -20,7 +20,7 @@ from tests.unit.client.fake_coordinator import (
     error_answer,
     never_answer,
 )
-from tests.unit.clock_skipping import skip
+from tests.unit.clock_skipping import skip_time
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
@@ -109,7 +109,7 @@ async def test_timeout_is_returned_as_an_error_code() -> None:
         fake.plan(DELETE, never_answer)
         sending = asyncio.ensure_future(client.send(delete_request(1)))
         await fake.wait_for(DELETE, 1)
-        skip(31)
+        skip_time(31)
         response = await sending
         assert [code for _, _, code in response_outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 

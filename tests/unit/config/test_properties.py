@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.config.properties import Property, parse_properties
+from coordinator.config.properties import FileProperty, parse_properties
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,19 @@ from coordinator.config.properties import Property, parse_properties
     ],
 )
 def test_property_is_parsed(text: str, name: str, value: str) -> None:
-    assert parse_properties(text) == [Property(name, value, 1)]
+    assert parse_properties(text) == [FileProperty(name, value, 1)]
 
 
 def test_comments_and_blank_lines_are_ignored() -> None:
     text = "# one\n\n   ! two\r\n \t\na=1\n  # three \\\nb=2\n"
-    assert parse_properties(text) == [Property("a", "1", 5), Property("b", "2", 7)]
+    assert parse_properties(text) == [FileProperty("a", "1", 5), FileProperty("b", "2", 7)]
 
 
 def test_continued_line_has_the_number_of_its_first_line() -> None:
-    assert parse_properties("a=1,\\\n  2,\\\n  3\nb=4") == [Property("a", "1,2,3", 1), Property("b", "4", 4)]
+    assert parse_properties("a=1,\\\n  2,\\\n  3\nb=4") == [
+        FileProperty("a", "1,2,3", 1),
+        FileProperty("b", "4", 4),
+    ]
 
 
 def test_duplicate_name_is_refused() -> None:

@@ -66,13 +66,13 @@ def make_share_groups(brokers: FakeBrokers) -> ShareGroups:
 
 
 def describe_answer(code: int = 0) -> Callable[[Any], Any]:
-    def answer(request: Any) -> Any:
+    def describe_groups(request: Any) -> Any:
         groups = [
             DescribedGroup(code, None, group, "Empty", 4, 4, "", [], 0) for group in request.message.group_ids
         ]
         return ShareGroupDescribeResponse(0, groups)
 
-    return answer
+    return describe_groups
 
 
 def raise_no_response(request: Any) -> Any:
@@ -234,13 +234,13 @@ async def test_other_brokers_receive_only_topics_that_were_not_found() -> None:
 
 
 def offsets_answer(code: int = 0, *topics: TopicOffsets) -> Callable[[Any], Any]:
-    def answer(request: Any) -> Any:
+    def list_offsets(request: Any) -> Any:
         groups = [
             DescribedOffsets(group.group_id, list(topics), code, None) for group in request.message.groups
         ]
         return DescribeShareGroupOffsetsResponse(0, groups)
 
-    return answer
+    return list_offsets
 
 
 FAILED_PARTITION = TopicOffsets(

@@ -128,17 +128,17 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
         await one.expiry.round()
         clock.move(GRACE)
 
-        async def initialise_after_the_second_look() -> None:
-            async def initialise() -> None:
+        async def initialise_after_second_observation() -> None:
+            async def initialise_state() -> None:
                 key = SharePartitionKey("g", topic_id("t"), 0)
                 shard = state_partition(key, SHARDS)
                 one.runtime._runners[shard].shard.apply(
                     make_state("g", "t", initialized_ms=clock.ms), clock.ms
                 )
 
-            cluster.before["describe"] = initialise
+            cluster.before["describe"] = initialise_state
 
-        cluster.before["describe"] = initialise_after_the_second_look
+        cluster.before["describe"] = initialise_after_second_observation
         await one.expiry.round()
         assert ("g", "t") in await one.topics()
 

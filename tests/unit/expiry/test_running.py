@@ -147,20 +147,20 @@ async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
 ) -> None:
     async with run_replica(make_cluster(), StandingClock(), []) as one:
 
-        def make(**settings: object) -> Expiry | None:
+        def make_from_settings(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
             metrics, clock = Metrics(), StandingClock()
             return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
 
-        assert make() is None
+        assert make_from_settings() is None
         assert caplog.messages == []
-        assert make(state_retention_minutes=10) is None
+        assert make_from_settings(state_retention_minutes=10) is None
         assert "without bootstrap.servers" in caplog.text
-        kept = make(bootstrap_servers="kafka:9092")
+        kept = make_from_settings(bootstrap_servers="kafka:9092")
         assert kept is not None
         assert not kept.enabled
         kept.start()
         await kept.stop()
-        going = make(bootstrap_servers="kafka:9092", state_retention_minutes=10)
+        going = make_from_settings(bootstrap_servers="kafka:9092", state_retention_minutes=10)
         assert going is not None
         assert (going.enabled, going.rules.retention_minutes, going.rules.grace_minutes) == (True, 10, 60)

@@ -238,7 +238,7 @@ async def test_observation_is_kept_while_a_shard_is_not_loaded(
 def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
     initialized_minute: int | None, since_minute: int
 ) -> None:
-    def observe(before: GroupObservation | None, minute: int) -> GroupObservation:
+    def make_observation(before: GroupObservation | None, minute: int) -> GroupObservation:
         initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
         seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
         watch = observe_group(
@@ -249,11 +249,11 @@ def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
 
     # The group may have been deleted and created again if its state was initialised after the last
     # observation. The clock of the coordinator that initialised the state may be a minute behind.
-    assert observe(observe(None, 10), 1000).since_ms == since_minute * MINUTE_MS
+    assert make_observation(make_observation(None, 10), 1000).since_ms == since_minute * MINUTE_MS
 
 
 def test_member_between_two_observations_may_have_used_every_topic() -> None:
-    def observe(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+    def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
         watch = observe_group(
             before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
@@ -261,11 +261,11 @@ def test_member_between_two_observations_may_have_used_every_topic() -> None:
         assert watch is not None
         return watch
 
-    assert observe(observe(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
+    assert make_observation(make_observation(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
 
 
 def test_subscriptions_during_a_long_gap_are_unknown() -> None:
-    def observe(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
+    def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
         watch = observe_group(
             before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
@@ -273,9 +273,9 @@ def test_subscriptions_during_a_long_gap_are_unknown() -> None:
         assert watch is not None
         return watch
 
-    before = observe(None, 10, 3)
-    assert observe(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
-    assert observe(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
+    before = make_observation(None, 10, 3)
+    assert make_observation(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
+    assert make_observation(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
 
 
 @async_test

@@ -50,7 +50,7 @@ class FaultyProxy:
 
     def open(self) -> None:
         """Accept connections."""
-        self._server = self.network.listen(self._accept, *self._address)
+        self._server = self.network.listen(self._accept_client, *self._address)
 
     def abort_all(self) -> None:
         """Refuse new connections and abort the open ones, as if the coordinator had stopped."""
@@ -73,7 +73,7 @@ class FaultyProxy:
         """The open connections."""
         return [tunnel for tunnel in self.tunnels if not tunnel.closed]
 
-    def _accept(self) -> "_ProxiedConnection":
+    def _accept_client(self) -> "_ProxiedConnection":
         tunnel = _ProxiedConnection(self)
         self.tunnels.append(tunnel)
         return tunnel
@@ -93,9 +93,9 @@ class _ProxiedConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._here = transport
-        self._task = asyncio.get_running_loop().create_task(self._connect())
+        self._task = asyncio.get_running_loop().create_task(self._connect_upstream())
 
-    async def _connect(self) -> None:
+    async def _connect_upstream(self) -> None:
         try:
             self._there = await self._relay.network.open(
                 _UpstreamProtocol(self._forward_response, self.cut), *self._relay.target

@@ -11,7 +11,7 @@ from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.state_records import SharePartitionKey
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, initialize, read, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
 from tests.unit.forwarding.coordinator_group import (
     GROUP,
     NOBODY,
@@ -39,7 +39,7 @@ async def measure_answer(asked: Any) -> tuple[int, float]:
 async def initialize_theirs(it: ForwardingGroup) -> CoordinatorNode:
     """Initialize the share-partition THEIRS through the first coordinator; return this coordinator."""
     asked = it.nodes[0]
-    assert await asked.codes(INITIALIZE, initialize(partition=THEIRS)) == [NONE]
+    assert await asked.codes(INITIALIZE, make_initialize(partition=THEIRS)) == [NONE]
     await it.wait_until(lambda: not asked.forwarder.in_flight)
     return asked
 
@@ -48,7 +48,7 @@ def test_request_waits_for_the_first_assignment() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
         await asyncio.sleep(3.03)
         assert (answer.done(), asked.forwarder.held) == (False, 1)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
@@ -65,7 +65,7 @@ def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
-        code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
+        code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
@@ -76,7 +76,7 @@ def test_own_shard_is_served_without_an_assignment() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], shard_partition(0)
         asked.forwarder.set_assignment(None)
-        assert await measure_answer(asked.ask(INITIALIZE, initialize(partition=own))) < (NONE + 1, 1.0)
+        assert await measure_answer(asked.ask(INITIALIZE, make_initialize(partition=own))) < (NONE + 1, 1.0)
 
     run_scene(scenario)
 
@@ -88,7 +88,7 @@ def test_owner_with_an_old_assignment_is_retried() -> None:
         moved = it.assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
         answer = asyncio.ensure_future(
-            measure_answer(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+            measure_answer(asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
         )
         await asyncio.sleep(1.0)
         assert asked.forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
@@ -105,7 +105,7 @@ def test_owner_that_never_learns_the_assignment_times_out() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
-        code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
+        code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
@@ -115,13 +115,13 @@ def test_owner_that_never_learns_the_assignment_times_out() -> None:
 def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, own = it.nodes[0], shard_partition(3)
-        assert await asked.codes(INITIALIZE, initialize(partition=own)) == [NONE]
+        assert await asked.codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
         asked.runtime.resign(3)
         await it.wait_until(lambda: not asked.runtime.resigning_shards)
         # The log cannot be read, so that the shard stays loading and operations wait.
         it.block_brokers(1, 2, 3)
         asked.runtime.elect(3)
-        answer = asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=own))
+        answer = asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
         assert (answer.done(), asked.forwarder.held) == (False, 0)
         it.block_brokers()
@@ -141,7 +141,7 @@ def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
         own = shard_partition(3)
         second.runtime.elect(3)
         await it.wait_until_served()
-        answer = asked.ask(INITIALIZE, initialize(partition=own))
+        answer = asked.ask(INITIALIZE, make_initialize(partition=own))
         await it.wait_until(lambda: asked.forwarder.held)
         asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
         await it.wait_until(answer.done, 1.0)
@@ -154,7 +154,7 @@ def test_restarting_owner_is_retried() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
         await asyncio.sleep(5.0)
         assert asked.forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
         relay.open()
@@ -172,7 +172,7 @@ def test_proxy_without_its_coordinator_is_retried() -> None:
         relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
         await asyncio.sleep(3 * LIMITS.connect_s)
         for tunnel in relay.open_tunnels:
             tunnel.cut()
@@ -184,9 +184,9 @@ def test_proxy_without_its_coordinator_is_retried() -> None:
 
 
 REPEATED: list[tuple[Rpc, Any]] = [
-    (INITIALIZE, initialize(state_epoch=1, start_offset=5, partition=THEIRS)),
-    (WRITE, write((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 2), partition=THEIRS)),
-    (READ, read(leader_epoch=7, partition=THEIRS)),
+    (INITIALIZE, make_initialize(state_epoch=1, start_offset=5, partition=THEIRS)),
+    (WRITE, make_write((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 2), partition=THEIRS)),
+    (READ, make_read(leader_epoch=7, partition=THEIRS)),
     (DELETE, delete_api.PartitionData(THEIRS)),
 ]
 
@@ -197,7 +197,7 @@ def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, pa
 
     async def send_and_compare(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
         asked, second, _ = it.nodes
-        await asked.codes(INITIALIZE, initialize(partition=partition))
+        await asked.codes(INITIALIZE, make_initialize(partition=partition))
         second.relay.answers_lost = answers_lost
         same = structs.replace(part, partition=partition)
         (result,) = await asked.ask(rpc, same)
@@ -227,7 +227,7 @@ def test_repeated_initialize_writes_no_second_record() -> None:
         log = it.brokers.partitions[SHARD]
         end = log.end
         second.relay.answers_lost = 3
-        assert await asked.codes(INITIALIZE, initialize(1, 5, partition=THEIRS)) == [NONE]
+        assert await asked.codes(INITIALIZE, make_initialize(1, 5, partition=THEIRS)) == [NONE]
         assert second.relay.requests(83) == 4
         assert log.end == end + 1
 
@@ -239,7 +239,7 @@ def test_lost_request_is_resent() -> None:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         second.relay.requests_lost = 3
-        part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
+        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
         code, seconds = await measure_answer(asked.ask(WRITE, part))
         assert (code, seconds < 1.0) == (NONE, True)
         assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3

@@ -9,7 +9,7 @@ from coordinator.serve.forwarding import ForwardingLimits
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.unit.forwarding.coordinator_group import (
     LEASE_WAIT_S,
     CoordinatorNode,
@@ -43,7 +43,7 @@ def test_request_is_not_sent_after_its_hold_time() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
         # The last attempt has just failed, and no time is left for another one.
         relay.open()
@@ -60,7 +60,7 @@ def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
         relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, read(partition=THEIRS))))
+        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
         await asyncio.sleep(LIMITS.hold_s + 0.1)
         # An attempt from before the limit is still connecting; its connection now fails.
         relay.silent = False
@@ -76,7 +76,7 @@ def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
-        answer = measure_answer(asked.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+        answer = measure_answer(asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
         answered_code, seconds = await answer
         assert answered_code == UNAVAILABLE
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
@@ -92,7 +92,7 @@ def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         asked, second, third = it.nodes
         await initialize_theirs(it)
         second.relay.silent = True
-        part = write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
+        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
         answer = asyncio.ensure_future(measure_answer(asked.ask(WRITE, part)))
         await asyncio.sleep(3.0)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
@@ -102,7 +102,7 @@ def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         assert answered_code == NONE
         # The silent second coordinator wrote no release, so that the third waits for its lease to end.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
-        (state,) = await third.ask(READ, read(partition=THEIRS))
+        (state,) = await third.ask(READ, make_read(partition=THEIRS))
         assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run_scene(scenario)
@@ -112,7 +112,7 @@ def test_request_stays_with_its_owner_when_other_shards_move() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
-        answer = asked.ask(READ, read(partition=THEIRS))
+        answer = asked.ask(READ, make_read(partition=THEIRS))
         await it.wait_until(lambda: relay.requests(84))
         it.publish_assignment(0, 1, 0, 0, 1, 2)
         await asyncio.sleep(3.0)
@@ -127,7 +127,7 @@ def test_held_request_is_dropped_when_its_client_disconnects() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, origin = await initialize_theirs(it), FakeOrigin()
         asked.apply_assignment(None)
-        waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
+        waiting = asked.ask(READ, make_read(partition=THEIRS), origin=origin)
         await asyncio.sleep(0.5)
         assert asked.forwarder.held == 1
         origin.disconnected = True
@@ -147,7 +147,7 @@ def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None
             await asyncio.sleep(0.1)
             it.network.block_traffic(LIMITS.connect_s / 2)
             origin = FakeOrigin()
-            waiting = asked.ask(READ, read(partition=THEIRS), origin=origin)
+            waiting = asked.ask(READ, make_read(partition=THEIRS), origin=origin)
             await asyncio.sleep(LIMITS.connect_s / 4)
             assert asked.forwarder.in_flight == 1
             origin.disconnected = disconnected
@@ -161,7 +161,7 @@ def test_held_requests_over_the_limit_are_refused() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
-        held = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
+        held = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
         answered_code, seconds = await measure_answer(held.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
@@ -174,11 +174,11 @@ def test_requests_in_flight_over_the_limit_are_refused() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
-        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(4)]
+        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(4)]
         answered_code, seconds = await measure_answer(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         # The limit is per owner: another owner still accepts requests.
-        assert await asked.codes(READ, read(partition=shard_partition(2))) == [ErrorCode.INVALID_REQUEST]
+        assert await asked.codes(READ, make_read(partition=shard_partition(2))) == [ErrorCode.INVALID_REQUEST]
         await asyncio.sleep(1.0)
         relay.resume()
         assert [await error_code(one) for one in sent] == [NONE] * 3
@@ -190,16 +190,16 @@ def test_requests_in_flight_over_the_limit_are_refused() -> None:
 def test_bytes_in_flight_over_the_limit_are_refused() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
-        many = write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
+        many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
         relay.holding = True
         # A request larger than the limit is sent if no other one is in flight.
         first = asked.ask(WRITE, many)
-        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == UNAVAILABLE
+        assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == UNAVAILABLE
         await it.wait_until(lambda: relay.requests(85))
         relay.resume()
         assert await error_code(first) == NONE
         # After its response, several small requests fit again.
-        more = [asked.ask(READ, read(partition=THEIRS)) for _ in range(3)]
+        more = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
         assert [await error_code(one) for one in more] == [NONE] * 3
 
     run_scene(scenario, LIMITS._replace(bytes_in_flight_max=1_000))
@@ -210,14 +210,14 @@ def test_connections_to_an_owner_are_few_and_reused() -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
-        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
+        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(50)]
         await it.wait_until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == LIMITS.connections_max
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
         # Sequential requests reuse the existing connections.
         for _ in range(10):
-            assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
+            assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
 
     run_scene(scenario)
@@ -236,7 +236,7 @@ def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
-        sent = [asked.ask(READ, read(partition=THEIRS)) for _ in range(50)]
+        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(50)]
         await it.wait_until(lambda: relay.requests(84) == 50)
         assert len(relay.open_tunnels) == 2
         relay.resume()
@@ -255,9 +255,9 @@ def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
         await it.wait_until(lambda: not second.runtime.resigning_shards)
         it.block_brokers(it.brokers.partitions[4].leader)
         second.runtime.elect(4)
-        waiting = asked.ask(READ, read(partition=shard_partition(4)))
+        waiting = asked.ask(READ, make_read(partition=shard_partition(4)))
         await asyncio.sleep(0.5)
-        answered_code, seconds = await measure_answer(asked.ask(READ, read(partition=THEIRS)))
+        answered_code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
         it.block_brokers()
         await it.wait_until(waiting.done)
@@ -282,7 +282,9 @@ def test_response_without_results_is_an_unknown_server_error() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked = await initialize_theirs(it)
         it.nodes[1].relay.emptying = True
-        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (
+            await error_code(asked.ask(READ, make_read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
+        )
 
     run_scene(scenario)
 
@@ -297,8 +299,8 @@ def test_frozen_assignment_still_routes_requests() -> None:
         asked.forwarder.freeze_assignment()
         it.publish_assignment(1, 1, 2, 1, 1, 2)
         asked.apply_assignment(None)
-        assert await error_code(asked.ask(READ, read(partition=THEIRS))) == NONE
-        assert await error_code(asked.ask(INITIALIZE, initialize(partition=shard_partition(0)))) == NONE
+        assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
+        assert await error_code(asked.ask(INITIALIZE, make_initialize(partition=shard_partition(0)))) == NONE
 
     run_scene(scenario)
 
@@ -307,12 +309,12 @@ def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
-        sent = asked.ask(READ, read(partition=THEIRS))
+        sent = asked.ask(READ, make_read(partition=THEIRS))
         await asyncio.sleep(0.1)
         asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
-        held = asked.ask(READ, read(partition=shard_partition(2)))
+        held = asked.ask(READ, make_read(partition=shard_partition(2)))
         await asyncio.wait_for(start_close(asked), 1.0)
-        late = asked.ask(READ, read(partition=THEIRS))
+        late = asked.ask(READ, make_read(partition=THEIRS))
         assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
 
     run_scene(scenario)

@@ -8,7 +8,15 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, ARCHIVED, TOPIC_ID, initialize, read, unpack_batches, write
+from tests.builders import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    TOPIC_ID,
+    make_initialize,
+    make_read,
+    make_write,
+    unpack_batches,
+)
 from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, run_scene, shard_partition
 
 NONE = int(ErrorCode.NONE)
@@ -19,9 +27,9 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
         asked = it.nodes[0]
         # Two share-partitions of each shard, in arbitrary order.
         partitions = [shard_partition(shard, which) for which in (0, 1) for shard in (5, 0, 3, 1, 4, 2)]
-        await asked.ask(INITIALIZE, *(initialize(partition=partition) for partition in partitions))
+        await asked.ask(INITIALIZE, *(make_initialize(partition=partition) for partition in partitions))
         results = await asked.ask(
-            WRITE, *(write((p, p + 4, ACKNOWLEDGED, 1), partition=p) for p in partitions)
+            WRITE, *(make_write((p, p + 4, ACKNOWLEDGED, 1), partition=p) for p in partitions)
         )
         assert [(result.partition, result.error_code) for result in results] == [
             (p, NONE) for p in partitions
@@ -37,7 +45,7 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
             )
         # Each coordinator returns the states, although only the owners hold them.
         for one in it.nodes:
-            states = await one.ask(READ, *(read(partition=p) for p in partitions))
+            states = await one.ask(READ, *(make_read(partition=p) for p in partitions))
             assert [unpack_batches(state.state_batches) for state in states] == [
                 [(p, p + 4, ACKNOWLEDGED, 1)] for p in partitions
             ]
@@ -49,8 +57,8 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
 def test_request_for_own_shards_is_not_forwarded() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         own = shard_partition(0)
-        assert await it.nodes[0].codes(INITIALIZE, initialize(partition=own)) == [NONE]
-        assert await it.nodes[0].codes(READ, read(partition=own)) == [NONE]
+        assert await it.nodes[0].codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
+        assert await it.nodes[0].codes(READ, make_read(partition=own)) == [NONE]
         assert [one.relay.seen for one in it.nodes] == [[], [], []]
 
     run_scene(scenario)
@@ -59,13 +67,13 @@ def test_request_for_own_shards_is_not_forwarded() -> None:
 def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, theirs = it.nodes[0], shard_partition(1)
-        await asked.ask(INITIALIZE, initialize(partition=theirs))
-        refused = write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
-        fine = write((5, 9, ACKNOWLEDGED, 1), partition=theirs)
+        await asked.ask(INITIALIZE, make_initialize(partition=theirs))
+        refused = make_write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
+        fine = make_write((5, 9, ACKNOWLEDGED, 1), partition=theirs)
         # If one of the two parts is refused, neither is executed.
         assert await asked.codes(WRITE, refused, fine) == [ErrorCode.INVALID_REQUEST]
-        assert await asked.codes(WRITE, fine, write((0, 4, ARCHIVED, 1), partition=theirs)) == [NONE]
-        (state,) = await asked.ask(READ, read(partition=theirs))
+        assert await asked.codes(WRITE, fine, make_write((0, 4, ARCHIVED, 1), partition=theirs)) == [NONE]
+        (state,) = await asked.ask(READ, make_read(partition=theirs))
         assert unpack_batches(state.state_batches) == [(0, 4, ARCHIVED, 1), (5, 9, ACKNOWLEDGED, 1)]
         assert asked.forwarded("WriteShareGroupState") == 1
         assert asked.forwarded("WriteShareGroupState", "INVALID_REQUEST") == 1
@@ -76,17 +84,17 @@ def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
 def test_all_five_apis_are_forwarded() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, theirs = it.nodes[2], shard_partition(0)
-        assert await asked.codes(INITIALIZE, initialize(3, 10, partition=theirs)) == [NONE]
-        part = write(
+        assert await asked.codes(INITIALIZE, make_initialize(3, 10, partition=theirs)) == [NONE]
+        part = make_write(
             (10, 14, ACKNOWLEDGED, 1), start_offset=10, state_epoch=3, complete_count=5, partition=theirs
         )
         assert await asked.codes(WRITE, part) == [NONE]
         (summary,) = await asked.ask(SUMMARY, summary_api.PartitionData(theirs, 0))
         assert (summary.state_epoch, summary.start_offset, summary.delivery_complete_count) == (3, 10, 5)
-        assert await asked.codes(READ, read(partition=theirs)) == [NONE]
+        assert await asked.codes(READ, make_read(partition=theirs)) == [NONE]
         assert await asked.codes(DELETE, delete_api.PartitionData(theirs)) == [NONE]
         # An error of the owner is returned unchanged.
-        assert await asked.codes(READ, read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
+        assert await asked.codes(READ, make_read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
 
     run_scene(scenario)
 
@@ -95,9 +103,9 @@ def test_newest_version_served_by_the_owner_is_used() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         asked, theirs = it.nodes[0], shard_partition(1)
         it.nodes[1].relay.versions_max = {write_api.API_KEY: 0, summary_api.API_KEY: 0}
-        await asked.ask(INITIALIZE, initialize(partition=theirs))
+        await asked.ask(INITIALIZE, make_initialize(partition=theirs))
         assert await asked.codes(
-            WRITE, write((0, 4, ACKNOWLEDGED, 1), complete_count=5, partition=theirs)
+            WRITE, make_write((0, 4, ACKNOWLEDGED, 1), complete_count=5, partition=theirs)
         ) == [NONE]
         # Version 0 has no delivery complete count, so that the count becomes unknown (-1).
         (summary,) = await asked.ask(SUMMARY, summary_api.PartitionData(theirs, 0))
@@ -113,7 +121,9 @@ def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
         asked = it.nodes[0]
         asked.forwarder.active = False
         codes = await asked.codes(
-            INITIALIZE, initialize(partition=shard_partition(0)), initialize(partition=shard_partition(1))
+            INITIALIZE,
+            make_initialize(partition=shard_partition(0)),
+            make_initialize(partition=shard_partition(1)),
         )
         assert codes == [NONE, ErrorCode.NOT_COORDINATOR]
         assert it.nodes[1].relay.seen == []
@@ -129,7 +139,7 @@ def test_forwarded_request_is_not_forwarded_again() -> None:
         first, second, _ = it.nodes
         first.apply_assignment(it.assignment(1, 1, 1, 1, 1, 1))
         second.apply_assignment(it.assignment(0, 0, 0, 0, 0, 0))
-        asked = first.ask(READ, read(partition=theirs))
+        asked = first.ask(READ, make_read(partition=theirs))
         await it.wait_until(asked.done)
         assert [result.error_code for result in await asked] == [ErrorCode.NOT_COORDINATOR]
         assert second.relay.requests(84) > 10
@@ -142,9 +152,9 @@ def test_forwarded_request_is_not_forwarded_again() -> None:
 def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
     async def scenario(it: ForwardingGroup) -> None:
         theirs = shard_partition(1)
-        await it.nodes[0].ask(INITIALIZE, initialize(partition=theirs))
+        await it.nodes[0].ask(INITIALIZE, make_initialize(partition=theirs))
         request = read_api.ReadShareGroupStateRequest(
-            GROUP, [read_api.ReadStateData(TOPIC_ID, [read(partition=theirs)])]
+            GROUP, [read_api.ReadStateData(TOPIC_ID, [make_read(partition=theirs)])]
         )
         for client_id, code in (
             ("Persister-client-1", ErrorCode.NONE),

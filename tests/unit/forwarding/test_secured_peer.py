@@ -14,7 +14,7 @@ from coordinator.serve.forwarding import ForwardingLimits
 from coordinator.serve.forwarding.peer_connections import PeerConnections
 from coordinator.serve.server import ListenerSecurityConfig
 from protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.certificates import Authority, IssuedCertificate
+from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.client.coroutine_tests import async_test
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import serve_coordinator
@@ -34,7 +34,7 @@ async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> 
             await peer.close()
 
 
-def make_config(own: IssuedCertificate, authority: Authority, **more: Any) -> Config:
+def make_config(own: IssuedCertificate, authority: CertificateAuthority, **more: Any) -> Config:
     """Return the settings of a coordinator that listens with the given certificate."""
     return Config(
         listen_security_protocol="SSL",
@@ -46,8 +46,8 @@ def make_config(own: IssuedCertificate, authority: Authority, **more: Any) -> Co
 
 
 def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    own = authority.issue("coordinator")
+    authority = CertificateAuthority(tmp_path)
+    own = authority.issue_certificate("coordinator")
     config = make_config(
         own,
         authority,
@@ -70,8 +70,8 @@ def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_p
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
 def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: str, to_brokers: str) -> None:
-    authority = Authority(tmp_path)
-    own = authority.issue("coordinator", hosts=("another.example",))
+    authority = CertificateAuthority(tmp_path)
+    own = authority.issue_certificate("coordinator", hosts=("another.example",))
     config = make_config(
         own,
         authority,

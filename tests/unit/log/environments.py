@@ -109,7 +109,7 @@ async def append_durably(log: StateLog, state_partition: int, records: Records) 
     return base_offset
 
 
-async def prune(log: StateLog, state_partition: int, before_offset: int) -> None:
+async def prune_log(log: StateLog, state_partition: int, before_offset: int) -> None:
     """Prune, and renew the lease if pruning requires a renewal, as the runtime does."""
     log.prune(state_partition, before_offset)
     if log.renewal_due(state_partition, read=False):

@@ -85,7 +85,7 @@ class RestartTest:
 
     async def _run_process(self) -> None:
         storage = self.world.storage
-        journal = await self._open()
+        journal = await self._open_journal()
         self._check_contents(journal, await read_all(journal))
         writers = [
             asyncio.get_running_loop().create_task(self._append_random(journal, partition))
@@ -107,7 +107,7 @@ class RestartTest:
         if death == "close":
             await journal.close()
 
-    async def _open(self) -> Journal:
+    async def _open_journal(self) -> Journal:
         """Open the journal with random faults. After two failures, open it with a working disk."""
         storage = self.world.storage
         storage.faults = self.faults

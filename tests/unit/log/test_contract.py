@@ -29,7 +29,7 @@ from tests.unit.log.environments import (
     SimulatedEnvironment,
     append,
     append_durably,
-    prune,
+    prune_log,
     read_all,
 )
 from tests.unit.log.fake_kafka import FakeKafka
@@ -379,8 +379,8 @@ def test_pruning_frees_storage_and_offsets_continue(log_under_test: LogUnderTest
                 await append_durably(log, partition, one_record(bytes(500)))
         full_bytes = log.size_bytes()
         at = log_under_test.claims
-        await prune(log, 0, at + 60)
-        await prune(log, 1, at + 55)
+        await prune_log(log, 0, at + 60)
+        await prune_log(log, 1, at + 55)
         # Storage is freed in the background, at the latest with the next appends.
         for _ in range(3):
             await append_durably(log, 2, one_record())

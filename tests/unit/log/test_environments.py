@@ -14,13 +14,13 @@ def log_environment(request: pytest.FixtureRequest, tmp_path: Path) -> LogEnviro
     return RealDiskEnvironment(tmp_path) if request.param == "real" else SimulatedEnvironment()
 
 
-def fail() -> None:
+def raise_defect() -> None:
     raise AssertionError("noticed")
 
 
 def test_exception_in_a_callback_is_raised(log_environment: LogEnvironment) -> None:
     async def main() -> None:
-        asyncio.get_running_loop().call_soon(fail)
+        asyncio.get_running_loop().call_soon(raise_defect)
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="noticed"):
@@ -28,16 +28,16 @@ def test_exception_in_a_callback_is_raised(log_environment: LogEnvironment) -> N
 
 
 def test_exception_in_a_task_that_is_never_awaited_is_raised(log_environment: LogEnvironment) -> None:
-    class Holder:
+    class TaskHolder:
         task: Any
 
         async def run(self) -> None:
-            fail()
+            raise_defect()
 
     async def main() -> None:
         # A reference cycle: the holder refers to the task, the task to its exception, and the exception to
         # the holder.
-        holder = Holder()
+        holder = TaskHolder()
         holder.task = asyncio.ensure_future(holder.run())
         await asyncio.sleep(0)
 
@@ -52,7 +52,7 @@ def test_exception_during_cancellation_is_raised(log_environment: LogEnvironment
         try:
             await asyncio.sleep(1)
         finally:
-            fail()
+            raise_defect()
 
     async def main() -> None:
         waiting.append(asyncio.ensure_future(wait_and_fail()))

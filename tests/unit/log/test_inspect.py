@@ -14,9 +14,9 @@ from coordinator.log.journal.inspect import (
     REMOVALS_MAX,
     JournalReport,
     TornTail,
-    dump,
+    dump_journal,
     inspect_journal,
-    verify,
+    verify_journal,
 )
 from coordinator.log.journal.scan import segment_name
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -81,7 +81,7 @@ def test_verify_reports_segments_and_offsets_of_a_complete_journal(tmp_path: Pat
         (0, [(b"key", bytes(9_000))]),
     )
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    report = verify(tmp_path)
+    report = verify_journal(tmp_path)
     assert (report.folder, report.state_partitions, report.damage, report.torn_tail, report.is_changing) == (
         str(tmp_path),
         STATE_PARTITIONS,
@@ -101,9 +101,9 @@ def test_verify_reports_segments_and_offsets_of_a_complete_journal(tmp_path: Pat
 
 def test_verify_of_a_folder_without_a_journal_reports_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not ours")
-    report = verify(tmp_path)
+    report = verify_journal(tmp_path)
     assert (report.segments, report.unused_files, report.damage) == ([], [], None)
-    assert list(dump(tmp_path)) == []
+    assert list(dump_journal(tmp_path)) == []
 
 
 def test_torn_tail_is_not_reported_as_damage() -> None:
@@ -137,12 +137,12 @@ def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
 
 def test_dump_yields_records_before_the_damage_and_then_raises(tmp_path: Path) -> None:
     write_journal(tmp_path, *((0, encode_records(SNAPSHOT)) for _ in range(10)))
-    whole = list(dump(tmp_path))
+    whole = list(dump_journal(tmp_path))
     path = tmp_path / segment_name(1)
     data = bytearray(path.read_bytes())
     data[whole[6].position] ^= 1
     path.write_bytes(data)
-    dumped = dump(tmp_path)
+    dumped = dump_journal(tmp_path)
     assert [next(dumped) for _ in range(6)] == whole[:6]
     with pytest.raises(LogDamaged) as caught:
         next(dumped)
@@ -169,7 +169,7 @@ def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
 
 def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
     write_journal(tmp_path, *((turn % 3, encode_records(UPDATE)) for turn in range(9)))
-    dumped = list(dump(tmp_path, state_partitions={1, 2}))
+    dumped = list(dump_journal(tmp_path, state_partitions={1, 2}))
     assert [(each.commit, each.state_partition) for each in dumped] == [
         (2, 1),
         (3, 2),
@@ -193,7 +193,7 @@ def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
         writing = asyncio.ensure_future(keep_writing(journal))
         for _ in range(15):
             acknowledged = journal.end_offset(0)
-            report = await asyncio.to_thread(verify, tmp_path)
+            report = await asyncio.to_thread(verify_journal, tmp_path)
             assert report.damage is None
             assert report.torn_tail is None
             assert report.end_offsets[0] >= acknowledged
@@ -226,14 +226,14 @@ class _RemovingDisk(RealDisk):
 def test_verify_retries_if_segments_are_removed_meanwhile(tmp_path: Path) -> None:
     write_journal(tmp_path, (0, encode_records(SNAPSHOT, UPDATE)), (4, encode_records(None)))
     report = asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX - 1)))
-    assert report == verify(tmp_path)
+    assert report == verify_journal(tmp_path)
     with pytest.raises(FileNotFoundError):
         asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX)))
 
 
 def test_dump_has_the_line_format_of_kafka(tmp_path: Path) -> None:
     write_journal(tmp_path, (1, encode_records(SNAPSHOT, UPDATE)), (1, encode_records(None)))
-    first, second = dump(tmp_path)
+    first, second = dump_journal(tmp_path)
     crc = first.batch.crc
     assert list(kafka_lines(first)) == [
         "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 0 lastSequence: 1 producerId: -1 "
@@ -258,7 +258,7 @@ def test_dump_has_the_line_format_of_kafka(tmp_path: Path) -> None:
 
 def test_dump_as_objects_has_decoded_keys_and_values(tmp_path: Path) -> None:
     write_journal(tmp_path, (1, encode_records(UPDATE, None)))
-    (dumped,) = dump(tmp_path)
+    (dumped,) = dump_journal(tmp_path)
     update, tombstone = record_objects(dumped)
     assert update == {
         "file": segment_name(1),
@@ -294,8 +294,8 @@ def test_dump_marks_records_that_cannot_be_decoded(
     tmp_path: Path, key: bytes, value: bytes, text: str, error: str
 ) -> None:
     write_journal(tmp_path, (0, [(key, value)]))
-    assert verify(tmp_path).damage is None
-    (dumped,) = dump(tmp_path)
+    assert verify_journal(tmp_path).damage is None
+    (dumped,) = dump_journal(tmp_path)
     assert f"headerKeys: [] key: {text}" in list(kafka_lines(dumped))[1]
     (shown,) = record_objects(dumped)
     assert error in shown["error"]

@@ -15,7 +15,15 @@ from coordinator.shard import SnapshotPolicy
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, AVAILABLE, TOPIC_ID, initialize, read, unpack_batches, write
+from tests.builders import (
+    ACKNOWLEDGED,
+    AVAILABLE,
+    TOPIC_ID,
+    make_initialize,
+    make_read,
+    make_write,
+    unpack_batches,
+)
 from tests.simulation.disk import DiskFaults
 from tests.unit.log.environments import (
     SEGMENT_BYTES,
@@ -217,7 +225,7 @@ class JournalRuntime:
 
     async def initialize(self) -> None:
         for group in range(self.GROUPS):
-            parts = [initialize(partition=partition) for partition in range(self.PARTITIONS)]
+            parts = [make_initialize(partition=partition) for partition in range(self.PARTITIONS)]
             topics = [initialize_api.InitializeStateData(TOPIC_ID, parts)]
             await self.ask(
                 INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"group {group}", topics)
@@ -227,7 +235,7 @@ class JournalRuntime:
         for turn in range(turns):
             offset = turn * self.STEP_OFFSETS
             parts = [
-                write(
+                make_write(
                     (offset, offset, ACKNOWLEDGED, 1),
                     (offset + 1, offset + 2, AVAILABLE, 1),
                     start_offset=max(0, offset - 10),
@@ -241,7 +249,7 @@ class JournalRuntime:
     async def states(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
         found = []
         for group in range(self.GROUPS):
-            parts = [read(partition=partition) for partition in range(self.PARTITIONS)]
+            parts = [make_read(partition=partition) for partition in range(self.PARTITIONS)]
             topics = [read_api.ReadStateData(TOPIC_ID, parts)]
             request = read_api.ReadShareGroupStateRequest(f"group {group}", topics)
             found += [
@@ -308,7 +316,7 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
         for group in range(groups):
             request = initialize_api.InitializeShareGroupStateRequest(
                 f"group {group:05}" + "x" * 1000,
-                [initialize_api.InitializeStateData(TOPIC_ID, [initialize()])],
+                [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])],
             )
             await driven.ask(INITIALIZE, request)
         await asyncio.sleep(1)

@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from tests.unit.log.environments import append, append_durably, prune
+from tests.unit.log.environments import append, append_durably, prune_log
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
 
@@ -16,7 +16,7 @@ def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
         log = await all_of_them.owner(0)
         for _ in range(5):
             await append_durably(log, 0, ONE)
-        await prune(log, 0, 6)
+        await prune_log(log, 0, 6)
         await log.close()
         # The renewal record contains the owner epoch and the lease.
         assert all_of_them.partition(0).start == 6
@@ -47,7 +47,7 @@ def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
         assert await read_values(third) == [None, None]
         # No state is left, so no record below the zombie's record is needed.
         await wait_for_leases(third, 0)
-        await prune(third, 0, 4)
+        await prune_log(third, 0, 4)
         await third.close()
         assert all_of_them.partition(0).start == 6
         assert await read_values(await all_of_them.owner(0)) == []
@@ -88,7 +88,7 @@ def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
             raise NoResponse("the broker hangs", sent=True)
 
         delete, cluster.delete_records = cluster.delete_records, raise_no_response  # type: ignore[method-assign]
-        await prune(log, 0, 5)
+        await prune_log(log, 0, 5)
         await asyncio.sleep(0.1)
         cluster.delete_records = delete  # type: ignore[method-assign]
         # Load the rest of the log again, and then prune another shard.
@@ -100,7 +100,7 @@ def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
             pass
         for _ in range(3):
             await append_durably(log, 1, ONE)
-        await prune(log, 1, 2)
+        await prune_log(log, 1, 2)
         await log.close()
         assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
 
@@ -114,7 +114,7 @@ def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptur
         log = await all_of_them.owner(0)
         for turn in range(5):
             await append_durably(log, 0, ONE)
-            await prune(log, 0, turn + 1)
+            await prune_log(log, 0, turn + 1)
             await append_durably(log, 0, ONE)
         assert all_of_them.pruning_failed == ["unsupported"]
         assert caplog.text.count("pruning is off") == 1
@@ -137,7 +137,7 @@ def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: 
             raise error
 
         log._cluster.delete_records = fail  # type: ignore[method-assign, assignment]
-        await prune(log, 0, 6)
+        await prune_log(log, 0, 6)
         await log.close()
         assert all_of_them.pruning_failed == counted
 

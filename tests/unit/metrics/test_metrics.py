@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.fastpath.histogram import Histogram
-from coordinator.metrics import Metrics, ShardStats, exposition
+from coordinator.metrics import Metrics, ShardStats, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
@@ -65,7 +65,7 @@ class FakeRuntime:
 
 def scrape_samples(metrics: Metrics) -> dict[str, float]:
     """Return all samples of a scrape: `name{label=value,...}` to value."""
-    text = asyncio.run(exposition(metrics)).decode()
+    text = asyncio.run(render_exposition(metrics)).decode()
     return parse_samples(text)
 
 
@@ -222,7 +222,7 @@ def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: 
 def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
-    text = asyncio.run(exposition(metrics_with_events(), no_states(("g", ShareState())), 10)).decode()
+    text = asyncio.run(render_exposition(metrics_with_events(), no_states(("g", ShareState())), 10)).decode()
     exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)
     for name, _, labels in listed:
@@ -242,7 +242,7 @@ def test_share_partition_series_are_disabled_by_default() -> None:
 def test_share_partitions_have_their_own_series() -> None:
     batches = pack([StateBatch(10, 19, 0, 2), StateBatch(20, 20, 4, 5), StateBatch(30, 39, 2, 1)])
     text = asyncio.run(
-        exposition(Metrics(), no_states(("g", ShareState(start_offset=10, batches=batches))), 10)
+        render_exposition(Metrics(), no_states(("g", ShareState(start_offset=10, batches=batches))), 10)
     )
     found = parse_samples(text.decode())
     labels = "{group=g,topic=AAECAwQFBgcICQoLDA0ODw,partition=0}"
@@ -253,7 +253,7 @@ def test_share_partitions_have_their_own_series() -> None:
 
 def test_any_group_id_is_a_valid_label_value() -> None:
     group = 'a"b\\c\nd:é{}='
-    text = asyncio.run(exposition(Metrics(), no_states((group, ShareState())), 10)).decode()
+    text = asyncio.run(render_exposition(Metrics(), no_states((group, ShareState())), 10)).decode()
     (family,) = (
         family
         for family in text_string_to_metric_families(text)
@@ -263,7 +263,7 @@ def test_any_group_id_is_a_valid_label_value() -> None:
 
 
 def test_number_of_share_partition_series_is_limited() -> None:
-    text = asyncio.run(exposition(Metrics(), no_states(*[("g", ShareState())] * 5), 3)).decode()
+    text = asyncio.run(render_exposition(Metrics(), no_states(*[("g", ShareState())] * 5), 3)).decode()
     assert text.count("\nshare_coordinator_share_partition_start_offset{") == 3
 
 

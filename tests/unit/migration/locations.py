@@ -7,7 +7,7 @@ from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.log_target import OWNER, LogTarget
-from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
+from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.readers import JournalReader, TopicReader
 from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -22,7 +22,7 @@ from tests.unit.log.kafka_logs import loop_time
 LIMITS = KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5)
 SOURCE, TARGET = "__share_group_state", "ours"
 SOURCE_PARTITIONS, TARGET_PARTITIONS = 5, 3
-EXECUTE = Options(execute=True)
+EXECUTE = MigrationOptions(execute=True)
 
 
 def make_key(number: int, group: str = "group") -> SharePartitionKey:
@@ -102,8 +102,8 @@ class MigrationLogs:
             clock=SystemClock(),
         )
 
-    async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
-        return await migrate(self.reader(), self.target(), options, ignore_progress)
+    async def migrate(self, options: MigrationOptions = EXECUTE) -> MigrationReport:
+        return await migrate_states(self.reader(), self.target(), options, ignore_progress)
 
     async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
         return (await self.folded(topic)).held()

@@ -1,4 +1,4 @@
-"""The command `migrate`: output, errors and exit codes."""
+"""The command `migrate_states`: output, errors and exit codes."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.operate.migration.migrate import migrate
+from coordinator.operate.migration.migrate import migrate_states
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.cli.command_line import CommandLine
@@ -28,7 +28,7 @@ EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 def journal_folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
     asyncio.run(
-        migrate(
+        migrate_states(
             MigrationLogs(sample_records(6)).reader(),
             journal_target(tmp_path / "from"),
             EXECUTE,
@@ -80,9 +80,9 @@ def test_migrate_and_recovery_escape_control_characters(
     places = MigrationLogs(
         [StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)]
     )
-    asyncio.run(migrate(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
+    asyncio.run(migrate_states(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
     asyncio.run(
-        migrate(
+        migrate_states(
             MigrationLogs(sample_records()).reader(),
             journal_target(tmp_path / "to"),
             EXECUTE,

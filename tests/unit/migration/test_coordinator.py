@@ -9,7 +9,7 @@ from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState
-from coordinator.operate.migration.migrate import MigrationReport, Options, migrate
+from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
@@ -35,9 +35,9 @@ class CoordinatorMigration:
         self.address = address
         self.client = ShareCoordinatorClient(address, retry=ONCE)
 
-    async def migrate(self, options: Options = EXECUTE) -> MigrationReport:
+    async def migrate(self, options: MigrationOptions = EXECUTE) -> MigrationReport:
         target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
-        return await migrate(self.places.reader(), target, options, ignore_progress)
+        return await migrate_states(self.places.reader(), target, options, ignore_progress)
 
 
 @asynccontextmanager
@@ -109,7 +109,7 @@ async def test_states_with_boundary_values_are_migrated() -> None:
 @async_test
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
     async with start_migration(sample_records()) as here:
-        await here.migrate(Options())
+        await here.migrate(MigrationOptions())
         assert (await here.client.summary(make_key(4))).state_epoch == 0
         await here.client.initialize(make_key(4), 3, 401)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(4)}\).*--replace"):
@@ -128,7 +128,7 @@ async def test_different_state_is_replaced_on_request_including_leader_epochs() 
         )
         with pytest.raises(MigrationRefused, match="--replace"):
             await here.migrate()
-        report = await here.migrate(Options(execute=True, replace=True))
+        report = await here.migrate(MigrationOptions(execute=True, replace=True))
         assert report.is_good
         assert await here.client.summary(make_key(4)) == (3, 4, 400, 5)
         assert (await here.client.read(make_key(4), 4)).batches == [
@@ -185,7 +185,7 @@ async def test_share_partitions_changed_during_the_migration_are_reported() -> N
 
     async with start_migration(sample_records()) as here:
         target = ChangingTarget(here.address, here.places.reader(SOURCE), retry=ONCE)
-        report = await migrate(here.places.reader(), target, EXECUTE, ignore_progress)
+        report = await migrate_states(here.places.reader(), target, EXECUTE, ignore_progress)
         assert {different.key: different.what for different in report.different} == {
             make_key(5): "the target has no state of it",
             make_key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
@@ -198,7 +198,9 @@ async def test_unreachable_target_is_refused() -> None:
     (port,) = free_ports(1)
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
-        await migrate(MigrationLogs(sample_records()).reader(), target, Options(), ignore_progress)
+        await migrate_states(
+            MigrationLogs(sample_records()).reader(), target, MigrationOptions(), ignore_progress
+        )
 
 
 def test_target_without_delivery_complete_count_is_noted() -> None:

@@ -12,7 +12,7 @@ from coordinator.errors import LogError
 from coordinator.log.base import AppendCallback, StateLog, Unit
 from coordinator.operate.migration.fold import ComparableState
 from coordinator.operate.migration.log_target import LogTarget
-from coordinator.operate.migration.migrate import Options, migrate
+from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
 from coordinator.operate.migration.plan import Action
 from coordinator.operate.migration.readers import JournalReader
 from protocol.record_batch import encode_batch
@@ -90,7 +90,7 @@ def test_fenced_records_are_not_copied() -> None:
             await read_all(log, range(SOURCE_PARTITIONS))
         # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
         places.write("before", sample_records())
-        report = await migrate(places.reader("before"), places.target(), EXECUTE, ignore_progress)
+        report = await migrate_states(places.reader("before"), places.target(), EXECUTE, ignore_progress)
         assert report.folded.states == {}
         assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
@@ -100,12 +100,16 @@ def test_fenced_records_are_not_copied() -> None:
 def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
-        report = await migrate(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
+        assert (
+            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        ).is_good
+        report = await migrate_states(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
         assert report.is_good
         assert await places.held(TARGET) == await places.held(SOURCE)
         other = tmp_path / "other"
-        assert (await migrate(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)).is_good
+        assert (
+            await migrate_states(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)
+        ).is_good
 
     asyncio.run(main())
 
@@ -114,7 +118,7 @@ def test_large_state_is_written_in_many_appends() -> None:
     async def main() -> None:
         places = MigrationLogs(sample_records(3_000))
         shown: list[tuple[str, int, int]] = []
-        report = await migrate(
+        report = await migrate_states(
             places.reader(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
         )
         assert report.is_good
@@ -132,13 +136,13 @@ def test_large_state_is_written_in_many_appends() -> None:
 def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        report = await places.migrate(Options())
+        report = await places.migrate(MigrationOptions())
         assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
         assert TARGET not in places.kafka.topics
         places.make_topic(TARGET, TARGET_PARTITIONS)
-        await places.migrate(Options())
+        await places.migrate(MigrationOptions())
         assert places.produce_requests() == 0
-        await migrate(places.reader(), journal_target(folder), Options(), ignore_progress)
+        await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
         assert not folder.exists()
 
     asyncio.run(main())
@@ -200,7 +204,9 @@ def test_interrupted_migration_continues_where_it_stopped() -> None:
     async def main() -> None:
         places = MigrationLogs(sample_records())
         with pytest.raises(LogError, match="the power went"):
-            await migrate(places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress)
+            await migrate_states(
+                places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress
+            )
         there = len(await places.held(TARGET))
         assert 0 < there < 19
         report = await places.migrate()
@@ -215,7 +221,7 @@ def test_interrupted_migration_continues_where_it_stopped() -> None:
 def test_verification_reports_a_state_that_differs_from_the_source() -> None:
     async def main() -> None:
         places = MigrationLogs(sample_records())
-        report = await migrate(
+        report = await migrate_states(
             places.reader(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
         )
         assert not report.is_good
@@ -247,7 +253,7 @@ def test_other_record_types_are_counted_and_misplaced_records_are_named() -> Non
 def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
         before = {path.name: path.read_bytes() for path in folder.iterdir()}
         reader = JournalReader(folder)
         folded = await reader.fold(ignore_progress)

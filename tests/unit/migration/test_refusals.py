@@ -9,7 +9,7 @@ import pytest
 from coordinator.errors import LogFenced, LogLocked
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.log_target import LogTarget
-from coordinator.operate.migration.migrate import Options, migrate
+from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
 from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
 from coordinator.operate.migration.readers import JournalReader
 from coordinator.operate.migration.target import LookupResult
@@ -43,13 +43,13 @@ def test_different_target_state_is_refused_unless_replace_is_given() -> None:
         # The target has greater epochs than the source; the replacement must lower them.
         newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
         places.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
-        for options in (Options(), EXECUTE):
+        for options in (MigrationOptions(), EXECUTE):
             with pytest.raises(
                 MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
             ):
                 await places.migrate(options)
         assert places.produce_requests() == 0
-        report = await places.migrate(Options(execute=True, replace=True))
+        report = await places.migrate(MigrationOptions(execute=True, replace=True))
         assert report.is_good
         counts = report.plan.counts()
         assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
@@ -83,7 +83,7 @@ def test_owner_that_died_is_fenced_by_take_over() -> None:
         await zombie.own(1)
         await read_all(zombie, range(TARGET_PARTITIONS))
         await append_durably(zombie, 1, [(b"\x7f\x00", None)])
-        report = await places.migrate(Options(execute=True, take_over=True))
+        report = await places.migrate(MigrationOptions(execute=True, take_over=True))
         assert report.is_good
         _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
         assert isinstance(error, LogFenced)
@@ -95,22 +95,26 @@ def test_owner_that_died_is_fenced_by_take_over() -> None:
 def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (
+            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        ).is_good
         places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         coordinator = make_journal(folder)
         await coordinator.open()
         said = set()
-        for options in (EXECUTE, Options()):
+        for options in (EXECUTE, MigrationOptions()):
             with pytest.raises(LogLocked) as caught:
-                await migrate(places.reader(), journal_target(folder), options, ignore_progress)
+                await migrate_states(places.reader(), journal_target(folder), options, ignore_progress)
             said.add(str(caught.value))
             with pytest.raises(LogLocked) as caught:
-                await migrate(JournalReader(folder), places.target(), options, ignore_progress)
+                await migrate_states(JournalReader(folder), places.target(), options, ignore_progress)
             said.add(str(caught.value))
         assert len(said) == 1
         assert places.produce_requests() == 0
         await coordinator.close()
-        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (
+            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        ).is_good
 
     asyncio.run(main())
 
@@ -118,17 +122,23 @@ def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_pa
 def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     async def main() -> None:
         places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (
+            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        ).is_good
         places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
         for _ in range(2):
             before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-            await migrate(places.reader(), journal_target(folder), Options(), ignore_progress)
-            await migrate(JournalReader(folder), journal_target(tmp_path / "new"), Options(), ignore_progress)
+            await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
+            await migrate_states(
+                JournalReader(folder), journal_target(tmp_path / "new"), MigrationOptions(), ignore_progress
+            )
             assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
             # A copy of a journal has no lock file.
             (folder / "lock").unlink(missing_ok=True)
         assert not (tmp_path / "new").exists()
-        assert (await migrate(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+        assert (
+            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+        ).is_good
 
     asyncio.run(main())
 
@@ -159,7 +169,7 @@ def test_changing_source_is_refused(number: int, written: bool) -> None:
         with pytest.raises(
             MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"
         ):
-            await migrate(places.reader(), target, EXECUTE, ignore_progress)
+            await migrate_states(places.reader(), target, EXECUTE, ignore_progress)
         assert (TARGET in places.kafka.topics) == written
 
     run_simulated(main())
@@ -187,8 +197,8 @@ def test_omitted_share_partition_is_not_a_difference() -> None:
         places = MigrationLogs(sample_records())
         places.make_topic(TARGET, TARGET_PARTITIONS)
         places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
-        options = Options(execute=True, leave_out_unknown_topics=True)
-        report = await migrate(places.reader(), MissingTopicTarget(places), options, ignore_progress)
+        options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
+        report = await migrate_states(places.reader(), MissingTopicTarget(places), options, ignore_progress)
         assert report.plan.keys(Action.OMIT) == [make_key(4)]
         assert report.different == []
 
@@ -200,7 +210,7 @@ def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
         places = MigrationLogs(sample_records())
         again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
         target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
-        assert (await migrate(places.reader(), target, EXECUTE, ignore_progress)).is_good
+        assert (await migrate_states(places.reader(), target, EXECUTE, ignore_progress)).is_good
 
     run_simulated(main())
 
@@ -225,6 +235,6 @@ def test_missing_source_is_refused(tmp_path: Path) -> None:
             JournalReader(tmp_path),
         ):
             with pytest.raises(MigrationRefused, match="source does not exist"):
-                await migrate(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
+                await migrate_states(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
 
     asyncio.run(main())

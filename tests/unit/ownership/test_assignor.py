@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cluster.ownership.assignor import AssignableMember, AssignmentPlan, assign
+from coordinator.cluster.ownership.assignor import AssignableMember, AssignmentPlan, assign_shards
 from coordinator.cluster.ownership.base import NOBODY
 
 
-def member(number: int, **facts: object) -> AssignableMember:
+def make_member(number: int, **facts: object) -> AssignableMember:
     """Return a member whose start time is its number."""
     return AssignableMember(f"i{number}", f"host-{number}:9095", started_ms=number)._replace(**facts)
 
@@ -43,12 +43,12 @@ def random_groups(
     return members, leaders, partitions
 
 
-def may_own(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
+def may_own_shard(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
     able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
     return set([n for n in able if members[n].ready] or able)
 
 
-def adopt(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
+def adopt_plan(before: AssignmentPlan, members: Sequence[AssignableMember]) -> list[AssignableMember]:
     """Return the members after they adopted a plan."""
     return [
         one._replace(
@@ -73,7 +73,7 @@ def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], par
     """Check that the eligible members own the same number of shards within one. Return the eligible
     members.
     """
-    owning = may_own(members, plan)
+    owning = may_own_shard(members, plan)
     if not owning:
         assert plan.owners == (NOBODY,) * partitions
         return owning
@@ -90,7 +90,7 @@ def test_eligible_members_own_equal_numbers_of_shards_within_one(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
-    check_balance(assign(members, leaders, partitions, moves_max=moves_max), members, partitions)
+    check_balance(assign_shards(members, leaders, partitions, moves_max=moves_max), members, partitions)
 
 
 @given(random_groups(), st.randoms(use_true_random=False))
@@ -102,7 +102,7 @@ def test_order_of_members_does_not_change_the_assignment(
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
 
     def owner_names(members: list[AssignableMember]) -> list[str | None]:
-        owners = assign(members, leaders, partitions, moves_max=5).owners
+        owners = assign_shards(members, leaders, partitions, moves_max=5).owners
         return [None if owner == NOBODY else members[owner].instance for owner in owners]
 
     assert owner_names(shuffled) == owner_names(members)
@@ -114,8 +114,8 @@ def test_assignment_is_stable_after_members_adopted_it(
     group: tuple[list[AssignableMember], dict[int, int], int],
 ) -> None:
     members, leaders, partitions = group
-    plan = assign(members, leaders, partitions)
-    again = assign(adopt(plan, members), {}, partitions)
+    plan = assign_shards(members, leaders, partitions)
+    again = assign_shards(adopt_plan(plan, members), {}, partitions)
     assert again.owners == plan.owners
     assert again.holders == plan.owners
 
@@ -126,11 +126,11 @@ def test_only_the_shards_of_a_leaving_member_move(
 ) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
-    plan = assign(members, leaders, partitions)
+    plan = assign_shards(members, leaders, partitions)
     leaving = data.draw(st.integers(0, len(members) - 1))
-    left = adopt(plan, members)
+    left = adopt_plan(plan, members)
     del left[leaving]
-    after = assign(left, leaders, partitions)
+    after = assign_shards(left, leaders, partitions)
     for before, owner in zip(plan.owners, after.owners, strict=True):
         if before != leaving and left:
             assert left[owner].instance == members[before].instance
@@ -142,9 +142,9 @@ def test_shards_move_only_to_a_joining_member(
 ) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
-    plan = assign(members, leaders, partitions)
-    joined = [*adopt(plan, members), member(99)]
-    after = assign(joined, leaders, partitions)
+    plan = assign_shards(members, leaders, partitions)
+    joined = [*adopt_plan(plan, members), make_member(99)]
+    after = assign_shards(joined, leaders, partitions)
     for before, owner in zip(plan.owners, after.owners, strict=True):
         assert owner in (before, len(members))
 
@@ -154,9 +154,9 @@ def test_moves_are_limited_and_increase_locality(
     group: tuple[list[AssignableMember], dict[int, int], int], moves_max: int
 ) -> None:
     members, leaders, partitions = group
-    still = adopt(assign(members, {}, partitions), members)
-    stay = assign(still, leaders, partitions).owners
-    nearer = assign(still, leaders, partitions, moves_max=moves_max).owners
+    still = adopt_plan(assign_shards(members, {}, partitions), members)
+    stay = assign_shards(still, leaders, partitions).owners
+    nearer = assign_shards(still, leaders, partitions, moves_max=moves_max).owners
     moves = sum(before != after for before, after in zip(stay, nearer, strict=True))
     assert moves <= moves_max
     gained = count_local(nearer, still, leaders) - count_local(stay, still, leaders)
@@ -164,37 +164,37 @@ def test_moves_are_limited_and_increase_locality(
 
 
 def test_unowned_shards_go_to_the_replica_next_to_their_leader() -> None:
-    members = [member(number, broker_id=number) for number in range(3)]
+    members = [make_member(number, broker_id=number) for number in range(3)]
     leaders = {partition: (partition + 1) % 3 for partition in range(12)}
-    assert assign(members, leaders, 12).owners == tuple((partition + 1) % 3 for partition in range(12))
+    assert assign_shards(members, leaders, 12).owners == tuple((partition + 1) % 3 for partition in range(12))
 
 
 def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
-    members = [member(number, broker_id=number) for number in range(3)]
-    plan = assign(members, {}, 12)
+    members = [make_member(number, broker_id=number) for number in range(3)]
+    plan = assign_shards(members, {}, 12)
     leaders = {partition: (partition + 2) % 3 for partition in range(12)}
     for _ in range(12):
-        plan = assign(adopt(plan, members), leaders, 12, moves_max=2)
+        plan = assign_shards(adopt_plan(plan, members), leaders, 12, moves_max=2)
     assert count_local(plan.owners, members, leaders) == 12
 
 
 def test_ready_members_are_preferred() -> None:
-    unready, ready = member(0, ready=False, owned={0, 1, 2}), member(1)
-    assert assign([unready, ready], {}, 3).owners == (1, 1, 1)
-    assert set(assign([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
-    assert assign([unready, ready._replace(draining=True)], {}, 3).owners == (0, 0, 0)
+    unready, ready = make_member(0, ready=False, owned={0, 1, 2}), make_member(1)
+    assert assign_shards([unready, ready], {}, 3).owners == (1, 1, 1)
+    assert set(assign_shards([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
+    assert assign_shards([unready, ready._replace(draining=True)], {}, 3).owners == (0, 0, 0)
 
 
 def test_no_member_owns_shards_if_all_drain() -> None:
-    members = [member(0, draining=True, owned={0}), member(1, draining=True)]
-    assert assign(members, {}, 2) == AssignmentPlan((NOBODY, NOBODY), (0, NOBODY), {})
+    members = [make_member(0, draining=True, owned={0}), make_member(1, draining=True)]
+    assert assign_shards(members, {}, 2) == AssignmentPlan((NOBODY, NOBODY), (0, NOBODY), {})
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> None:
-    older, newer = member(0, wire="h:1", owned={0, 1}, claim_fresh=True), member(1, wire="h:1")
+    older, newer = make_member(0, wire="h:1", owned={0, 1}, claim_fresh=True), make_member(1, wire="h:1")
     members = [newer, older] if turned else [older, newer]
-    plan = assign(members, {}, 2)
+    plan = assign_shards(members, {}, 2)
     winner, loser = members.index(newer), members.index(older)
     assert plan.owners == (winner, winner)
     assert plan.doubles == {loser: winner}
@@ -214,6 +214,6 @@ def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> Non
 def test_newer_of_two_claims_to_a_shard_wins(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
-    plan = assign([member(0, owned={0}, **one), member(1, owned={0}, **other)], {}, 2)
+    plan = assign_shards([make_member(0, owned={0}, **one), make_member(1, owned={0}, **other)], {}, 2)
     assert plan.holders == (holder, NOBODY)
     assert plan.owners[0] == holder

@@ -42,7 +42,16 @@ class FaultInjector:
 
     async def inject_one(self) -> None:
         """Inject one random fault or repair."""
-        members = (self.start, self.kill, self.drain, self.stop, self.cut, self.mend, self.fence, self.ready)
+        members = (
+            self.start,
+            self.kill,
+            self.drain,
+            self.stop,
+            self.cut,
+            self.end_faults,
+            self.fence_members,
+            self.ready,
+        )
         brokers = (self.err, self.move, self.expel_member, self.down, self.up, self.forget)
         await self.random.choice((*members, *brokers))()
 
@@ -82,11 +91,11 @@ class FaultInjector:
         for one in self.random.sample(self.living, min(1, len(self.living))):
             one.link.cut = True  # type: ignore[attr-defined]
 
-    async def mend(self) -> None:
+    async def end_faults(self) -> None:
         for one in self.living:
             one.link.cut = False  # type: ignore[attr-defined]
 
-    async def fence(self) -> None:
+    async def fence_members(self) -> None:
         for one in self.living:
             if one.owned:
                 one.fence_shard(self.random.choice(sorted(one.owned)))
@@ -138,7 +147,7 @@ def test_members_share_all_shards_after_random_faults(seed: int) -> None:
             until_s = fleet.now() + random.expovariate(1 / 2.0)
             await fleet.wait_until(lambda: fleet.now() >= until_s)  # noqa: B023
         await chaos.up()
-        await chaos.mend()
+        await chaos.end_faults()
         group.errors.clear()
         for one in chaos.living:
             one.listener.is_ready = True

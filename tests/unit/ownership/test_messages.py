@@ -32,7 +32,7 @@ def plan_assignments(
     members: Mapping[str, bytes], leaders: Mapping[int, int]
 ) -> dict[str, AssignmentMessage]:
     """Return the decoded assignment of each member, from the plan for a group."""
-    planned = plan_assignment(members, leaders).assignments(9)
+    planned = plan_assignment(members, leaders).compute_assignments(9)
     return {member_id: decode_assignment(encode_message(decision)) for member_id, decision in planned.items()}
 
 
@@ -114,7 +114,7 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
         "c": b"?",
     }
     decided = plan_assignment(members, {})
-    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
+    view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
     assert view == decided.view(9)
     assert [view.assignment.owner(partition) for partition in range(4)] == [
         *[make_metadata(1).replica] * 2,
@@ -132,7 +132,7 @@ def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> Non
         "new": encode_message(make_metadata(2, joins=1, unreached=(7,))),
     }
     decided = plan_assignment(members, {})
-    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
+    view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
     assert view == decided.view(9)
     assert view.unreached == {7}
     assert [replica.instance for replica in view.assignment.replicas] == ["i1", "i2"]
@@ -147,7 +147,7 @@ def test_owners_are_known_despite_refused_or_draining_members() -> None:
         "c": encode_message(make_metadata(3, draining=True)),
     }
     decided = plan_assignment(members, {})
-    view = read_group_view(stored_members(members, decided.assignments(9)), 9, 4)
+    view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
     assert view == decided.view(9)
     assert view.assignment.replicas == (make_metadata(1).replica, make_metadata(3).replica)
 
@@ -155,7 +155,7 @@ def test_owners_are_known_despite_refused_or_draining_members() -> None:
 def test_assignments_of_different_generations_give_no_owners() -> None:
     members = {"a": encode_message(make_metadata(1)), "b": encode_message(make_metadata(2))}
     decided = plan_assignment(members, {})
-    mixed = {"a": decided.assignments(9)["a"], "b": decided.assignments(8)["b"]}
+    mixed = {"a": decided.compute_assignments(9)["a"], "b": decided.compute_assignments(8)["b"]}
     assert read_group_view(stored_members(members, mixed), 9, 4) is None
 
 
@@ -173,7 +173,7 @@ def test_contradictory_assignments_are_unreadable(owned: tuple[int, ...]) -> Non
 def test_member_with_unreadable_metadata_gets_no_shards() -> None:
     decision = plan_assignment({"a": b"?", "b": encode_message(make_metadata(2))}, {})
     assert decision.unread == 1
-    assert decision.assignments(9)["a"] == AssignmentMessage(generation=9)
+    assert decision.compute_assignments(9)["a"] == AssignmentMessage(generation=9)
     assert decision.replicas == (make_metadata(2).replica,)
     assert decision.partitions_owned_by("i2") == {0, 1, 2, 3}
     with pytest.raises(UnreadableMessage):
@@ -187,7 +187,7 @@ def test_settings_of_members_that_hold_shards_have_priority() -> None:
     assert decision.setting == SETTING
     assert decision.replicas == (make_metadata(1).replica,)
     assert set(decision.refused) == {"i2", "i3"}
-    assert decision.assignments(9)["x2"].refused == decision.refused["i2"]
+    assert decision.compute_assignments(9)["x2"].refused == decision.refused["i2"]
     assert decision.refused["i2"] == (
         "it keeps state in topic other of 2 partitions, layout 1, the group in topic state of 4 partitions, "
         "layout 1"

@@ -6,40 +6,40 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cluster.ownership.assignor import AssignableMember, assign
+from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
 from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.test_assignor import adopt, check_balance, member, random_groups
+from tests.unit.ownership.test_assignor import adopt_plan, check_balance, make_member, random_groups
 
 Group = tuple[list[AssignableMember], dict[int, int], int]
 
 
 def test_shard_moves_to_the_requested_member_and_another_moves_back() -> None:
-    members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3})]
-    assert assign(members, {}, 4).owners == (1, 0, 0, 1)
+    members = [make_member(0, owned={0, 1}, wishes={0: "i1"}), make_member(1, owned={2, 3})]
+    assert assign_shards(members, {}, 4).owners == (1, 0, 0, 1)
 
 
 def test_no_shard_moves_back_if_the_balance_allows_it() -> None:
-    members = [member(0, owned={0, 1, 2}, wishes={1: "i1"}), member(1, owned={3, 4})]
-    assert assign(members, {}, 5).owners == (0, 1, 0, 1, 1)
+    members = [make_member(0, owned={0, 1, 2}, wishes={1: "i1"}), make_member(1, owned={3, 4})]
+    assert assign_shards(members, {}, 5).owners == (0, 1, 0, 1, 1)
 
 
 def test_request_without_a_member_moves_the_shard_to_the_least_loaded() -> None:
     members = [
-        member(0, owned={0, 1}, wishes={0: ""}),
-        member(1, owned={2, 3}),
-        member(2, owned={4}),
+        make_member(0, owned={0, 1}, wishes={0: ""}),
+        make_member(1, owned={2, 3}),
+        make_member(2, owned={4}),
     ]
-    assert assign(members, {}, 5).owners == (2, 0, 1, 1, 2)
+    assert assign_shards(members, {}, 5).owners == (2, 0, 1, 1, 2)
 
 
 def test_shard_that_moves_back_is_preferably_led_next_to_the_giver() -> None:
     members = [
-        member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
-        member(1, owned={2, 3}, broker_id=6),
+        make_member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
+        make_member(1, owned={2, 3}, broker_id=6),
     ]
     # The broker next to the giver leads shard 3.
-    assert assign(members, {2: 6, 3: 5}, 4).owners == (1, 0, 1, 0)
+    assert assign_shards(members, {2: 6, 3: 5}, 4).owners == (1, 0, 1, 0)
 
 
 def test_request_that_cannot_be_granted_changes_nothing() -> None:
@@ -51,14 +51,14 @@ def test_request_that_cannot_be_granted_changes_nothing() -> None:
         ({3: "i1"}, {}),
         ({99: "i1"}, {}),
     ):
-        members = [member(0, owned={0, 1}), member(1, owned={2, 3})._replace(**other)]
+        members = [make_member(0, owned={0, 1}), make_member(1, owned={2, 3})._replace(**other)]
         wishing = [members[0]._replace(wishes=wishes), members[1]]
-        assert assign(wishing, {}, 4).owners == assign(members, {}, 4).owners
+        assert assign_shards(wishing, {}, 4).owners == assign_shards(members, {}, 4).owners
 
 
 def test_two_members_may_exchange_shards() -> None:
-    members = [member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3}, wishes={2: "i0"})]
-    owners = assign(members, {}, 4).owners
+    members = [make_member(0, owned={0, 1}, wishes={0: "i1"}), make_member(1, owned={2, 3}, wishes={2: "i0"})]
+    owners = assign_shards(members, {}, 4).owners
     assert (owners[0], owners[2]) == (1, 0)
     assert Counter(owners) == {0: 2, 1: 2}
 
@@ -66,33 +66,33 @@ def test_two_members_may_exchange_shards() -> None:
 @given(random_groups(distinct=True), st.data())
 def test_requests_keep_the_balance_and_the_result_is_stable(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
-    members = adopt(assign(members, leaders, partitions), members)
+    members = adopt_plan(assign_shards(members, leaders, partitions), members)
     names = st.sampled_from(["", "stranger", *(one.instance for one in members)])
     wishes = data.draw(st.lists(st.dictionaries(st.integers(0, partitions), names), max_size=len(members)))
     for place, wished in enumerate(wishes):
         members[place] = members[place]._replace(wishes=wished)
-    plan = assign(members, leaders, partitions)
+    plan = assign_shards(members, leaders, partitions)
     if not check_balance(plan, members, partitions):
         return
     # The next rebalance, without requests, changes nothing.
-    after = [one._replace(wishes={}) for one in adopt(plan, members)]
-    assert assign(after, leaders, partitions).owners == plan.owners
+    after = [one._replace(wishes={}) for one in adopt_plan(plan, members)]
+    assert assign_shards(after, leaders, partitions).owners == plan.owners
 
 
 @given(random_groups(distinct=True), st.data())
 def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     members, leaders, partitions = group
     members = [one._replace(ready=True, draining=False) for one in members]
-    members = adopt(assign(members, leaders, partitions), members)
+    members = adopt_plan(assign_shards(members, leaders, partitions), members)
     giver = data.draw(st.integers(0, len(members) - 1))
     taker = data.draw(st.integers(0, len(members) - 1))
     owned = sorted(members[giver].owned)
     if giver == taker or not owned:
         return
     shard = data.draw(st.sampled_from(owned))
-    before = assign(members, leaders, partitions).owners
+    before = assign_shards(members, leaders, partitions).owners
     members[giver] = members[giver]._replace(wishes={shard: members[taker].instance})
-    after = assign(members, leaders, partitions).owners
+    after = assign_shards(members, leaders, partitions).owners
     assert after[shard] == taker
     # At most one other shard moves, and it moves to the giver.
     others = [p for p in range(partitions) if p != shard and before[p] != after[p]]

@@ -66,7 +66,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
             )
         )
     decided = plan_assignment(members, {partition: partition % 500 for partition in range(shards)})
-    stored = {member: encode_message(each) for member, each in decided.assignments(1_000).items()}
+    stored = {member: encode_message(each) for member, each in decided.compute_assignments(1_000).items()}
     for member, metadata in members.items():
         group.add_member(member, metadata)
     record_bytes = group.record_bytes(stored)

@@ -33,11 +33,11 @@ def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
             assert monotonic() < deadline_s
             threading.Event().wait(0.001)
 
-    def link() -> GroupClient:
+    def make_client() -> GroupClient:
         return group.link()
 
     async def main() -> None:
-        fleet = ReplicaGroup(link, limits=LIMITS, monotonic=monotonic, own_thread=True)
+        fleet = ReplicaGroup(make_client, limits=LIMITS, monotonic=monotonic, own_thread=True)
         (one,) = await fleet.add_all(1)
         block_main_loop(beats=10)
         assert one.ownership.lease_is_fresh()

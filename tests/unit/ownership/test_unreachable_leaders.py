@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cluster.ownership.assignor import AssignableMember, assign
+from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.test_assignor import (
-    adopt,
+    adopt_plan,
     check_balance,
     count_local,
-    may_own,
-    member,
+    make_member,
+    may_own_shard,
     random_groups,
 )
 
@@ -67,14 +67,14 @@ def count_unreachable(owners: Sequence[int], members: Sequence[AssignableMember]
 @given(unreachable_brokers(), st.integers(0, 30))
 def test_assignor_makes_each_helpful_move_or_swap_and_keeps_the_result(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
-    plan = assign(members, leaders, partitions, moves_max=moves_max)
+    plan = assign_shards(members, leaders, partitions, moves_max=moves_max)
     owning = check_balance(plan, members, partitions)
     if not owning:
         return
     assert fixable_shards(plan.owners, members, owning) == []
     # The next rebalance, without hand-over requests, changes nothing.
-    after = [one._replace(wishes={}) for one in adopt(plan, members)]
-    assert assign(after, leaders, partitions).owners == plan.owners
+    after = [one._replace(wishes={}) for one in adopt_plan(plan, members)]
+    assert assign_shards(after, leaders, partitions).owners == plan.owners
 
 
 @pytest.mark.slow
@@ -82,12 +82,15 @@ def test_assignor_makes_each_helpful_move_or_swap_and_keeps_the_result(group: Gr
 def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, moves_max: int) -> None:
     members, leaders, partitions = group
     members = [one._replace(wishes={}) for one in members]
-    plan = assign(members, {}, partitions)
-    if not may_own(members, plan):
+    plan = assign_shards(members, {}, partitions)
+    if not may_own_shard(members, plan):
         return
     seen: list[tuple[int, int]] = [(count_unreachable(plan.owners, members), 0)]
     while True:
-        before, plan = plan, assign(adopt(plan, members), leaders, partitions, moves_max=moves_max)
+        before, plan = (
+            plan,
+            assign_shards(adopt_plan(plan, members), leaders, partitions, moves_max=moves_max),
+        )
         if plan.owners == before.owners:
             break
         # Each step improves reachability first, and locality second.
@@ -100,11 +103,11 @@ def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, mo
 def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> None:
     members, leaders, partitions = group
     reaching = [one._replace(unreached=(), wishes={}) for one in members]
-    plan = assign(reaching, leaders, partitions)
-    still = adopt(plan, reaching)
+    plan = assign_shards(reaching, leaders, partitions)
+    still = adopt_plan(plan, reaching)
     now = [one._replace(unreached=other.unreached) for one, other in zip(still, members, strict=True)]
-    after = assign(now, leaders, partitions).owners
-    if not may_own(members, plan):
+    after = assign_shards(now, leaders, partitions).owners
+    if not may_own_shard(members, plan):
         return
     moves = sum(was != owner for was, owner in zip(plan.owners, after, strict=True))
     # An unreachable shard moves, and at most one other shard moves back for it.
@@ -112,90 +115,94 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
 
 
 def test_shard_is_swapped_if_both_members_reach_their_new_shard() -> None:
-    members = [member(0, owned={0, 1, 2}, unreached={1}), member(1, owned={3, 4, 5}, unreached={5})]
-    assert assign(members, {}, 6).owners == (0, 1, 0, 1, 1, 0)
-    assert assign([members[0], members[1]._replace(unreached=())], {}, 6).owners == (0, 1, 0, 0, 1, 1)
+    members = [make_member(0, owned={0, 1, 2}, unreached={1}), make_member(1, owned={3, 4, 5}, unreached={5})]
+    assert assign_shards(members, {}, 6).owners == (0, 1, 0, 1, 1, 0)
+    assert assign_shards([members[0], members[1]._replace(unreached=())], {}, 6).owners == (0, 1, 0, 0, 1, 1)
 
 
 def test_shard_moves_without_a_swap_if_the_balance_allows_it() -> None:
-    members = [member(0, owned={0, 1, 2}, unreached={1}), member(1, owned={3, 4})]
-    assert assign(members, {}, 5).owners == (0, 1, 0, 1, 1)
+    members = [make_member(0, owned={0, 1, 2}, unreached={1}), make_member(1, owned={3, 4})]
+    assert assign_shards(members, {}, 5).owners == (0, 1, 0, 1, 1)
 
 
 def test_shard_stays_if_the_balance_does_not_allow_a_move() -> None:
     everything = set(range(4))
     for other in (set[int](), everything):
         members = [
-            member(0, owned={0, 1}, unreached=everything),
-            member(1, owned={2, 3}, unreached=other),
+            make_member(0, owned={0, 1}, unreached=everything),
+            make_member(1, owned={2, 3}, unreached=other),
         ]
-        assert assign(members, {}, 4).owners == (0, 0, 1, 1)
+        assert assign_shards(members, {}, 4).owners == (0, 0, 1, 1)
 
 
 def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
     leaders = {partition: 1 + partition % 2 for partition in range(6)}
     away = {partition for partition, leader in leaders.items() if leader == 1}
-    members = [member(0, broker_id=1, unreached=away), member(1, broker_id=2), member(2)]
-    plan = assign(members, leaders, 6)
+    members = [make_member(0, broker_id=1, unreached=away), make_member(1, broker_id=2), make_member(2)]
+    plan = assign_shards(members, leaders, 6)
     for _ in range(6):
         assert count_unreachable(plan.owners, members) == 0
-        plan = assign(adopt(plan, members), leaders, 6, moves_max=9)
+        plan = assign_shards(adopt_plan(plan, members), leaders, 6, moves_max=9)
     # The first member must own two of the three shards whose leader it reaches.
     assert count_local(plan.owners, members, leaders) == 1
 
 
 def test_swap_may_enable_another_swap() -> None:
     members = [
-        member(0, owned={0}, unreached={0, 2}),
-        member(1, owned={2}),
-        member(2, owned={1}, unreached={0, 1}),
+        make_member(0, owned={0}, unreached={0, 2}),
+        make_member(1, owned={2}),
+        make_member(2, owned={1}, unreached={0, 1}),
     ]
-    assert assign(members, {}, 3).owners == (1, 0, 2)
+    assert assign_shards(members, {}, 3).owners == (1, 0, 2)
 
 
 def test_unowned_shard_goes_to_a_member_that_reaches_its_leader() -> None:
-    members = [member(0, owned={1}, broker_id=1, unreached={0}), member(1, owned={2})]
-    assert assign(members, {0: 1}, 4).owners == (1, 0, 1, 0)
+    members = [make_member(0, owned={1}, broker_id=1, unreached={0}), make_member(1, owned={2})]
+    assert assign_shards(members, {0: 1}, 4).owners == (1, 0, 1, 0)
 
 
 def test_overloaded_member_first_loses_shards_that_it_does_not_reach() -> None:
-    members = [member(0, owned=range(6), unreached={0}), member(1, owned={6, 7, 8}), member(2)]
-    assert assign(members, {}, 9).owners == (2, 0, 0, 0, 2, 2, 1, 1, 1)
+    members = [make_member(0, owned=range(6), unreached={0}), make_member(1, owned={6, 7, 8}), make_member(2)]
+    assert assign_shards(members, {}, 9).owners == (2, 0, 0, 0, 2, 2, 1, 1, 1)
 
 
 def test_member_next_to_the_leader_is_preferred_among_those_that_reach_it() -> None:
     members = [
-        member(0, owned={0, 1}, unreached={0}),
-        member(1, owned={2, 3}),
-        member(2, owned={4, 5}, broker_id=1),
+        make_member(0, owned={0, 1}, unreached={0}),
+        make_member(1, owned={2, 3}),
+        make_member(2, owned={4, 5}, broker_id=1),
     ]
-    assert assign(members, {0: 1}, 6).owners == (2, 0, 1, 1, 0, 2)
-    nobodys = [member(0, broker_id=1), member(1, broker_id=2), member(2, broker_id=3, unreached={0})]
-    assert assign(nobodys, {0: 2, 1: 1, 2: 3}, 3).owners == (1, 0, 2)
+    assert assign_shards(members, {0: 1}, 6).owners == (2, 0, 1, 1, 0, 2)
+    nobodys = [
+        make_member(0, broker_id=1),
+        make_member(1, broker_id=2),
+        make_member(2, broker_id=3, unreached={0}),
+    ]
+    assert assign_shards(nobodys, {0: 2, 1: 1, 2: 3}, 3).owners == (1, 0, 2)
 
 
 def test_member_next_to_a_leader_yields_to_the_only_one_that_reaches_another() -> None:
     leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
     # Only the member next to the leader of the last three shards reaches the leader of the first three.
-    members = [member(0, broker_id=2), member(1, unreached={0, 1, 2})]
-    assert assign(members, leaders, 6).owners == (0, 0, 0, 1, 1, 1)
+    members = [make_member(0, broker_id=2), make_member(1, unreached={0, 1, 2})]
+    assert assign_shards(members, leaders, 6).owners == (0, 0, 0, 1, 1, 1)
 
 
 def test_hand_over_to_a_member_that_does_not_reach_the_leader_is_refused() -> None:
-    giver, taker = member(0, owned={0, 1}, wishes={0: "i1"}), member(1, owned={2, 3}, unreached={0})
-    assert assign([giver, taker], {}, 4).owners == (0, 0, 1, 1)
+    giver, taker = make_member(0, owned={0, 1}, wishes={0: "i1"}), make_member(1, owned={2, 3}, unreached={0})
+    assert assign_shards([giver, taker], {}, 4).owners == (0, 0, 1, 1)
     # A hand-over is also refused if the giver reaches none of the shards that could move back.
     cut = giver._replace(unreached={2, 3})
-    assert assign([cut, taker._replace(unreached=())], {}, 4).owners == (0, 0, 1, 1)
+    assert assign_shards([cut, taker._replace(unreached=())], {}, 4).owners == (0, 0, 1, 1)
     # If the request names no member, another member gets the shard.
     anybody = giver._replace(wishes={0: ""})
-    assert assign([anybody, taker, member(2, owned={4, 5})], {}, 6).owners[0] == 2
+    assert assign_shards([anybody, taker, make_member(2, owned={4, 5})], {}, 6).owners[0] == 2
 
 
 def test_granted_hand_over_may_allow_another_move() -> None:
     members = [
-        member(0, owned={1}, wishes={1: "i2"}),
-        member(1, owned={0}, unreached={0, 1}),
-        member(2, unreached={0}),
+        make_member(0, owned={1}, wishes={1: "i2"}),
+        make_member(1, owned={0}, unreached={0, 1}),
+        make_member(2, unreached={0}),
     ]
-    assert assign(members, {}, 2).owners == (0, 2)
+    assert assign_shards(members, {}, 2).owners == (0, 2)

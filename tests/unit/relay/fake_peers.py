@@ -22,7 +22,7 @@ from coordinator.serve.relay.connection import PeerCheck, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.upstream import ClientTls, Upstream
+from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports
@@ -318,8 +318,8 @@ async def run_relay(
     await broker.start(broker_tls and broker_tls[0])
     await coordinator.start(coordinator_tls and coordinator_tls[0])
     route = UpstreamRoute(
-        broker=Upstream(broker.address, broker_tls and broker_tls[1], "localhost"),
-        coordinator=Upstream(coordinator.address, coordinator_tls and coordinator_tls[1], "localhost"),
+        broker=UpstreamServer(broker.address, broker_tls and broker_tls[1], "localhost"),
+        coordinator=UpstreamServer(coordinator.address, coordinator_tls and coordinator_tls[1], "localhost"),
         check=check,
         allowed=AllowedPrincipals.parse(allowed),
         rules=MappingRules.parse("DEFAULT"),

@@ -16,7 +16,7 @@ from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.process import inherited_socket, make_route
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.kafka.processes import PROGRAM
 from tests.unit.relay.fake_peers import HERE, async_test, connect_persister, run_relay
 
@@ -116,7 +116,7 @@ def test_socket_of_another_process_is_not_inherited(environ: dict[str, str]) -> 
 
 
 def relay_settings(tmp_path: Path, **more: str) -> dict[str, str]:
-    relay = Authority(tmp_path).issue("relay")
+    relay = CertificateAuthority(tmp_path).issue_certificate("relay")
     return {
         "relay.security.protocol": "SSL",
         "relay.allowed.principals": "User:CN=kafka",

@@ -6,7 +6,7 @@ from base64 import urlsafe_b64encode
 
 import pytest
 
-from coordinator.serve.relay.sasl import Exchange, parse_user
+from coordinator.serve.relay.sasl import RelayedExchange, parse_user
 from protocol.errors import DecodeError
 from tests.unit.relay.fake_peers import encode_frame, handshake_request, token_request
 
@@ -68,7 +68,7 @@ def test_claim_with_the_user_name_is_configurable() -> None:
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_sasl_exchange_is_followed_in_each_version(version: int) -> None:
-    exchange = Exchange("sub")
+    exchange = RelayedExchange("sub")
     exchange.handle_request(handshake_request())
     exchange.handle_response(17, encode_frame(b"\0\0\0\1\0\0\0\0\0\1\0\5PLAIN"))
     assert (exchange.mechanism, exchange.failed) == ("PLAIN", False)
@@ -84,7 +84,7 @@ def test_sasl_exchange_is_followed_in_each_version(version: int) -> None:
 
 
 def test_only_the_next_request_of_the_exchange_is_accepted() -> None:
-    exchange = Exchange("sub")
+    exchange = RelayedExchange("sub")
     before = [(18, 5), (17, 1)]
     assert all(exchange.is_next(*request) for request in before)
     assert not any(exchange.is_next(*request) for request in ((36, 2), (17, 0), (17, 2), (3, 1)))
@@ -98,7 +98,7 @@ def test_only_the_next_request_of_the_exchange_is_accepted() -> None:
 )
 def test_malformed_sasl_request_is_a_decode_error(frame: bytes) -> None:
     with pytest.raises(DecodeError):
-        Exchange("sub").handle_request(frame)
+        RelayedExchange("sub").handle_request(frame)
 
 
 def test_deeply_nested_token_has_no_user() -> None:

@@ -12,8 +12,8 @@ from coordinator.config import HostPort
 from coordinator.errors import ConfigError
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from coordinator.serve.relay import streams
-from coordinator.serve.relay.upstream import ClientTls, Upstream, UpstreamTlsFiles
-from tests.certificates import Authority, IssuedCertificate
+from coordinator.serve.relay.upstream import ClientTls, UpstreamServer, UpstreamTlsFiles
+from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,
     FETCH,
@@ -39,13 +39,19 @@ from tests.unit.security.handshakes import client_context
 MIB = 1 << 20
 
 
-class Certificates:
+class RelayCertificates:
     """Certificates of all parties, issued by one authority."""
 
     def __init__(self, folder: Path) -> None:
-        self.authority = Authority(folder)
-        self.relay, self.broker = self.authority.issue("relay"), self.authority.issue("broker")
-        self.kafka, self.eve = self.authority.issue("kafka"), self.authority.issue("eve")
+        self.authority = CertificateAuthority(folder)
+        self.relay, self.broker = (
+            self.authority.issue_certificate("relay"),
+            self.authority.issue_certificate("broker"),
+        )
+        self.kafka, self.eve = (
+            self.authority.issue_certificate("kafka"),
+            self.authority.issue_certificate("eve"),
+        )
 
     def relays(self, client_auth: ClientAuth = "none") -> ServerTls:
         """Return the TLS configuration with which the relay serves."""
@@ -73,8 +79,8 @@ class Certificates:
 
 
 @pytest.fixture
-def certificates(tmp_path: Path) -> Certificates:
-    return Certificates(tmp_path)
+def certificates(tmp_path: Path) -> RelayCertificates:
+    return RelayCertificates(tmp_path)
 
 
 async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[FrameStream, FrameStream]:
@@ -90,7 +96,7 @@ async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[Fr
 
 
 @async_test
-async def test_login_requests_and_responses_work_over_tls(certificates: Certificates) -> None:
+async def test_login_requests_and_responses_work_over_tls(certificates: RelayCertificates) -> None:
     async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         peer, coordinator = await encrypted_persister(here, certificates.peers())
         for size in (0, 5, 3 * MIB):
@@ -112,13 +118,13 @@ async def test_login_requests_and_responses_work_over_tls(certificates: Certific
 
 
 @async_test
-async def test_relay_presents_its_certificate_to_the_coordinator(certificates: Certificates) -> None:
+async def test_relay_presents_its_certificate_to_the_coordinator(certificates: RelayCertificates) -> None:
     async with run_relay(coordinator_tls=certificates.served("required")) as here:
         await connect_persister(here)
 
 
 @async_test
-async def test_certificate_gives_the_principal_without_sasl(certificates: Certificates) -> None:
+async def test_certificate_gives_the_principal_without_sasl(certificates: RelayCertificates) -> None:
     async with run_relay(
         check="certificate",
         allowed="User:CN=kafka",
@@ -140,7 +146,7 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: Certif
 
 
 @async_test
-async def test_peer_without_certificate_is_refused(certificates: Certificates) -> None:
+async def test_peer_without_certificate_is_refused(certificates: RelayCertificates) -> None:
     async with run_relay(check="certificate", tls=certificates.relays("required")) as here:
         # With TLS 1.3, a client sees the refusal when it reads the first byte.
         nobody = await here.peer(certificates.peers())
@@ -152,7 +158,7 @@ async def test_peer_without_certificate_is_refused(certificates: Certificates) -
 
 
 @async_test
-async def test_plaintext_to_a_tls_port_is_closed(certificates: Certificates) -> None:
+async def test_plaintext_to_a_tls_port_is_closed(certificates: RelayCertificates) -> None:
     async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         plain = await here.peer()
         plain.send_bytes(encode_request(FETCH, FETCHER) * 20)
@@ -163,9 +169,9 @@ async def test_plaintext_to_a_tls_port_is_closed(certificates: Certificates) -> 
 
 @async_test
 async def test_broker_certificate_of_another_authority_is_refused(
-    certificates: Certificates, tmp_path: Path
+    certificates: RelayCertificates, tmp_path: Path
 ) -> None:
-    others = Certificates(tmp_path / "others")
+    others = RelayCertificates(tmp_path / "others")
     async with run_relay(
         tls=certificates.relays(), broker_tls=(others.served()[0], certificates.served()[1])
     ) as here:
@@ -176,20 +182,20 @@ async def test_broker_certificate_of_another_authority_is_refused(
 
 
 @async_test
-async def test_broker_certificate_must_match_the_host_name(certificates: Certificates) -> None:
-    broker = certificates.authority.issue("named", hosts=("broker.example",))
+async def test_broker_certificate_must_match_the_host_name(certificates: RelayCertificates) -> None:
+    broker = certificates.authority.issue_certificate("named", hosts=("broker.example",))
     context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
     outward = ClientTls(UpstreamTlsFiles(str(certificates.authority.certificate)), "ssl.")
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+    async with await asyncio.start_server(serve_client, "127.0.0.1", 0, ssl=context) as server:
         address = HostPort("127.0.0.1", server.sockets[0].getsockname()[1])
         for name in ("", "another.example"):
             with pytest.raises(ssl.SSLCertVerificationError):
-                await Upstream(address, outward, name).connect(20.0)
-        (await Upstream(address, outward, "broker.example").connect(20.0)).close()
+                await UpstreamServer(address, outward, name).connect(20.0)
+        (await UpstreamServer(address, outward, "broker.example").connect(20.0)).close()
 
 
 def send_and_detach(address: tuple[str, int], tls: ssl.SSLContext, asked: list[bytes]) -> socket.socket:
@@ -229,7 +235,7 @@ def count_accepted_bytes(address: tuple[str, int], tls: ssl.SSLContext) -> int:
 
 @pytest.mark.slow
 @async_test
-async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates: Certificates) -> None:
+async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates: RelayCertificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
         address = listening.getsockname()
@@ -244,7 +250,7 @@ async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates
 
 @async_test
 async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 60.0)
     async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
@@ -256,7 +262,7 @@ async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
 @pytest.mark.slow
 @async_test
 async def test_connection_in_its_tls_shutdown_gives_way(
-    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+    certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 3_600.0)
     async with run_relay(
@@ -274,8 +280,8 @@ async def test_connection_in_its_tls_shutdown_gives_way(
 
 
 def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    first, second = authority.issue("first"), authority.issue("second")
+    authority = CertificateAuthority(tmp_path)
+    first, second = authority.issue_certificate("first"), authority.issue_certificate("second")
     own = tmp_path / "own.pem"
     own.write_bytes(first.combined_file.read_bytes())
     tls = ClientTls(UpstreamTlsFiles(str(authority.certificate), str(own)), "ssl.")

@@ -15,12 +15,12 @@ from coordinator.serve.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import FakeOrigin, RuntimeDriver, run_driver
 from tests.unit.server.wire import request_frame
 
-WRITTEN = write((0, 4, ACKNOWLEDGED, 1))
+WRITTEN = make_write((0, 4, ACKNOWLEDGED, 1))
 
 
 class InjectedError(Exception):
@@ -59,8 +59,8 @@ async def check_recovery(one: RuntimeDriver) -> None:
     one.log.blocking = False
     one.log.release_appends()
     await one.wait_until(lambda: one.runtime.health() == [])
-    assert await one.code(WRITE, write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-    (state,) = await one.ask(READ, read())
+    assert await one.code(WRITE, make_write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+    (state,) = await one.ask(READ, make_read())
     assert unpack_batches(state.state_batches)[-1][1] == 90
 
 
@@ -78,43 +78,43 @@ def run_scenario(
 
 
 def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
-        last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        last = one.ask(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
         await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 def test_exception_in_an_immediate_read_response_is_isolated() -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
-        one.runtime.submit(BrokenOperation(Shard.read_state, read(), writes=False))
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+        one.runtime.submit(BrokenOperation(Shard.read_state, make_read(), writes=False))
         assert len(failures) == 1
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
-        last = one.ask(WRITE, write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        last = one.ask(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
         await one.wait_until(lambda: one.log.held)
         one.log.fail(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
@@ -122,16 +122,16 @@ def test_exception_in_a_refusal_does_not_stop_batch_recovery(
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", raise_defect)
             one.runtime.submit(make_broken_write())
-            answers = [one.ask(INITIALIZE, initialize(1, partition=partition)) for partition in (1, 0)]
+            answers = [one.ask(INITIALIZE, make_initialize(1, partition=partition)) for partition in (1, 0)]
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(make_broken_write())
@@ -145,11 +145,11 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
         await last
         assert failures
 
-    run_scenario(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(run_steps, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
@@ -160,12 +160,12 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
         answer = one.ask(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    run_scenario(body, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(run_steps, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
 def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.ask(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         if callback == "close":
@@ -187,13 +187,13 @@ def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: 
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    run_scenario(body, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
+    run_scenario(run_steps, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
 
 def test_exception_in_respond_does_not_affect_other_responses() -> None:
     """Use the API, so that the fast path executes the requests if the compiled module exists."""
 
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
         )
@@ -214,7 +214,7 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
         await one.wait_until(lambda: len(responses) == 2)
         assert len(failures) == 1
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.Mo
 
             with monkeypatch.context() as patch:
                 patch.setattr(AllTopics, "contains", raise_error)
-                results = await one.ask(WRITE, WRITTEN, write((0, 0, 0, 1), partition=1))
+                results = await one.ask(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
             assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
             await check_recovery(one)
 
@@ -239,19 +239,19 @@ def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.Mo
 def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def body(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "mark_durable", raise_defect)
-            answers = [one.ask(INITIALIZE, initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
+            answers = [one.ask(INITIALIZE, make_initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
             await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
 
-    run_scenario(body)
+    run_scenario(run_steps)
 
 
 def test_resignation_during_an_append_leaves_no_callback() -> None:

@@ -17,7 +17,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
 from tests.simulation.disk import DiskFaults
 from tests.simulation.loop import SimLoop
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment
@@ -138,14 +138,14 @@ class ConcurrentCallers:
         return await done
 
     async def initialize(self, caller: int) -> None:
-        topics = [initialize_api.InitializeStateData(TOPIC_ID, [initialize()])]
+        topics = [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])]
         await self.ask(
             INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"caller {caller}", topics)
         )
 
     async def write(self, caller: int, turn: int) -> list[int]:
         topics = [
-            write_api.WriteStateData(TOPIC_ID, [write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
+            write_api.WriteStateData(TOPIC_ID, [make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
         ]
         return await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics))
 
@@ -252,7 +252,7 @@ def test_reads_do_not_wait_for_a_commit() -> None:
         writing = asyncio.ensure_future(one.write(0, 5))
         await one.wait_until_committing()
         for caller in range(1, 8):
-            topics = [read_api.ReadStateData(TOPIC_ID, [read()])]
+            topics = [read_api.ReadStateData(TOPIC_ID, [make_read()])]
             assert await one.ask(READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)) == [0]
         assert not writing.done()
         assert await writing == [0]

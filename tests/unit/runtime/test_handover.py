@@ -9,12 +9,12 @@ import pytest
 
 from coordinator.log.base import LoggedBatch
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
-from coordinator.metrics import exposition
+from coordinator.metrics import render_exposition
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
@@ -71,7 +71,7 @@ def owner_epoch(one: RuntimeDriver) -> int:
 def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
     async def scenario() -> None:
         async with run_replica(FakeKafka()) as one:
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NOT_COORDINATOR
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
             assert one.runtime.health() == []
             assert one.runtime.owned_shards() == []
             assert one.runtime.initial_load_done
@@ -102,16 +102,16 @@ def test_shard_is_handed_over_with_its_append_in_flight() -> None:
         fake, lease = FakeKafka(), FakeLease()
         async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
             await elect_shard(first)
-            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            writing = first.ask(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+            writing = first.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             await first.wait_until(lambda: first.runtime.appends_in_flight() == 1)
             first.runtime.resign(0)
             assert list(first.runtime.resigning_shards) == [0]
             second.runtime.elect(0, release_expected=True)
             assert (await writing)[0].error_code == ErrorCode.NONE
-            assert await first.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            assert await first.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             await second.wait_until(lambda: shard_status(second) == "ACTIVE")
-            state = (await second.ask(READ, read()))[0].state_batches
+            state = (await second.ask(READ, make_read()))[0].state_batches
             assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
             assert not first.runtime.resigning_shards
             assert first.runtime.health() == []
@@ -126,12 +126,12 @@ def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
         async with run_replica(FakeKafka()) as one:
             await elect_shard(one)
             for state_epoch in (1, 2, 3):
-                assert await one.code(INITIALIZE, initialize(state_epoch=state_epoch)) == ErrorCode.NONE
+                assert await one.code(INITIALIZE, make_initialize(state_epoch=state_epoch)) == ErrorCode.NONE
             await one.runtime.jobs.prune()
             series = b'share_coordinator_prune_offset{shard="0"} '
-            assert series in await exposition(one.metrics)
+            assert series in await render_exposition(one.metrics)
             one.runtime.resign(0)
-            assert series not in await exposition(one.metrics)
+            assert series not in await render_exposition(one.metrics)
 
     run(scenario())
 
@@ -142,11 +142,11 @@ def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
         limits = LIMITS._replace(release_wait_s=0.2)
         async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
             await elect_shard(first)
-            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             began_s = asyncio.get_running_loop().time()
             await elect_shard(second, release_expected=True)
             assert asyncio.get_running_loop().time() - began_s >= 0.2
-            assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             assert lease.taken == [0]
             assert "taken over" in " ".join(first.runtime.health())
             # The next assignment resigns the shard, which removes it from the health report.
@@ -167,7 +167,7 @@ def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
             await asyncio.sleep(0)
             late.fresh = False
             await second.wait_until(lambda: shard_status(second) != "LOADING")
-            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             assert (shard_status(second), owner.taken) == ("FAILED", [])
 
     run(scenario())
@@ -186,14 +186,14 @@ def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
     async def scenario() -> None:
         async with run_replica(FakeKafka()) as one:
             await elect_shard(one)
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             one.runtime.resign(0)
             one.runtime.elect(0)
             one.runtime.resign(0)
             one.runtime.elect(0)
             await one.wait_until(lambda: shard_status(one) == "ACTIVE")
             assert owner_epoch(one) == 2
-            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
     run(scenario())
 
@@ -202,13 +202,13 @@ def test_shard_resigned_while_loading_is_not_served() -> None:
     async def scenario() -> None:
         async with run_replica(FakeKafka()) as one:
             one.runtime.elect(0)
-            asking = one.ask(INITIALIZE, initialize())
+            asking = one.ask(INITIALIZE, make_initialize())
             one.runtime.resign(0)
             assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
             await one.wait_until(lambda: not one.runtime.resigning_shards)
             assert shard_status(one) == "CLOSED"
             await elect_shard(one)
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
     run(scenario())
 
@@ -247,7 +247,7 @@ def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
             await asyncio.sleep(0.05)
             assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
             await elect_shard(one)
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
     run(scenario())
 
@@ -280,7 +280,7 @@ def test_resigned_coordinator_sends_no_claim() -> None:
             fake.down = set()
             await elect_shard(second)
             await first.wait_until(lambda: not first.runtime.resigning_shards)
-            assert await second.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await second.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             assert (lease.taken, owner_epoch(second)) == ([], 1)
 
     run(scenario())
@@ -298,7 +298,7 @@ def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
             await elect_shard(third, release_expected=True)
             lease_s = KafkaLogLimits().lease_s
             assert lease_s <= loop_time() - began_s < 1.5 * lease_s
-            assert await third.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await third.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
     run(scenario())
 
@@ -332,13 +332,13 @@ def test_nothing_is_claimed_without_a_fresh_lease() -> None:
             await elect_shard(away)
             # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
             fake.down = {1, 2, 3}
-            assert await away.code(INITIALIZE, initialize()) != ErrorCode.NONE
+            assert await away.code(INITIALIZE, make_initialize()) != ErrorCode.NONE
             lease.fresh = False
             fake.down = set()
             await elect_shard(other)
             assert owner_epoch(other) == 2
             await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))
-            assert await other.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             lease.fresh = True
             await away.wait_until(lambda: shard_status(away) == "ACTIVE")
             assert owner_epoch(away) == 3

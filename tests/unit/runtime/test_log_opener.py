@@ -79,9 +79,9 @@ def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
 
 @pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])
 def test_permanent_error_is_not_retried(loop: SimLoop, error: CoordinatorError) -> None:
-    async def refuse() -> None:
+    async def raise_permanent_error() -> None:
         raise error
 
-    opening = LogOpener(refuse, FixedClock())
+    opening = LogOpener(raise_permanent_error, FixedClock())
     with pytest.raises(type(error)):
         loop.run_until_complete(opening.run(asyncio.Event()))

@@ -7,7 +7,7 @@ from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.service import WRITE
-from tests.builders import ACKNOWLEDGED, KEY, write
+from tests.builders import ACKNOWLEDGED, KEY, make_write
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import StandingClock, run_driver
@@ -18,13 +18,13 @@ def test_pruning_and_compaction_keep_the_state() -> None:
         async with run_driver() as one:
             one.log.blocking = False
             for n in range(600):
-                await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+                await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
             before = one.runtime.share_partition(KEY)
             one.clock.ms += 4_000_000
             await one.runtime.jobs.snapshot_cold()
             await one.runtime.jobs.prune()
             assert one.log.start_offset(0) > 500
-            lost = one.ask(WRITE, write())
+            lost = one.ask(WRITE, make_write())
             one.log.blocking = True
             await one.wait_until(lambda: one.log.held)
             one.log.fail(LogOutcomeUnknown("lost"))
@@ -43,7 +43,7 @@ def test_compaction_does_not_prune_a_healthy_small_log() -> None:
         async with run_driver() as one:
             one.log.blocking = False
             for n in range(600):
-                await one.ask(WRITE, write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+                await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
             await one.runtime.jobs.compact()
             assert one.log.start_offset(0) == 0
             # Compaction prunes if the log takes no writes, because the disk may be full.
@@ -58,7 +58,7 @@ def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
     async def scenario() -> None:
         async with run_driver() as one:
             one.log.blocking = False
-            await one.ask(WRITE, write(), write(partition=1))
+            await one.ask(WRITE, make_write(), make_write(partition=1))
             before = one.log.end_offset(0)
             # This log always reports pinned records, so that compaction never reaches its goal.
             one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}

@@ -10,7 +10,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, initialize, read, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
@@ -44,12 +44,12 @@ def test_next_owner_has_the_state_of_the_previous_one() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with run_coordinator(fake) as first:
-            assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
-            assert await first.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+            assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
             assert first.runtime.shard_views()[0].owner_epoch == 1
         async with run_coordinator(fake) as second:
             assert second.runtime.shard_views()[0].owner_epoch == 2
-            assert unpack_batches((await second.ask(READ, read()))[0].state_batches) == [
+            assert unpack_batches((await second.ask(READ, make_read()))[0].state_batches) == [
                 (0, 4, ACKNOWLEDGED, 1)
             ]
 
@@ -58,10 +58,10 @@ def test_next_owner_has_the_state_of_the_previous_one() -> None:
 
 def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
     async def scenario() -> None:
-        for rpc, part in ((WRITE, write((5, 9, ACKNOWLEDGED, 1))), (READ, read())):
+        for rpc, part in ((WRITE, make_write((5, 9, ACKNOWLEDGED, 1))), (READ, make_read())):
             fake = FakeKafka()
             async with run_coordinator(fake) as first:
-                assert await first.code(INITIALIZE, initialize()) == ErrorCode.NONE
+                assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
                 async with run_coordinator(fake) as second:
                     assert await first.code(rpc, part) == ErrorCode.NOT_COORDINATOR
                     (view,) = first.runtime.shard_views()
@@ -70,9 +70,9 @@ def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
                     # The log works; only append failures other than fencing count in the metric.
                     failures = "share_coordinator_append_failures_total"
                     assert first.metrics.registry.get_sample_value(failures) == 0
-                    assert await first.code(READ, read()) == ErrorCode.NOT_COORDINATOR
-                    assert await second.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-                    state = (await second.ask(READ, read()))[0].state_batches
+                    assert await first.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+                    assert await second.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+                    state = (await second.ask(READ, make_read()))[0].state_batches
                     assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
 
     run(scenario())
@@ -82,14 +82,16 @@ def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with run_coordinator(fake) as one:
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             fake.requests_lost = 1_000_000
-            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+            assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
             fake.requests_lost = 0
             await one.wait_until(lambda: one.runtime.health() == [])
             assert one.runtime.shard_views()[0].owner_epoch > 1
-            assert await one.code(WRITE, write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-            assert unpack_batches((await one.ask(READ, read()))[0].state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+            assert await one.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [
+                (5, 9, ACKNOWLEDGED, 1)
+            ]
 
     run(scenario())
 
@@ -99,11 +101,11 @@ def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
     async def scenario() -> None:
         fake = FakeKafka()
         async with run_coordinator(fake) as one:
-            assert await one.code(INITIALIZE, initialize()) == ErrorCode.NONE
+            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             fake.requests_lost = 1_000_000
-            await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             await one.wait_until(lambda: "failed to load" in " ".join(one.runtime.health()))
             fake.requests_lost = 0
-            assert await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
     run(scenario())

@@ -8,7 +8,7 @@ from coordinator.errors import LogOutcomeUnknown, OperationFailed
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, WRITE
 from protocol.state_records import SharePartitionKey
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, unpack_batches, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -21,15 +21,15 @@ def test_snapshots_are_written_in_portions_between_client_writes() -> None:
     async def scenario() -> None:
         async with run_driver(RuntimeLimits(job_records_max=2)) as one:
             one.log.blocking = False
-            await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
-            await one.code(WRITE, write((0, 4, ACKNOWLEDGED, 1)))
+            await one.ask(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
+            await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             one.log.blocking = True
             ordering = asyncio.ensure_future(
                 one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
             )
             await one.wait_until(lambda: one.log.held)
             # A write that arrives meanwhile is appended together with the next portion.
-            answer = one.ask(WRITE, write((5, 9, ACKNOWLEDGED, 1)))
+            answer = one.ask(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
             one.log.release_appends()
             await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
@@ -49,7 +49,7 @@ def test_large_snapshot_is_a_portion_of_its_own() -> None:
     async def scenario() -> None:
         async with run_driver(RuntimeLimits(job_bytes_max=1)) as one:
             one.log.blocking = False
-            await one.ask(INITIALIZE, *(initialize(partition=number) for number in range(2, 5)))
+            await one.ask(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
             one.log.blocking = True
             ordering = asyncio.ensure_future(
                 one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])

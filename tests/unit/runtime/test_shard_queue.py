@@ -14,7 +14,7 @@ from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.shard_queue import ShardQueue
 from coordinator.serve.runtime.status import Status
 from coordinator.shard import Shard, SnapshotPolicy
-from tests.builders import KEY, initialize
+from tests.builders import KEY, make_initialize
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
 
@@ -42,7 +42,12 @@ def test_failed_append_is_handed_to_the_owner_with_its_operations(error: LogErro
         queue.status = Status.ACTIVE
         loop = asyncio.get_running_loop()
         operation = Operation(
-            Shard.initialize_state, KEY, [initialize(1)], writes=True, origin=None, received_s=loop.time()
+            Shard.initialize_state,
+            KEY,
+            [make_initialize(1)],
+            writes=True,
+            origin=None,
+            received_s=loop.time(),
         )
         queue.submit(operation)
         while not log.held:  # noqa: ASYNC110

@@ -16,19 +16,19 @@ class OpenConnection:
         self.is_open = False
 
 
-def connections(network: str, count: int) -> list[OpenConnection]:
+def make_connections(network: str, count: int) -> list[OpenConnection]:
     return [OpenConnection(network, count - number) for number in range(count)]
 
 
 def test_sixteenth_of_the_largest_address_is_evicted_oldest_first() -> None:
-    attacker, probe = connections("192.0.2.1", 32), connections("192.0.2.2", 1)
+    attacker, probe = make_connections("192.0.2.1", 32), make_connections("192.0.2.2", 1)
     assert evict_oldest(probe + attacker) == 3
     assert all(each.is_open for each in probe)
     assert [each.active_s for each in attacker if not each.is_open] == [3, 2, 1]
 
 
 def test_further_addresses_follow_if_the_largest_is_not_sufficient() -> None:
-    small, large = connections("192.0.2.1", 2), connections("192.0.2.2", 3)
+    small, large = make_connections("192.0.2.1", 2), make_connections("192.0.2.2", 3)
     assert evict_oldest(small + large, at_least=4) == 4
     assert [each.is_open for each in large] == [False, False, False]
     assert [each.is_open for each in small] == [True, False]

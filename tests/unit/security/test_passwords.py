@@ -11,7 +11,7 @@ from scramp import ScramClient
 
 from coordinator.errors import ConfigError
 from coordinator.security.passwords import PlainExchange, ScramExchange
-from coordinator.security.sasl import AuthenticationFailed, Exchange, Identity
+from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange
 from coordinator.security.users import ScramKeys, Users, format_scram_keys, format_user_line
 from tests.unit.client.coroutine_tests import async_test
 
@@ -36,7 +36,7 @@ def keys_text(password: str, mechanism: str) -> str:
     return format_scram_keys(mechanism, ScramKeys.derive(password, mechanism, b"salt" * 6, 8192))
 
 
-async def log_in(exchange: Exchange, name: str, password: str, mechanism: str) -> Identity | None:
+async def log_in(exchange: SaslExchange, name: str, password: str, mechanism: str) -> Identity | None:
     """Log in by SCRAM as a client that verifies the server; return the identity."""
     client = ScramClient([mechanism], name, password)
     turn = await exchange.take(client.get_client_first().encode())

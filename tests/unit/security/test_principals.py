@@ -13,7 +13,7 @@ from coordinator.security.principals import (
     principal_of_certificate,
 )
 from coordinator.security.tls import ServerTls, TlsFiles
-from tests.certificates import Authority, Subject, make_subject
+from tests.certificates import CertificateAuthority, Subject, make_subject
 from tests.unit.security.handshakes import client_context, perform_handshake
 
 DEFAULT = MappingRules.parse("DEFAULT")
@@ -54,8 +54,11 @@ SUBJECTS = [
 
 @pytest.mark.parametrize(("subject", "expected"), SUBJECTS)
 def test_certificate_subject_is_written_as_in_java(subject: Subject, expected: str, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    server, client = authority.issue("server"), authority.issue("client", subject=subject)
+    authority = CertificateAuthority(tmp_path)
+    server, client = (
+        authority.issue_certificate("server"),
+        authority.issue_certificate("client", subject=subject),
+    )
     files = TlsFiles(str(server.combined_file), ca=str(authority.certificate), client_auth="required")
     context = client_context(
         str(authority.certificate), str(client.combined_file), newest=ssl.TLSVersion.TLSv1_2
@@ -143,16 +146,16 @@ def test_invalid_mapping_rules_are_refused(rules: str) -> None:
 def test_only_listed_principals_are_allowed() -> None:
     allowed = AllowedPrincipals.parse("User:a; User:CN=b,O=c ;")
     assert allowed
-    assert allowed.allows("User:a")
-    assert allowed.allows("User:CN=b,O=c")
-    assert not allowed.allows("User:CN=b")
-    assert not allowed.allows(ANONYMOUS)
+    assert allowed.allows_principal("User:a")
+    assert allowed.allows_principal("User:CN=b,O=c")
+    assert not allowed.allows_principal("User:CN=b")
+    assert not allowed.allows_principal(ANONYMOUS)
 
 
 def test_empty_list_allows_no_principal() -> None:
     allowed = AllowedPrincipals.parse("")
     assert not allowed
-    assert not allowed.allows(ANONYMOUS)
+    assert not allowed.allows_principal(ANONYMOUS)
 
 
 @pytest.mark.parametrize("text", ["a", "User:", ":a", "User:a;b"])

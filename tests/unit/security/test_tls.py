@@ -14,19 +14,19 @@ import pytest
 
 from coordinator.errors import ConfigError
 from coordinator.security.tls import ServerTls, TlsFiles
-from tests.certificates import Authority, IssuedCertificate
+from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.client.coroutine_tests import async_test
 from tests.unit.security.handshakes import client_context, common_name, perform_handshake
 
 
 @pytest.fixture
-def our_authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "ours")
+def our_authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path / "ours")
 
 
 @pytest.fixture
-def other_authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path / "theirs")
+def other_authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path / "theirs")
 
 
 def tls_files(issued: IssuedCertificate, **more: str) -> TlsFiles:
@@ -40,14 +40,14 @@ def replace_file(old: Path, new: Path) -> None:
     fresh.replace(old)
 
 
-def served_name(tls: ServerTls, authority: Authority, name: str | None = "localhost") -> str:
+def served_name(tls: ServerTls, authority: CertificateAuthority, name: str | None = "localhost") -> str:
     return common_name(
         perform_handshake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
     )
 
 
-def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: Authority) -> None:
-    issued = our_authority.issue("one", key_password="let me in")
+def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: CertificateAuthority) -> None:
+    issued = our_authority.issue_certificate("one", key_password="let me in")
     assert served_name(ServerTls(tls_files(issued), "listen"), our_authority) == "one"
     alone = TlsFiles(str(issued.combined_file), key_password="let me in")
     assert served_name(ServerTls(alone, "listen"), our_authority) == "one"
@@ -69,17 +69,21 @@ def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: Authori
     ],
 )
 def test_handshake_follows_client_auth(
-    our_authority: Authority, other_authority: Authority, client_auth: str, showing: str, let_in: bool
+    our_authority: CertificateAuthority,
+    other_authority: CertificateAuthority,
+    client_auth: str,
+    showing: str,
+    let_in: bool,
 ) -> None:
     files = tls_files(
-        our_authority.issue("server"), ca=str(our_authority.certificate), client_auth=client_auth
+        our_authority.issue_certificate("server"), ca=str(our_authority.certificate), client_auth=client_auth
     )
     tls = ServerTls(files, "listen")
     certificate = {
         "nothing": "",
-        "valid": str(our_authority.issue("client").combined_file),
-        "of another authority": str(other_authority.issue("stranger").combined_file),
-        "expired": str(our_authority.issue("late", ended=True).combined_file),
+        "valid": str(our_authority.issue_certificate("client").combined_file),
+        "of another authority": str(other_authority.issue_certificate("stranger").combined_file),
+        "expired": str(our_authority.issue_certificate("late", ended=True).combined_file),
     }[showing]
     # With TLS 1.2, the client sees the refusal within the handshake.
     client = client_context(str(our_authority.certificate), certificate, newest=ssl.TLSVersion.TLSv1_2)
@@ -91,18 +95,20 @@ def test_handshake_follows_client_auth(
             perform_handshake(tls.context, client)
 
 
-def test_protocols_older_than_tls_1_2_are_refused(our_authority: Authority) -> None:
-    tls = ServerTls(tls_files(our_authority.issue("server")), "listen")
+def test_protocols_older_than_tls_1_2_are_refused(our_authority: CertificateAuthority) -> None:
+    tls = ServerTls(tls_files(our_authority.issue_certificate("server")), "listen")
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("name", ["localhost", None])
-def test_new_certificate_is_used_from_the_next_handshake(our_authority: Authority, name: str | None) -> None:
-    issued = our_authority.issue("before")
+def test_new_certificate_is_used_from_the_next_handshake(
+    our_authority: CertificateAuthority, name: str | None
+) -> None:
+    issued = our_authority.issue_certificate("before")
     tls = ServerTls(tls_files(issued), "listen")
     assert tls.reload_if_changed() is False
 
-    after = our_authority.issue("after")
+    after = our_authority.issue_certificate("after")
     replace_file(issued.key, after.key)
     replace_file(issued.certificate, after.certificate)
 
@@ -112,14 +118,14 @@ def test_new_certificate_is_used_from_the_next_handshake(our_authority: Authorit
 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
-def test_sessions_are_not_resumed_with_tls_1_2(our_authority: Authority, client_auth: str) -> None:
+def test_sessions_are_not_resumed_with_tls_1_2(our_authority: CertificateAuthority, client_auth: str) -> None:
     files = tls_files(
-        our_authority.issue("server"), ca=str(our_authority.certificate), client_auth=client_auth
+        our_authority.issue_certificate("server"), ca=str(our_authority.certificate), client_auth=client_auth
     )
     tls = ServerTls(files, "listen")
     client = client_context(
         str(our_authority.certificate),
-        str(our_authority.issue("client").combined_file),
+        str(our_authority.issue_certificate("client").combined_file),
         newest=ssl.TLSVersion.TLSv1_2,
     )
     one_for_all = tls.context
@@ -132,9 +138,9 @@ def test_sessions_are_not_resumed_with_tls_1_2(our_authority: Authority, client_
     ).resumed
 
 
-def test_context_is_freed_after_its_handshake(our_authority: Authority) -> None:
+def test_context_is_freed_after_its_handshake(our_authority: CertificateAuthority) -> None:
     """A context takes about 13 KB; reference counting frees it without the garbage collector."""
-    tls = ServerTls(tls_files(our_authority.issue("server")), "listen")
+    tls = ServerTls(tls_files(our_authority.issue_certificate("server")), "listen")
     gc.collect()
     gc.disable()
     try:
@@ -144,14 +150,16 @@ def test_context_is_freed_after_its_handshake(our_authority: Authority) -> None:
         gc.enable()
 
 
-def test_removed_authority_is_no_longer_trusted(our_authority: Authority, other_authority: Authority) -> None:
+def test_removed_authority_is_no_longer_trusted(
+    our_authority: CertificateAuthority, other_authority: CertificateAuthority
+) -> None:
     both = our_authority.certificate.with_name("both.pem")
     both.write_bytes(our_authority.certificate.read_bytes() + other_authority.certificate.read_bytes())
-    files = tls_files(our_authority.issue("server"), ca=str(both), client_auth="required")
+    files = tls_files(our_authority.issue_certificate("server"), ca=str(both), client_auth="required")
     tls = ServerTls(files, "listen")
     client = client_context(
         str(our_authority.certificate),
-        str(other_authority.issue("client").combined_file),
+        str(other_authority.issue_certificate("client").combined_file),
         newest=ssl.TLSVersion.TLSv1_2,
     )
     let_in = perform_handshake(tls.context, client)
@@ -167,12 +175,14 @@ def test_removed_authority_is_no_longer_trusted(our_authority: Authority, other_
         perform_handshake(tls.context, client, session=let_in.session)
 
 
-def test_files_behind_kubernetes_links_are_reloaded(our_authority: Authority, tmp_path: Path) -> None:
+def test_files_behind_kubernetes_links_are_reloaded(
+    our_authority: CertificateAuthority, tmp_path: Path
+) -> None:
     """In a mounted secret, files are links into the directory `..data`, which is a link that gets
     replaced."""
     mounted = tmp_path / "mounted"
     for version in ("1", "2"):
-        issued = our_authority.issue(f"version {version}")
+        issued = our_authority.issue_certificate(f"version {version}")
         (mounted / f"..{version}").mkdir(parents=True)
         (mounted / f"..{version}" / "tls.crt").write_bytes(issued.certificate.read_bytes())
         (mounted / f"..{version}" / "tls.key").write_bytes(issued.key.read_bytes())
@@ -198,15 +208,17 @@ def remove_certificate(issued: IssuedCertificate) -> None:
 
 
 def replace_key(issued: IssuedCertificate) -> None:
-    other = Authority(issued.key.parent / "other").issue("other")
+    other = CertificateAuthority(issued.key.parent / "other").issue_certificate("other")
     replace_file(issued.key, other.key)
 
 
 @pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, replace_key])
 def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
-    our_authority: Authority, spoil: Callable[[IssuedCertificate], None], caplog: pytest.LogCaptureFixture
+    our_authority: CertificateAuthority,
+    spoil: Callable[[IssuedCertificate], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    issued = our_authority.issue("before")
+    issued = our_authority.issue_certificate("before")
     tls = ServerTls(tls_files(issued), "listen")
     spoil(issued)
 
@@ -219,7 +231,7 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     assert "\n" not in line
     assert served_name(tls, our_authority) == "before"
 
-    after = our_authority.issue("after")
+    after = our_authority.issue_certificate("after")
     replace_file(issued.certificate, after.certificate)
     replace_file(issued.key, after.key)
     assert tls.reload_if_changed() is True
@@ -241,11 +253,11 @@ class ReloadRecorder(ServerTls):
 
 
 @async_test
-async def test_watch_reloads_changed_files(our_authority: Authority) -> None:
-    issued = our_authority.issue("before")
+async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) -> None:
+    issued = our_authority.issue_certificate("before")
     tls = ReloadRecorder(tls_files(issued))
     watching = asyncio.create_task(tls.watch(0.01))
-    after = our_authority.issue("after")
+    after = our_authority.issue_certificate("after")
     replace_file(issued.key, after.key)
     replace_file(issued.certificate, after.certificate)
     assert await asyncio.to_thread(tls.reloaded.wait, 60)
@@ -265,9 +277,9 @@ async def test_watch_reloads_changed_files(our_authority: Authority) -> None:
     ],
 )
 def test_unusable_file_is_one_error_line(
-    our_authority: Authority, change: dict[str, str], complaint: str
+    our_authority: CertificateAuthority, change: dict[str, str], complaint: str
 ) -> None:
-    files = tls_files(our_authority.issue("server", key_password="right"), **change)
+    files = tls_files(our_authority.issue_certificate("server", key_password="right"), **change)
     with pytest.raises(ConfigError) as raised:
         ServerTls(files, "listen")
     assert str(raised.value).startswith(complaint)

@@ -17,12 +17,12 @@ from coordinator.security import jwks
 from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
-from tests.certificates import Authority
+from tests.certificates import CertificateAuthority
 from tests.unit.client.coroutine_tests import async_test
-from tests.unit.security.token_issuer import NOW_S, Issuer, StandingClock
+from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
-ISSUER = Issuer()
+ISSUER = TokenIssuer()
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
         (ISSUER.token(iss="https://issuer", aud="else"), RULES, "Audience doesn't match"),
         (ISSUER.token(aud="kafka"), RULES, 'missing the "iss" claim'),
         (ISSUER.token(aud="kafka", iss="https://else"), RULES, "Invalid issuer"),
-        (Issuer().token(), None, "Signature verification failed"),
+        (TokenIssuer().token(), None, "Signature verification failed"),
         (ISSUER.token(key_id="other"), None, "not in the set"),
         (jwt.encode({"sub": "a"}, "x" * 32, algorithm="HS256"), None, "signed with HS256"),
         (jwt.encode({"sub": "a"}, "", algorithm="none"), None, "signed with none"),
@@ -167,7 +167,7 @@ def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
 
 
 def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
-    other = Issuer("key-2")
+    other = TokenIssuer("key-2")
     file = tmp_path / "keys.json"
     keys = open_key_source(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
     assert isinstance(keys, jwks.FileKeySource)
@@ -264,7 +264,7 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
             now_s += jwks.RETRY_INTERVAL_S
             assert len(await keys.find_keys("key-1")) == 1
             # The server has a new key.
-            server.keys = Issuer("key-2").keys
+            server.keys = TokenIssuer("key-2").keys
             assert await keys.find_keys("key-2") == []
             now_s += jwks.RETRY_INTERVAL_S
             assert len(await keys.find_keys("key-2")) == 1
@@ -281,11 +281,11 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
 def test_key_server_must_have_a_certificate_of_the_given_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    authority, other = Authority(tmp_path / "ours"), Authority(tmp_path / "other")
+    authority, other = CertificateAuthority(tmp_path / "ours"), CertificateAuthority(tmp_path / "other")
 
     @async_test
     async def check_keys() -> None:
-        with key_server(authority.issue("keys").combined_file) as (server, url):
+        with key_server(authority.issue_certificate("keys").combined_file) as (server, url):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
             assert len(await trusting.find_keys("key-1")) == 1
@@ -302,11 +302,14 @@ def test_key_server_must_have_a_certificate_of_the_given_authority(
 def test_key_server_certificate_must_match_the_host_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = CertificateAuthority(tmp_path)
 
     @async_test
     async def check_keys() -> None:
-        with key_server(authority.issue("else", hosts=("else.example",)).combined_file) as (server, url):
+        with key_server(authority.issue_certificate("else", hosts=("else.example",)).combined_file) as (
+            server,
+            url,
+        ):
             server.keys = ISSUER.keys
             trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
             assert await trusting.find_keys("key-1") == []

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 NOW_S = 1_700_000_000
 
 
-class Issuer:
+class TokenIssuer:
     """An issuer of tokens. `keys` is the text of its JSON Web Key Set."""
 
     def __init__(self, key_id: str = "key-1") -> None:

@@ -14,7 +14,7 @@ from coordinator.serve.server.connection import Connection
 from protocol.messages import api_versions, find_coordinator, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from tests.unit.server.wire import Client, ServedCoordinator, request_frame
+from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame
 
 # The type of the fixture `run` (conftest.py): runs a scenario against a listener with SASL.
 Run = Callable[..., None]
@@ -43,7 +43,7 @@ def password_security(folder: Path, **more: Any) -> ListenerSecurityConfig:
     return ListenerSecurityConfig(**whole)
 
 
-async def send_handshake(client: Client, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
+async def send_handshake(client: WireClient, mechanism: str, version: int = 1) -> SaslHandshakeResponse:
     """Send SaslHandshake; return the response."""
     body = sasl_handshake.encode_request(SaslHandshakeRequest(mechanism), version)
     client.send(request_frame(17, version, 1, body, flexible=False))
@@ -51,7 +51,7 @@ async def send_handshake(client: Client, mechanism: str, version: int = 1) -> Sa
     return sasl_handshake.decode_response(rest, 0, version)
 
 
-async def send_authenticate(client: Client, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
+async def send_authenticate(client: WireClient, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
     """Send SaslAuthenticate; return the response."""
     client.send(authenticate_frame(token, version))
     _, rest = await client.frame()
@@ -63,13 +63,13 @@ def authenticate_frame(token: bytes, version: int = 2) -> bytes:
     return request_frame(36, version, 2, body, flexible=version >= 2)
 
 
-async def log_in(client: Client, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
+async def log_in(client: WireClient, name: str = "alice", password: str = "") -> SaslAuthenticateResponse:
     """Log in with PLAIN. If `password` is empty, use the correct one."""
     assert (await send_handshake(client, "PLAIN")).error_code == 0
     return await send_authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
 
 
-async def find_error(client: Client) -> int:
+async def find_error(client: WireClient) -> int:
     """Send FindCoordinator; return the error code of the response."""
     client.send(request_frame(10, 6, 3, FIND_BODY))
     _, rest = await client.frame()
@@ -77,7 +77,7 @@ async def find_error(client: Client) -> int:
     return coordinator.error_code
 
 
-async def served_apis(client: Client) -> dict[int, tuple[int, int]]:
+async def served_apis(client: WireClient) -> dict[int, tuple[int, int]]:
     """Send ApiVersions; return the version range of each API."""
     body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
     client.send(request_frame(18, 0, 0, body, flexible=False))

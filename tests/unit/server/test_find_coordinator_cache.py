@@ -8,12 +8,12 @@ from coordinator.serve.server import api as api_module
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.unit.server.test_server import find_body
-from tests.unit.server.wire import Client, request_frame, serve_coordinator
+from tests.unit.server.wire import WireClient, request_frame, serve_coordinator
 
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:{}"
 
 
-async def find_error(client: Client, partition: int) -> int:
+async def find_error(client: WireClient, partition: int) -> int:
     """Send FindCoordinator for a share-partition; return the error code."""
     client.send(request_frame(10, 6, partition, find_body(KEY.format(partition))))
     _, rest = await client.frame()

@@ -9,12 +9,12 @@ from coordinator.serve.server import api
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
 from tests.builders import KEY
-from tests.unit.server.wire import Client, ServedCoordinator, request_frame, serve_coordinator
+from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
 FIND = find_coordinator.API_KEY
 
 
-async def send_find(client: Client, *keys: str, version: int = 6) -> None:
+async def send_find(client: WireClient, *keys: str, version: int = 6) -> None:
     """Send FindCoordinator and wait for the response."""
     request = find_coordinator.FindCoordinatorRequest(
         key="" if version >= 4 else keys[0],

@@ -16,7 +16,7 @@ from tests.unit.server.sasl_clients import (
     password_security,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
-from tests.unit.server.wire import Client, ServedCoordinator, request_frame, serve_coordinator
+from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
 SEED = 932
 DIALOGUES = 400
@@ -57,7 +57,7 @@ def corrupt_frame(dice: random.Random, frame: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + bytes(body)
 
 
-async def send_corrupted(client: Client, dice: random.Random, *, known: bool) -> None:
+async def send_corrupted(client: WireClient, dice: random.Random, *, known: bool) -> None:
     """Begin a valid dialogue, send corrupted frames, and read until the server closes the connection."""
     if known:
         await log_in(client, dice.choice(["alice", "bob"]))

@@ -309,7 +309,7 @@ def test_login_that_takes_too_long_is_closed(run: Run) -> None:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
         await send_handshake(slow, "PLAIN")
-        clock_skipping.skip(31)
+        clock_skipping.skip_time(31)
         assert await silent.closed()
         assert await slow.closed()
         assert one.metrics._connections_closed["authentication_timeout"] == 2

@@ -16,20 +16,21 @@ from protocol.messages import api_versions, find_coordinator
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, initialize, read, write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
 from tests.unit import clock_skipping
-from tests.unit.server.wire import Client, ServedCoordinator, request_frame, serve_coordinator
+from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
 INITIALIZE_FRAME_BODY = initialize_api.encode_request(
     initialize_api.InitializeShareGroupStateRequest(
-        "group", [initialize_api.InitializeStateData(TOPIC_ID, [initialize(), initialize(partition=1)])]
+        "group",
+        [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize(), make_initialize(partition=1)])],
     ),
     0,
 )
 
 
 def write_body(partition: int = 0, group: str = "group") -> bytes:
-    part = write((0, 4, ACKNOWLEDGED, 1), partition=partition)
+    part = make_write((0, 4, ACKNOWLEDGED, 1), partition=partition)
     return write_api.encode_request(
         write_api.WriteShareGroupStateRequest(group, [write_api.WriteStateData(TOPIC_ID, [part])]), 1
     )
@@ -38,7 +39,7 @@ def write_body(partition: int = 0, group: str = "group") -> bytes:
 def read_body(partition: int = 0, group: str = "group") -> bytes:
     return read_api.encode_request(
         read_api.ReadShareGroupStateRequest(
-            group, [read_api.ReadStateData(TOPIC_ID, [read(partition=partition)])]
+            group, [read_api.ReadStateData(TOPIC_ID, [make_read(partition=partition)])]
         ),
         0,
     )
@@ -59,7 +60,7 @@ def run_served(
     clock_skipping.run(serve_and_run())
 
 
-async def connect_initialized(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> Client:
+async def connect_initialized(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
     client = await one.connect(tls)
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     correlation_id, rest = await client.frame()
@@ -278,7 +279,7 @@ def test_draining_connection_is_not_read_after_a_response() -> None:
     run_served(scenario)
 
 
-async def send_half_frames(one: ServedCoordinator) -> list[Client]:
+async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
     """Return clients that sent half of a frame each; together they exceed the request memory."""
     await connect_initialized(one)
     clients = [await one.connect() for _ in range(20)]
@@ -333,7 +334,7 @@ def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
         one.log.blocking = True
         busy.send(request_frame(85, 1, 4, write_body()))
         await one.wait_until(lambda: one.log.held)
-        clock_skipping.skip(4.0)
+        clock_skipping.skip_time(4.0)
         assert await idle.closed()
         one.log.blocking = False
         one.log.release_appends()

@@ -15,7 +15,7 @@ from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import CertificateTrust, ServerTls, TlsFiles
 from coordinator.serve.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
-from tests.certificates import Authority, IssuedCertificate
+from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.security.handshakes import client_context
 from tests.unit.security.test_tls import replace_file
 from tests.unit.server.sasl_clients import FIND_BODY, find_error, log_in, password_security
@@ -31,8 +31,8 @@ class TlsListener:
 
     def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.folder = folder
-        self.authority = Authority(folder)
-        self.server = self.authority.issue("coordinator")
+        self.authority = CertificateAuthority(folder)
+        self.server = self.authority.issue_certificate("coordinator")
         self.tls: ServerTls | None = None
         self._new_loop = new_loop
 
@@ -87,7 +87,10 @@ def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_client_certificate_gives_the_principal(world: TlsListener) -> None:
-    broker, other = world.authority.issue("broker-1"), world.authority.issue("broker-2")
+    broker, other = (
+        world.authority.issue_certificate("broker-1"),
+        world.authority.issue_certificate("broker-2"),
+    )
 
     async def scenario(one: ServedCoordinator) -> None:
         # With TLS 1.3, the client sends its first request together with the end of its handshake.
@@ -112,7 +115,7 @@ def test_client_without_certificate_is_anonymous(world: TlsListener) -> None:
 
 
 def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: TlsListener) -> None:
-    broker, other = world.authority.issue("broker-1"), world.authority.issue("else")
+    broker, other = world.authority.issue_certificate("broker-1"), world.authority.issue_certificate("else")
 
     async def scenario(one: ServedCoordinator) -> None:
         assert await find_error(await one.connect(world.client(broker))) == 0
@@ -145,8 +148,10 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
 ) -> None:
     own = {
         "nothing": None,
-        "of another authority": Authority(world.folder / "else", "stranger").issue("broker-1"),
-        "expired": world.authority.issue("broker-1", ended=True, file="ended"),
+        "of another authority": CertificateAuthority(world.folder / "else", "stranger").issue_certificate(
+            "broker-1"
+        ),
+        "expired": world.authority.issue_certificate("broker-1", ended=True, file="ended"),
     }[showing]
 
     async def scenario(one: ServedCoordinator) -> None:
@@ -161,8 +166,8 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
 
 
 def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
-    stranger = Authority(world.folder / "else", "stranger")
+    broker = world.authority.issue_certificate("broker-1")
+    stranger = CertificateAuthority(world.folder / "else", "stranger")
 
     async def scenario(one: ServedCoordinator) -> None:
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -231,8 +236,8 @@ def test_unfinished_handshakes_leave_no_connection_or_memory(
 
 
 def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
-    more = Authority(world.folder / "more")
+    broker = world.authority.issue_certificate("broker-1")
+    more = CertificateAuthority(world.folder / "more")
 
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
@@ -263,7 +268,7 @@ def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
 
 
 def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         first, second = await one.connect(), await one.connect()
@@ -284,11 +289,11 @@ def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: Tls
 
 
 def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         client = await one.connect(world.client(broker))
-        after = world.authority.issue("after")
+        after = world.authority.issue_certificate("after")
         replace_file(world.server.key, after.key)
         replace_file(world.server.certificate, after.certificate)
 
@@ -306,7 +311,7 @@ def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> N
 
 
 def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         client = await connect_initialized(one, world.client(broker))
@@ -323,7 +328,7 @@ def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> No
 
 
 def test_consecutive_writes_over_tls_are_answered(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         client = await connect_initialized(one, world.client(broker))
@@ -350,7 +355,7 @@ def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCapture
 
 
 def test_stop_closes_tls_connections_and_handshakes(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         client, silent = await one.connect(world.client(broker)), await one.connect()

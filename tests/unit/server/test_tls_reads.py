@@ -25,7 +25,7 @@ def test_handshake_begins_when_the_client_hello_is_complete(
         return make_context(tls)
 
     monkeypatch.setattr(ServerTls, "context", property(count_handshakes))
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
 
     async def scenario(one: ServedCoordinator) -> None:
         _, incomplete = await one.connect(), await one.connect()
@@ -41,7 +41,7 @@ def test_handshake_begins_when_the_client_hello_is_complete(
 
 
 def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListener) -> None:
-    broker = world.authority.issue("broker-1")
+    broker = world.authority.issue_certificate("broker-1")
     large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
 
     async def scenario(one: ServedCoordinator) -> None:

@@ -64,7 +64,7 @@ async def read_slowly() -> None:
 async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> None:
     async with serve_coordinator() as one:
         served_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        make_connection = cast(Any, one.listener)._connection
+        make_connection = cast(Any, one.listener)._create_connection
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_accepted_socket(make_connection, served_socket)
         client = SlowClient(one, own)

@@ -31,7 +31,7 @@ def request_frame(
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-class Client:
+class WireClient:
     """One client connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,13 +88,13 @@ class ServedCoordinator:
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Client:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> WireClient:
         """Open a connection and return its client."""
         reader, writer = await asyncio.open_connection(
             "127.0.0.1", self.port, ssl=tls, server_hostname="localhost" if tls is not None else None
         )
         self._writers.append(writer)
-        return Client(reader, writer)
+        return WireClient(reader, writer)
 
     async def wait_until(self, condition: Any) -> None:
         """Wait until the condition holds, at most 60 s."""

@@ -29,12 +29,12 @@ from tests.builders import (
     OTHER_TOPIC_ID,
     TOPIC_ID,
     DrivenShard,
-    initialize,
+    make_initialize,
+    make_read,
+    make_write,
     pack_batches,
     portion,
-    read,
     unpack_batches,
-    write,
 )
 
 # The defect in Kafka, and the file and name of the test for it.
@@ -108,17 +108,17 @@ def test_defect_outside_the_shard_has_a_test(defect: str) -> None:
 @pytest.fixture
 def driver() -> DrivenShard:
     shard = DrivenShard()
-    assert shard.initialize(initialize()).error_code == ErrorCode.NONE
+    assert shard.initialize(make_initialize()).error_code == ErrorCode.NONE
     return shard
 
 
 def test_kafka_17796_read_with_newer_leader_epoch_is_persisted(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=5))
-    assert driver.reloaded().write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    driver.read(make_read(leader_epoch=5))
+    assert driver.reloaded().write(make_write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_kafka_18437_update_has_value_version_0(driver: DrivenShard) -> None:
-    driver.write(write((0, 4, ACKNOWLEDGED, 1)))
+    driver.write(make_write((0, 4, ACKNOWLEDGED, 1)))
     record, _ = driver.log[-1]
     key, value = encode_record(record)
     assert isinstance(record.value, ShareUpdateValue)
@@ -135,13 +135,13 @@ def test_kafka_18672_unknown_value_version_is_unreadable(driver: DrivenShard) ->
 
 
 def test_kafka_19218_summary_has_the_leader_epoch(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=7))
+    driver.read(make_read(leader_epoch=7))
     assert driver.summary().leader_epoch == 7
 
 
 def test_kafka_19695_deleted_share_partition_does_not_block_pruning(driver: DrivenShard) -> None:
     other = KEY._replace(partition=1)
-    driver.initialize(initialize(partition=1), key=other)
+    driver.initialize(make_initialize(partition=1), key=other)
     driver.delete()
     assert driver.shard.redundant_offset == 1
     driver.delete(key=other)
@@ -150,22 +150,22 @@ def test_kafka_19695_deleted_share_partition_does_not_block_pruning(driver: Driv
 
 def test_kafka_19201_deletion_writes_a_tombstone(driver: DrivenShard) -> None:
     other = SharePartitionKey("group", OTHER_TOPIC_ID, 0)
-    driver.initialize(initialize(), key=other)
+    driver.initialize(make_initialize(), key=other)
     driver.delete()
     assert driver.log[-1][0] == StateRecord(KEY, None)
     assert driver.reloaded(0).shard.share_partitions() == [other]
 
 
 def test_kafka_19456_write_changes_no_epoch(driver: DrivenShard) -> None:
-    assert driver.write(write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
+    assert driver.write(make_write(state_epoch=9, leader_epoch=9)).error_code == ErrorCode.NONE
     summary = driver.summary()
     assert (summary.state_epoch, summary.leader_epoch) == (0, 0)
 
 
 def test_kafka_19338_read_and_write_without_state_are_refused() -> None:
     shard = DrivenShard()
-    assert shard.read(read()).error_code == ErrorCode.INVALID_REQUEST
-    assert shard.write(write()).error_code == ErrorCode.INVALID_REQUEST
+    assert shard.read(make_read()).error_code == ErrorCode.INVALID_REQUEST
+    assert shard.write(make_write()).error_code == ErrorCode.INVALID_REQUEST
     assert shard.log == []
 
 
@@ -177,22 +177,22 @@ def test_kafka_20016_snapshot_epoch_may_exceed_16_bits() -> None:
 
 def test_kafka_19888_clock_set_back_does_no_harm(driver: DrivenShard) -> None:
     driver.now_ms -= 3_600_000
-    driver.write(write((0, 4, ACKNOWLEDGED, 1)))
+    driver.write(make_write((0, 4, ACKNOWLEDGED, 1)))
     assert driver.shard.snapshot_cold(now_ms=driver.now_ms, interval_ms=1, limits=portion(10)) == []
     assert driver.reloaded().shard.state(KEY) == driver.shard.state(KEY)
 
 
 def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driver: DrivenShard) -> None:
-    driver.write(write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
-    driver.initialize(initialize(start_offset=3))
+    driver.write(make_write((5, 9, ACKNOWLEDGED, 1), complete_count=5))
+    driver.initialize(make_initialize(start_offset=3))
     assert driver.summary().delivery_complete_count == 0
 
 
 def test_21426_number_of_updates_between_snapshots_is_exact() -> None:
     shard = DrivenShard(SnapshotPolicy(updates_max=3))
-    shard.initialize(initialize())
+    shard.initialize(make_initialize())
     for offset in range(8):
-        shard.write(write((offset, offset, AVAILABLE, 1)))
+        shard.write(make_write((offset, offset, AVAILABLE, 1)))
     kinds = [isinstance(record.value, ShareSnapshotValue) for record, _ in shard.log]
     assert kinds == [True, False, False, False, True, False, False, False, True]
 
@@ -224,52 +224,52 @@ def test_kafka_20691_merge_takes_near_linear_time() -> None:
 
 @pytest.mark.parametrize("epochs", [{"state_epoch": -1}, {"leader_epoch": -1}])
 def test_kafka_20694_negative_epoch_is_refused(driver: DrivenShard, epochs: dict[str, int]) -> None:
-    assert driver.write(write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
+    assert driver.write(make_write(**epochs)).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_kafka_20743_read_with_leader_epoch_minus_1_is_refused(driver: DrivenShard) -> None:
-    assert driver.read(read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
+    assert driver.read(make_read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_23074_late_write_does_not_move_the_start_offset_back(driver: DrivenShard) -> None:
-    driver.write(write(start_offset=10, complete_count=3))
-    driver.write(write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
+    driver.write(make_write(start_offset=10, complete_count=3))
+    driver.write(make_write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
     summary = driver.summary()
     assert (summary.start_offset, summary.delivery_complete_count) == (10, 3)
-    assert unpack_batches(driver.read(read()).state_batches) == [(10, 12, ACKNOWLEDGED, 2)]
+    assert unpack_batches(driver.read(make_read()).state_batches) == [(10, 12, ACKNOWLEDGED, 2)]
 
 
 @pytest.mark.parametrize("start_offset", [-1, 0])
 def test_23190_repeated_initialize_changes_nothing(start_offset: int) -> None:
     shard = DrivenShard()
-    shard.initialize(initialize(start_offset=start_offset))
+    shard.initialize(make_initialize(start_offset=start_offset))
     length = len(shard.log)
-    assert shard.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
+    assert shard.initialize(make_initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
     assert len(shard.log) == length
 
 
 def test_23190_late_repeated_initialize_keeps_acknowledgements() -> None:
     shard = DrivenShard()
-    shard.initialize(initialize(start_offset=-1))
-    shard.write(write((5, 9, ACKNOWLEDGED, 1), start_offset=5))
-    assert shard.initialize(initialize(start_offset=-1)).error_code == ErrorCode.NONE
-    assert unpack_batches(shard.read(read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
+    shard.initialize(make_initialize(start_offset=-1))
+    shard.write(make_write((5, 9, ACKNOWLEDGED, 1), start_offset=5))
+    assert shard.initialize(make_initialize(start_offset=-1)).error_code == ErrorCode.NONE
+    assert unpack_batches(shard.read(make_read()).state_batches) == [(5, 9, ACKNOWLEDGED, 1)]
 
 
 def test_offset_reset_at_the_same_state_epoch_takes_effect(driver: DrivenShard) -> None:
     """Brokers 4.1 to 4.4 send AlterShareGroupOffsets as an Initialize with an unchanged state epoch."""
-    driver.write(write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
-    driver.initialize(initialize(start_offset=0))
-    answer = driver.read(read())
+    driver.write(make_write((0, 9, ACKNOWLEDGED, 1), start_offset=0))
+    driver.initialize(make_initialize(start_offset=0))
+    answer = driver.read(make_read())
     assert (answer.start_offset, answer.state_batches) == (0, b"")
 
 
 def test_hazard_b_cold_snapshots_are_written_in_slices() -> None:
     shard = DrivenShard()
     for key in (KEY._replace(partition=partition) for partition in range(25)):
-        shard.initialize(initialize(), key=key)
+        shard.initialize(make_initialize(), key=key)
         for offset in range(3):
-            shard.write(write((offset, offset, ACKNOWLEDGED, 1)), key=key)
+            shard.write(make_write((offset, offset, ACKNOWLEDGED, 1)), key=key)
     sizes = []
     while records := shard.shard.snapshot_cold(now_ms=shard.now_ms + 10, interval_ms=10, limits=portion(10)):
         sizes.append(len(records))
@@ -279,12 +279,12 @@ def test_hazard_b_cold_snapshots_are_written_in_slices() -> None:
 
 
 def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=3))
+    driver.read(make_read(leader_epoch=3))
     length = len(driver.log)
     answer = driver.write(
-        write((0, 0, ACKNOWLEDGED, 1), leader_epoch=3),
-        write((1, 1, ACKNOWLEDGED, 1), leader_epoch=2),
-        write((2, 2, ACKNOWLEDGED, 1), leader_epoch=3),
+        make_write((0, 0, ACKNOWLEDGED, 1), leader_epoch=3),
+        make_write((1, 1, ACKNOWLEDGED, 1), leader_epoch=2),
+        make_write((2, 2, ACKNOWLEDGED, 1), leader_epoch=3),
     )
     assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert len(driver.log) == length, "if one entry is refused, no record of the unit is written"
@@ -292,11 +292,11 @@ def test_hazard_c_error_of_a_duplicate_is_not_hidden_by_the_next_one(driver: Dri
 
 def test_duplicates_of_a_share_partition_are_merged_in_request_order(driver: DrivenShard) -> None:
     answer = driver.write(
-        write((0, 4, AVAILABLE, 1), complete_count=0),
-        write((0, 1, ACKNOWLEDGED, 2), start_offset=1, complete_count=1),
+        make_write((0, 4, AVAILABLE, 1), complete_count=0),
+        make_write((0, 1, ACKNOWLEDGED, 2), start_offset=1, complete_count=1),
     )
     assert answer.error_code == ErrorCode.NONE
-    assert unpack_batches(driver.read(read()).state_batches) == [
+    assert unpack_batches(driver.read(make_read()).state_batches) == [
         (1, 1, ACKNOWLEDGED, 2),
         (2, 4, AVAILABLE, 1),
     ]
@@ -304,23 +304,25 @@ def test_duplicates_of_a_share_partition_are_merged_in_request_order(driver: Dri
 
 
 def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=9))
-    driver.initialize(initialize(state_epoch=1, start_offset=50))
+    driver.read(make_read(leader_epoch=9))
+    driver.initialize(make_initialize(state_epoch=1, start_offset=50))
     assert driver.summary().leader_epoch == 0, "Kafka returns 0 after a second Initialize"
     reloaded = driver.reloaded()
     assert reloaded.shard.redundant_offset == len(driver.log) - 1, (
         "all records before the last snapshot are redundant"
     )
-    assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (
+        reloaded.write(make_write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    )
     assert reloaded.summary().leader_epoch == 0
 
 
 def test_hazard_e_update_count_is_equal_after_a_reload() -> None:
     policy = SnapshotPolicy(updates_max=4)
     shard = DrivenShard(policy)
-    shard.initialize(initialize())
+    shard.initialize(make_initialize())
     for offset in range(7):
-        shard.write(write((offset, offset, AVAILABLE, 1)))
+        shard.write(make_write((offset, offset, AVAILABLE, 1)))
     before, after = shard.shard.state(KEY), shard.reloaded().shard.state(KEY)
     assert before is not None
     assert before.updates == 2
@@ -329,14 +331,14 @@ def test_hazard_e_update_count_is_equal_after_a_reload() -> None:
 
 def test_hazard_g_unreadable_value_stops_one_share_partition_only(driver: DrivenShard) -> None:
     other = KEY._replace(partition=1)
-    driver.initialize(initialize(partition=1), key=other)
+    driver.initialize(make_initialize(partition=1), key=other)
     driver.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
-    assert driver.read(read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert driver.write(write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert driver.read(read(partition=1), key=other).error_code == ErrorCode.NONE
+    assert driver.read(make_read()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.write(make_write()).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert driver.read(make_read(partition=1), key=other).error_code == ErrorCode.NONE
     assert driver.shard.redundant_offset == 0, "an unreadable record is kept for a newer release"
-    driver.initialize(initialize(state_epoch=1))
-    assert driver.read(read()).error_code == ErrorCode.NONE
+    driver.initialize(make_initialize(state_epoch=1))
+    assert driver.read(make_read()).error_code == ErrorCode.NONE
 
 
 def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driver: DrivenShard) -> None:
@@ -347,7 +349,7 @@ def test_hazard_h_state_of_a_deleted_topic_can_be_deleted(driver: DrivenShard) -
 
 
 def test_inverted_batch_is_refused_with_a_message(driver: DrivenShard) -> None:
-    answer = driver.write(write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
+    answer = driver.write(make_write((0, 4, AVAILABLE, 1), (9, 5, AVAILABLE, 1)))
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert "ends at offset 5, before it begins at 9" in str(answer.error_message)
 
@@ -355,12 +357,12 @@ def test_inverted_batch_is_refused_with_a_message(driver: DrivenShard) -> None:
 def test_cold_snapshots_are_written_only_if_more_records_become_redundant() -> None:
     shard = DrivenShard()
     cold = KEY._replace(partition=1)
-    shard.initialize(initialize(partition=1), key=cold)
-    shard.initialize(initialize())
+    shard.initialize(make_initialize(partition=1), key=cold)
+    shard.initialize(make_initialize())
     shard.now_ms += 400_000
     assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(10)) == []
     for offset in range(10):
-        shard.write(write((offset, offset, AVAILABLE, 1)))
+        shard.write(make_write((offset, offset, AVAILABLE, 1)))
     records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(10))
     assert [record.key for record in records] == [cold, KEY]
     before = shard.shard.state(cold)
@@ -386,11 +388,11 @@ def test_permanent_obstacle_to_pruning_does_not_repeat_cold_snapshots(why: str) 
     shard = DrivenShard()
     keys = [KEY._replace(partition=number) for number in range(10)]
     for key in keys:
-        shard.initialize(initialize(partition=key.partition), key=key)
+        shard.initialize(make_initialize(partition=key.partition), key=key)
     if why == "unreadable":
         shard.append(StateRecord(keys[0], UnreadableValue(b"\0\7", "value version 7")))
     for offset in range(30):
-        shard.write(write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
+        shard.write(make_write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
     # After the clock is set back, the snapshots have timestamps in the future.
     shard.now_ms += -10_000_000 if why == "clock" else 400_000
     records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=portion(100))

@@ -16,18 +16,18 @@ from tests.builders import (
     AVAILABLE,
     KEY,
     DrivenShard,
-    initialize,
+    make_initialize,
+    make_read,
+    make_write,
     portion,
-    read,
     unpack_batches,
-    write,
 )
 
 
 @pytest.fixture
 def driver() -> DrivenShard:
     shard = DrivenShard(SnapshotPolicy(updates_max=0))
-    shard.initialize(initialize())
+    shard.initialize(make_initialize())
     return shard
 
 
@@ -40,24 +40,24 @@ def reload_last_record(driven: DrivenShard) -> DrivenShard:
 
 
 def test_snapshot_of_a_read_fences_the_previous_leader(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=5))
+    driver.read(make_read(leader_epoch=5))
     for shard in (driver, reload_last_record(driver)):
-        assert shard.write(write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert shard.write(make_write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
         assert shard.summary().leader_epoch == 5
 
 
 def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
-    driver.read(read(leader_epoch=5))
-    driver.write(write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
+    driver.read(make_read(leader_epoch=5))
+    driver.write(make_write((0, 4, ACKNOWLEDGED, 1), leader_epoch=8, state_epoch=3))
     for shard in (driver, reload_last_record(driver)):
         assert (shard.summary().leader_epoch, shard.summary().state_epoch) == (5, 0)
-        assert shard.read(read(leader_epoch=5)).error_code == ErrorCode.NONE
+        assert shard.read(make_read(leader_epoch=5)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
     "snapshot",
     [
-        lambda driven: driven.write(write(state_epoch=1, leader_epoch=9, start_offset=50)),
+        lambda driven: driven.write(make_write(state_epoch=1, leader_epoch=9, start_offset=50)),
         lambda driven: driven.append(
             driven.shard.snapshot_keys(iter([KEY]), now_ms=driven.now_ms, limits=portion(1))[0]
         ),
@@ -67,19 +67,21 @@ def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
 def test_snapshot_keeps_fenced_leader_epochs_after_a_reinitialize(
     driver: DrivenShard, snapshot: Callable[[DrivenShard], object]
 ) -> None:
-    driver.read(read(leader_epoch=9))
-    driver.initialize(initialize(state_epoch=1, start_offset=50))
+    driver.read(make_read(leader_epoch=9))
+    driver.initialize(make_initialize(state_epoch=1, start_offset=50))
     snapshot(driver)
     reloaded = reload_last_record(driver)
-    assert reloaded.write(write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert (
+        reloaded.write(make_write(state_epoch=1, leader_epoch=8)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    )
     assert reloaded.summary().leader_epoch == 0
 
 
 def test_greater_complete_count_wins_at_equal_start_offsets(driver: DrivenShard) -> None:
-    driver.write(write(start_offset=10, complete_count=5))
-    driver.write(write(start_offset=10, complete_count=3))
+    driver.write(make_write(start_offset=10, complete_count=5))
+    driver.write(make_write(start_offset=10, complete_count=3))
     assert driver.summary().delivery_complete_count == 5
-    driver.write(write(start_offset=11, complete_count=1))
+    driver.write(make_write(start_offset=11, complete_count=1))
     assert driver.summary().delivery_complete_count == 1
 
 
@@ -88,15 +90,15 @@ def test_unreadable_state_is_replaced_by_an_initialize_with_equal_epoch(
     driver: DrivenShard, start_offset: int
 ) -> None:
     driver.append(StateRecord(KEY, UnreadableValue(b"\0\7", "value version 7")))
-    assert driver.initialize(initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
-    answer = driver.read(read())
+    assert driver.initialize(make_initialize(start_offset=start_offset)).error_code == ErrorCode.NONE
+    answer = driver.read(make_read())
     assert (answer.error_code, unpack_batches(answer.state_batches)) == (ErrorCode.NONE, [])
 
 
 def test_large_updates_cause_a_snapshot_before_updates_max() -> None:
     shard = DrivenShard(SnapshotPolicy(updates_max=500, update_bytes_min=1_000))
-    shard.initialize(initialize())
+    shard.initialize(make_initialize())
     many = tuple((2 * n, 2 * n, AVAILABLE, 1) for n in range(20))
     while not isinstance(shard.log[-1][0].value, ShareSnapshotValue) or len(shard.log) == 1:
-        shard.write(write(*many))
+        shard.write(make_write(*many))
     assert len(shard.log) < 10

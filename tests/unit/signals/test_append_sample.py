@@ -60,18 +60,18 @@ def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
     appends = sample.take()
     assert appends.is_complete
     assert asyncio.run(appends.changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)
-    assert count_offsets(appends.completed(KEY, 0, 1_000) or []) == 1_000
+    assert count_offsets(appends.completed_ranges(KEY, 0, 1_000) or []) == 1_000
 
 
 def test_completed_records_are_unknown_after_an_initialization_or_without_all_appends() -> None:
     sample = AppendSample()
     sample.add([encode_batch(0, 1, [encode_update((0, 3, ACKNOWLEDGED, 1)), encode_snapshot()])], 0)
     appends = sample.take()
-    assert appends.completed(KEY, 0, 9) is None
-    assert appends.completed(KEY._replace(partition=1), 0, 9) == []
+    assert appends.completed_ranges(KEY, 0, 9) is None
+    assert appends.completed_ranges(KEY._replace(partition=1), 0, 9) == []
     small = AppendSample(bytes_max=10)
     small.add([encode_batch(0, 1, [encode_snapshot()])], 0)
-    assert small.take().completed(KEY._replace(partition=1), 0, 9) is None
+    assert small.take().completed_ranges(KEY._replace(partition=1), 0, 9) is None
 
 
 def test_completed_records_are_counted_once_and_within_the_range() -> None:
@@ -79,11 +79,11 @@ def test_completed_records_are_counted_once_and_within_the_range() -> None:
     retried = encode_update((10, 19, ACKNOWLEDGED, 1), (20, 24, ARCHIVED, 5), (25, 29, AVAILABLE, 1))
     sample.add([encode_batch(0, 1, [retried, retried])], 0)
     appends = sample.take()
-    assert count_offsets(appends.completed(KEY, 0, 100) or []) == 15
-    assert count_offsets(appends.completed(KEY, 15, 22) or []) == 7
+    assert count_offsets(appends.completed_ranges(KEY, 0, 100) or []) == 15
+    assert count_offsets(appends.completed_ranges(KEY, 15, 22) or []) == 7
 
 
 def test_snapshot_in_place_of_an_update_has_completed_records() -> None:
     sample = AppendSample()
     sample.add([encode_batch(0, 1, [encode_snapshot((10, 19, ACKNOWLEDGED, 1), (20, 29, AVAILABLE, 1))])], 0)
-    assert count_offsets(sample.take().completed(KEY, 0, 100) or []) == 10
+    assert count_offsets(sample.take().completed_ranges(KEY, 0, 100) or []) == 10

@@ -186,7 +186,7 @@ def test_rates_are_records_per_second_between_two_calls() -> None:
     run_simulated(main())
 
 
-class Coordinator(MonitorSetup):
+class CoordinatorSetup(MonitorSetup):
     """A world whose monitor gets the appends of the log instead of followed records."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class Coordinator(MonitorSetup):
 
 def test_coordinator_has_rates_from_its_appends() -> None:
     async def main() -> None:
-        world = Coordinator()
+        world = CoordinatorSetup()
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
         world.append((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
@@ -226,7 +226,7 @@ def test_coordinator_has_rates_from_its_appends() -> None:
 )
 def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, lost: int) -> None:
     async def main() -> None:
-        world = Coordinator()
+        world = CoordinatorSetup()
         world.topics.start = log_start
         # Offsets 0 to 3 are complete, 4 to 7 are not.
         world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
@@ -243,7 +243,7 @@ def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, los
 
 def test_reset_of_offsets_in_a_coordinator_loses_nothing() -> None:
     async def main() -> None:
-        world = Coordinator()
+        world = CoordinatorSetup()
         world.topics.start = 8
         world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
         await world.monitor.look()

@@ -18,7 +18,7 @@ def make_event(number: int) -> Event:
     return Event(number, "workers", "stuck", began=True, message=f"message {number}")
 
 
-class Endpoint:
+class WebhookEndpoint:
     """An HTTP server that responds with the given status codes, then with 204."""
 
     def __init__(self, statuses: list[int]) -> None:
@@ -39,7 +39,7 @@ class Endpoint:
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
         self._thread = Thread(target=self._server.serve_forever)
 
-    def __enter__(self) -> "Endpoint":
+    def __enter__(self) -> "WebhookEndpoint":
         self._thread.start()
         return self
 
@@ -53,7 +53,7 @@ class Endpoint:
         return f"http://127.0.0.1:{self._server.server_port}/events"
 
 
-def send_events(endpoint: Endpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
+def send_events(endpoint: WebhookEndpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
@@ -69,7 +69,7 @@ def send_events(endpoint: Endpoint, events: list[Event], count: int) -> list[dic
 
 
 def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
-    with Endpoint([204, 503]) as endpoint:
+    with WebhookEndpoint([204, 503]) as endpoint:
         bodies = send_events(endpoint, [make_event(1), make_event(2), make_event(3)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 2, 2, 3]
     assert bodies[0] == {
@@ -82,13 +82,13 @@ def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
 
 
 def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    with Endpoint([500, 500, 500]) as endpoint:
+    with WebhookEndpoint([500, 500, 500]) as endpoint:
         bodies = send_events(endpoint, [make_event(1), make_event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
     assert "which was dropped: HTTP status 500" in caplog.text
 
 
 def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:
-    with Endpoint([]) as endpoint:
+    with WebhookEndpoint([]) as endpoint:
         (first,) = send_events(endpoint, [make_event(number) for number in range(WAITING_MAX + 1)], 1)
     assert first["timestamp_ms"] == 1
