@@ -39,7 +39,7 @@ class ProgressBars(Phases):
     def _show_rate(self, task: TaskID, unit: str) -> None:
         found = self._progress.tasks[self._progress.task_ids.index(task)]
         if found.elapsed:
-            self._progress.update(task, rate=f"{found.completed_ranges / found.elapsed:,.0f} {unit}/s")
+            self._progress.update(task, rate=f"{found.completed / found.elapsed:,.0f} {unit}/s")
 
 
 @contextmanager
