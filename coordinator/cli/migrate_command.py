@@ -72,10 +72,10 @@ def migrate(
         MigrationOptions,
         make_source,
         make_target,
+        migrate_states,
         parse_source,
         parse_target,
     )
-    from coordinator.operate.migration import migrate_states as carry
     from coordinator.process.logging_setup import set_up_logging
 
     source_place = parse_source(source_text)
@@ -87,15 +87,10 @@ def migrate(
     )
     set_up_logging("WARNING", loaded.config.log_format)
     options = MigrationOptions(execute, replace, take_over, leave_out_unknown_topics)
+    source = make_source(source_place, loaded.config)
+    target = make_target(target_place, loaded.config, flags.client_security(target_config, loaded.config))
     with _progress_bar() as progress:
-        report = asyncio.run(
-            carry(
-                make_source(source_place, loaded.config),
-                make_target(target_place, loaded.config, flags.client_security(target_config, loaded.config)),
-                options,
-                progress,
-            )
-        )
+        report = asyncio.run(migrate_states(source, target, options, progress))
     if output is Output.JSON:
         print_json(_as_json(source_place, target_place, report))
     else:

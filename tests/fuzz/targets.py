@@ -163,7 +163,7 @@ def sasl(data: bytes) -> None:
 
 def writes(data: bytes) -> None:
     """Compare responses and records of WriteShareGroupState between the compiled and the Python parser."""
-    from tests.property.test_fastpath import TestedCoordinator, initialize
+    from tests.property.test_fastpath import ExercisedCoordinator, initialize
 
     if not data:
         return
@@ -172,7 +172,7 @@ def writes(data: bytes) -> None:
     async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
         try:
-            coordinator = TestedCoordinator(SnapshotPolicy(), AllTopics())
+            coordinator = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
         finally:
             fastpath.compiled = present
         await coordinator.runtime.start()

@@ -79,7 +79,7 @@ class SizeCheckingLog(MemoryLog):
         super().append(state_partition, records, timestamp_ms, done)
 
 
-class TestedCoordinator:
+class ExercisedCoordinator:
     """A coordinator under test, with or without the compiled module."""
 
     def __init__(
@@ -177,10 +177,10 @@ async def compare_with_seed(seed: int) -> None:
         operations_per_append_max=random.choice([1, 3, 4_096]),
         bytes_per_append_max=random.choice([1, 300, 1 << 22]),
     )
-    plain = TestedCoordinator(policy, topics, record_bytes_max, limits)
+    plain = ExercisedCoordinator(policy, topics, record_bytes_max, limits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastpath, "compiled", None)
-        general = TestedCoordinator(policy, topics, record_bytes_max, limits)
+        general = ExercisedCoordinator(policy, topics, record_bytes_max, limits)
     both = (plain, general)
     for each in both:
         await each.begin()
@@ -234,7 +234,7 @@ def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this write must use the fast path")
 
     async def scenario() -> None:
-        one = TestedCoordinator(SnapshotPolicy(), AllTopics())
+        one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
         await one.begin()
         monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
         monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
@@ -268,7 +268,7 @@ def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("this read must use the fast path")
 
     async def scenario() -> None:
-        one = TestedCoordinator(SnapshotPolicy(), FakeTopicDirectory())
+        one = ExercisedCoordinator(SnapshotPolicy(), FakeTopicDirectory())
         await one.begin()
         monkeypatch.setattr(Service, "steps", fail_on_python_path)
         parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
@@ -289,7 +289,7 @@ def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_read_above_the_response_limit_takes_the_general_path() -> None:
     async def scenario() -> None:
-        one = TestedCoordinator(SnapshotPolicy(), AllTopics())
+        one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
         await one.begin()
         requests: Any = one.api._fast_path_requests
         batches = pack([StateBatch(90, 99, 2, 1)])
@@ -322,7 +322,7 @@ def test_a_topic_directory_that_raises_fails_one_operation() -> None:
 
     async def scenario() -> None:
         topics = RaisingTopics()
-        one = TestedCoordinator(SnapshotPolicy(), topics)
+        one = ExercisedCoordinator(SnapshotPolicy(), topics)
         await one.begin()
 
         async def write() -> list[int]:
