@@ -7,9 +7,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from coordinator.cluster.kafka.cluster_reader import ClusterReader
-
 from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.connections import ClusterReader
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from coordinator.cluster.ownership import Assignment, Replica
