@@ -61,7 +61,12 @@ class WireClient:
 class ServedCoordinator:
     """A listener with a runtime over a BlockingLog."""
 
-    def __init__(self, limits: ServerLimits, security: ListenerSecurityConfig | None = None) -> None:
+    def __init__(
+        self,
+        limits: ServerLimits,
+        security: ListenerSecurityConfig | None = None,
+        runtime_limits: RuntimeLimits | None = None,
+    ) -> None:
         self.log = BlockingLog(STATE_PARTITIONS)
         self.log.blocking = False
         self.metrics = Metrics()
@@ -71,7 +76,7 @@ class ServedCoordinator:
             topics=AllTopics(),
             metrics=self.metrics,
             policy=SnapshotPolicy(),
-            limits=RuntimeLimits(),
+            limits=runtime_limits or RuntimeLimits(),
             state_partitions=STATE_PARTITIONS,
             cold_interval_ms=3_600_000,
             prune_interval_ms=3_600_000,
@@ -114,10 +119,12 @@ class ServedCoordinator:
 
 @asynccontextmanager
 async def serve_coordinator(
-    limits: ServerLimits | None = None, security: ListenerSecurityConfig | None = None
+    limits: ServerLimits | None = None,
+    security: ListenerSecurityConfig | None = None,
+    runtime_limits: RuntimeLimits | None = None,
 ) -> AsyncIterator[ServedCoordinator]:
     """Serve on a free loopback port until the end of the block."""
-    one = ServedCoordinator(limits or ServerLimits(), security)
+    one = ServedCoordinator(limits or ServerLimits(), security, runtime_limits)
     await one.runtime.start()
     await one.listener.start(HostPort("127.0.0.1", 0))
     one.port = one.listener.port
