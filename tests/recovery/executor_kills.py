@@ -73,7 +73,7 @@ def prune_journal(folder: Path, before: int) -> None:
 
 @dataclass(frozen=True)
 class InterruptedSource:
-    """A source whose executor is killed when the records of one range were read and not yet used."""
+    """A source that kills its executor when the records of one range were read but not yet used."""
 
     inner: Source
     number: int
@@ -89,7 +89,7 @@ class InterruptedSource:
         return self.inner.identity()
 
     def plan(self, cut: LogCut, *, range_records: int = 60) -> Plan:
-        """Plan as the inner source."""
+        """Return the plan of the inner source."""
         return self.inner.plan(cut, range_records=range_records)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
@@ -140,7 +140,7 @@ class InterruptedStreamReader(StateLogStreamReader):
         self._kill = kill
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        """Plan as the reader of the product."""
+        """Return the ranges of the product's reader, and mark the second range."""
         found = super().partitions(start, end)
         for number, each in enumerate(found):
             each.is_interrupted = number == 1  # type: ignore[attr-defined]

@@ -58,14 +58,14 @@ from tests.recovery.spark_cluster import kill_executors
 
 _PHASES = ("read", "between", "shuffle", "write", "compare")
 
-# The time of a rewrite, and the log offsets that depend on the order of its appends.
+# Columns that depend on the time of a rewrite, or on the order of its appends.
 _OWN_COLUMNS = ["write_timestamp", "last_write_ms", "needed_from", "last_log_offset"]
 
 Job = Callable[[Engine, Source, Path, Phases], Any]
 
 
 def rebuild_states(source: Source, engine: Engine, phases: Phases | None = None) -> Any:
-    """Rebuild, and return what a coordinator holds in memory."""
+    """Rebuild, and return the states as a coordinator has them in memory."""
     return comparable_rows(sort_by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
 
 
@@ -152,7 +152,7 @@ class Driver:
         self._joining = spark_engine._join_function
 
     def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
-        """Run a job and kill one executor in each of these phases.
+        """Run a job, and kill one executor in each phase of `kill_in`.
 
         In `between`, all executors are killed when the first phase has ended, and the log is deleted.  With
         `prune_before`, the log is pruned in `read`.
@@ -187,7 +187,7 @@ class Driver:
         return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
 
     def lose_executors_without_end(self) -> dict[str, Any]:
-        """Run the command `rebuild --to` with a range whose executor is killed at each attempt."""
+        """Run the command `rebuild --to`. Each executor that reads a certain range is killed."""
         kill = ExecutorKill(str(self._folder / "without-end"), repeats=True)
         source = InterruptedSource(JournalSource(str(self._journal)), 2, kill)
         recovery_commands.open_source = lambda *arguments: source  # type: ignore[assignment]

@@ -24,7 +24,7 @@ FAULTS: dict[str, Fault] = {}
 
 
 def fault(check: str) -> Callable[[Fault], Fault]:
-    """Register a fault under the check that must find it; `R4:more` is another fault for R4."""
+    """Register a fault under the check that must find this fault; `R4:more` is another fault for R4."""
 
     def register(function: Fault) -> Fault:
         FAULTS[check] = function

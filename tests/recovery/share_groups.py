@@ -82,7 +82,7 @@ class Leader:
     outcome: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def deliver_records(self, random: Random) -> Any:
-        """Deliver some records, and return the write for the acknowledged ones."""
+        """Deliver some records, and return the write for the acknowledged records."""
         begin, self.next_offset = self.next_offset, self.next_offset + random.randrange(6)
         waiting = [
             offset for offset in range(self.start_offset, self.next_offset) if self._is_due(offset, begin)
@@ -119,7 +119,7 @@ class Leader:
 
 
 class Groups:
-    """Simulated share groups; `log` grows."""
+    """Simulated share groups, which append to `log`."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Groups:
         shard.replay(record, len(log) - 1, self._now_ms)
 
     def work(self, steps: int) -> "Groups":
-        """Execute this number of random steps."""
+        """Run `steps` random steps."""
         for _ in range(steps):
             self.step(self._random.choice(self.leaders), self._random.random())
         return self

@@ -248,7 +248,7 @@ def read_records(commits: list[Commit]) -> int:
 
 
 def damage_a_commit(folder: Path) -> None:
-    """Change a byte of a record of state partition 0, far from both ends."""
+    """Change a byte of a record in the middle of state partition 0."""
     value = max((value for _, value in make_varied_records(200, seed=1)[100:105] if value), key=len)
     (path,) = (each for each in folder.iterdir() if each.is_file() and value in each.read_bytes())
     data = bytearray(path.read_bytes())

@@ -111,7 +111,7 @@ def test_lost_or_duplicated_output_between_phases_is_an_error(
 def test_states_that_are_missing_where_they_were_written_are_an_error(
     source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a cluster whose executors write to disks of their own."""
+    """On a cluster whose executors write to local disks, the driver does not find the files."""
     monkeypatch.setattr(LocalOutputs, "write", lambda *arguments: 0)
     with pytest.raises(ResultsIncomplete, match="states were joined and 0 are in"):
         rebuild(ALONE, source, to=tmp_path / "results")

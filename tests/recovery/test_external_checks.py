@@ -143,7 +143,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
     check._shown = [row_identity(row) for row in states]
-    # The second time, the missing share-partition was deleted in between.
+    # In the second case, the missing share-partition was deleted during the audit.
     cases: list[tuple[dict[bytes, int], list[bytes]]] = [
         ({}, [row_identity(lost)]),
         ({row_identity(lost): 9}, []),
@@ -229,7 +229,7 @@ def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytes
     assert find_differences(held, held) == []
     ((found, what),) = find_differences(held, {**held, key: held[key]._replace(start_offset=1)})
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
-    # The second comparison uses columns that were rebuilt from both sides.
+    # The second comparison uses columns that were rebuilt from the source and from the target.
     changed = old_audit.states.slice(1)
     run = RebuildResult(states_in(changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)

@@ -143,7 +143,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
     said = share_coordinator(*shlex.split(command)[1:])
     assert (said.exit_code, said.out.splitlines()) == (0, lines)
-    # Another leader and state epoch: the state changes, and both sides show the change.
+    # With another leader and state epoch, the state changes in the log and in the coordinator.
     send_random_requests(journal.port, seed=2)
     assert diff(ALONE, source, live).equal == 15
 
@@ -281,7 +281,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         code, _, err = rewrite(
             share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap, "--state-partitions", "4"
         )
-        assert code == 0, "both hold the same"
+        assert code == 0, "source and target have the same states"
         send_random_requests(second.port, seed=4)
         code, _, err = rewrite(
             share_coordinator,

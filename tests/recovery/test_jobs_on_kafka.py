@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ALONE = LocalEngine(1)
 GROUP, TOPIC_NAME = "recovery-workers", "recovery-orders"
-# By offset: the first record is released and comes again.
+# By record offset modulo 4: the first record is released, and delivered again.
 OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
 # A long lock, so that no record is delivered again after a slow acknowledgement.
 SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
@@ -81,7 +81,7 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
         return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
 
     wait_until(has_progressed, seconds=120, what="all records are consumed")
-    # One record stays in flight.
+    # Leave one record in flight.
     built_in.client.produce(TOPIC_NAME, 4, first=12)
     in_flight = 0
 

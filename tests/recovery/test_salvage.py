@@ -139,7 +139,7 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
             record = decode_record(each.key, each.value)
             assert record is not None
             lost.add(str(record.key))
-    # A byte in the last value of the batch.
+    # Damage the last value of the batch.
     flip_byte(path, position + layout.HEAD_BYTES + 6 + len(batch) - 10)
     run = rebuild(ALONE, journal_source)
     latest = {
