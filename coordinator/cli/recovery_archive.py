@@ -18,9 +18,9 @@ def archive(
     ctx: typer.Context,
     source: recovery.From,
     to: Annotated[
-        Path,
+        str,
         typer.Option(
-            "--to", metavar="DIR", help="The directory of the archive; created if it does not exist."
+            "--to", metavar="DIR", help="The directory or URI of the archive; created if it does not exist."
         ),
     ],
     every: Annotated[
@@ -40,6 +40,12 @@ def archive(
             help="How often to store the states in the archive, which shortens later reads.",
         ),
     ] = "1d",
+    keep: Annotated[
+        str,
+        typer.Option(
+            "--keep", metavar="TIME", help="How long to keep records, for example 400d. Default: always."
+        ),
+    ] = "",
     engine: recovery.EngineName = "local",
     master: recovery.Master = "",
     config: flags.ConfigFile = None,
@@ -57,23 +63,24 @@ def archive(
 
     if engine == "spark" or master:
         done = _archive_with_spark(
-            ctx, opened, to, every, checkpoint, state_checkpoint, master, config, settings, output
+            ctx, opened, to, every, checkpoint, state_checkpoint, keep, master, config, settings, output
         )
     else:
         with progress_display() as phases:
             done = [copy_new(opened, to, phases=phases)]
         _print_result(done[0], output)
-        _write_checkpoint(to, state_checkpoint)
+        _maintain(to, state_checkpoint, keep)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
 def _archive_with_spark(
     ctx: typer.Context,
     opened: Any,
-    to: Path,
+    to: str,
     every: str,
     checkpoint: str,
     state_checkpoint: str,
+    keep: str,
     master: str,
     config: Path | None,
     settings: list[str] | None,
@@ -87,7 +94,7 @@ def _archive_with_spark(
 
     def print_result(each: "ArchiveResult") -> None:
         _print_result(each, output)
-        _write_checkpoint(to, state_checkpoint)
+        _maintain(to, state_checkpoint, keep)
 
     spark = get_or_start_session(master)
     try:
@@ -104,17 +111,22 @@ def _archive_with_spark(
         spark.stop()
 
 
-def _write_checkpoint(folder: Path, interval: str) -> None:
+def _maintain(to: str, interval: str, keep: str) -> None:
+    """Store the states if the last checkpoint is older than the interval; remove old records."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.process.clock import SystemClock
+    from coordinator.recovery.compaction import remove_old
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
+    now_ms = SystemClock().now_ms()
     worker = recovery.open_engine("local", "", None)
     try:
-        interval_ms = round(parse_duration_s(interval) * 1000)
-        checkpoint_states(worker, folder, interval_ms=interval_ms, now_ms=SystemClock().now_ms())
+        interval_ms = round(parse_duration_s(interval, "--state-checkpoint") * 1000)
+        checkpoint_states(worker, to, interval_ms=interval_ms, now_ms=now_ms)
     finally:
         worker.close()
+    if keep:
+        remove_old(to, keep_ms=round(parse_duration_s(keep, "--keep") * 1000), now_ms=now_ms)
 
 
 def _print_result(run: "ArchiveResult", output: Output) -> None:

@@ -29,11 +29,11 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 To = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--to",
         metavar="DIR",
-        help="A new directory for states, findings and a manifest; with --every, one per run.",
+        help="A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
 Report = Annotated[
@@ -41,7 +41,7 @@ Report = Annotated[
     typer.Option("--report", metavar="FILE", help="Write a report (.html, .json or .txt); may be repeated."),
 ]
 EarlierAudit = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
 ]
 Live = Annotated[
@@ -78,7 +78,7 @@ Keep = Annotated[
     ),
 ]
 Archive = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--archive", metavar="DIR", help="An archive of the log; the report shows what it can restore."
     ),
@@ -202,10 +202,10 @@ class _AuditJob:
         live: str,
         live_config: Path | None,
         sample: int,
-        to: Path | None,
+        to: str | None,
         reports: list[Path],
-        baseline: Path | None,
-        archive: Path | None,
+        baseline: str | None,
+        archive: str | None,
     ) -> None:
         """Check all parameters before reading anything. Raises ConfigError."""
         from coordinator.recovery.audit import Options
@@ -229,7 +229,7 @@ class _AuditJob:
             state_partitions=state_partitions,
             baseline=None if baseline is None else Baseline.read(baseline),
             to=to,
-            copy=None if archive is None else ArchiveSource(str(archive)).as_copy(),
+            copy=None if archive is None else ArchiveSource(archive).as_copy(),
         )
         self.options = replace(
             self.options,
@@ -255,7 +255,7 @@ class _AuditJob:
 
         options = replace(self.options, baseline=baseline)
         if options.to is not None and self._repeats:
-            options = replace(options, to=options.to / _now_text())
+            options = replace(options, to=f"{options.to}/{_now_text()}")
         with progress_display() as phases:
             found = audit(self.engine, self.source, options, phases=phases)
         for path in self._reports:
@@ -336,13 +336,13 @@ def _now_text() -> str:
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
 
 
-def parse_duration_s(text: str) -> float:
+def parse_duration_s(text: str, flag: str = "--every") -> float:
     """Parse 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
     from coordinator.errors import ConfigError
 
     amount, unit = text[:-1], text[-1:]
     if unit not in _UNITS_S or not amount.isascii() or not amount.isdigit() or not int(amount):
-        raise ConfigError("--every", text, "a duration such as 30s, 5m or 1h")
+        raise ConfigError(flag, text, "a duration such as 30s, 5m or 1h")
     return float(int(amount) * _UNITS_S[unit])
 
 

@@ -83,8 +83,10 @@ def rebuild(
     as_of_offset: AsOfOffset = None,
     as_of_time: AsOfTime = None,
     to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="DIR", help="A new directory for the states (parquet) and a manifest."),
+        str | None,
+        typer.Option(
+            "--to", metavar="DIR", help="A new directory or URI for the states (parquet) and a manifest."
+        ),
     ] = None,
     engine: EngineName = "auto",
     master: Master = "",

@@ -17,7 +17,6 @@ under `if __name__ == "__main__":`.  A notebook need not.
 """
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,8 +29,9 @@ from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
 from coordinator.recovery.engines.counts import output_rows
 from coordinator.recovery.final_states import TOTALS_OUTPUT
+from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
-from coordinator.recovery.manifest import parse_time
+from coordinator.recovery.manifest import STATES_FILE, check_new, parse_time
 from coordinator.recovery.progress import Phases, progress_display
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult
@@ -51,7 +51,7 @@ def rebuild(
     *,
     as_of_offsets: dict[int, int] | None = None,
     as_of_time: str | None = None,
-    to: str | Path | None = None,
+    to: Location | None = None,
     engine: str = "auto",
     master: str = "",
     processes: int | None = None,
@@ -73,7 +73,7 @@ def rebuild(
                 worker,
                 open_source(source, **access),
                 cut=_make_cut(as_of_offsets, as_of_time),
-                to=None if to is None else Path(to),
+                to=to,
                 phases=phases,
                 range_records=range_records,
             )
@@ -91,21 +91,22 @@ def states(
     work: str = "",
     **access: Any,
 ) -> "DataFrame":
-    """Rebuild all states on the executors, write them to a new directory or URI, and return that DataFrame.
+    """Rebuild all states on the executors, which write `states.parquet` in the new directory or URI `to`.
 
-    The columns are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
+    Returns that DataFrame.  The columns are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
     """
     from coordinator.recovery.engines.spark import SparkEngine
 
-    engine = SparkEngine(spark, work=work)
+    folder, engine = open_folder(to), SparkEngine(spark, work=work)
+    check_new(folder)
     try:
         opened = _rebuild.use_checkpoints(open_source(source, **access))
         log = read_log(engine, opened, fold_range, cut=_make_cut(as_of_offsets, as_of_time))
         joined = _rebuild.join_log(log, Phases())
-        _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), to)
+        _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), folder)
     finally:
         engine.close()
-    return spark.read.parquet(to)
+    return spark.read.parquet(f"{folder.uri}/{STATES_FILE}")
 
 
 def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":

@@ -1,26 +1,25 @@
-"""Copy the new records of a log to an archive directory, before pruning removes them (`recovery archive`).
+"""Copy the new records of a log to an archive, before pruning removes them (`recovery archive`).
 
-Run this job more often than the log is pruned (every five minutes by default).  The job writes its commit
-file last. If it dies before, its record files are ignored, and the next job writes files of the same names.
+Run this job more often than the log is pruned (every five minutes by default).  The job creates its commit
+file last. If it dies before, its record files are ignored.  Of two concurrent jobs, only one can create the
+commit, and the other fails.
 
 An archive belongs to one log.  A log is recognised by its ids (cluster and topic) and by the last copied
 record, which the next job reads again and expects to be unchanged.
 """
 
-import fcntl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
-from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from crc32c import crc32c
 
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
-from coordinator.recovery.durable_files import sync_folder
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.record_files import RecordFileWriter
 from coordinator.recovery.records import Damage, Records
@@ -35,7 +34,6 @@ from coordinator.recovery.sources.archive import (
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, Plan, PrunedError, Source
 
 _ATTEMPTS_MAX = 5
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True)
@@ -75,40 +73,37 @@ class CopyResult(NamedTuple):
 
 
 def archive(
-    source: Source, folder: Path, *, phases: Phases | None = None, clock: Clock | None = None
+    source: Source, location: Location, *, phases: Phases | None = None, clock: Clock | None = None
 ) -> ArchiveResult:
-    """Copy the new records to the archive and commit them.
+    """Copy the new records to the archive at a path or URI, and commit them.
 
     Raises ConfigError, LogError or OSError; the archive is then unchanged.
     """
-    phases, clock = phases or Phases(), clock or SystemClock()
-    (folder / FILES).mkdir(parents=True, exist_ok=True)
-    with archive_lock(folder):
-        commits = read_commits(str(folder))
-        identity = source.identity()
-        if commits:
-            check_identity(source, folder, commits[-1].identity, identity)
-        known = copied_ends(commits)
-        number = next_number(commits)
-        for _ in range(_ATTEMPTS_MAX):
-            # Start with the last copied record, to check that it is unchanged.
-            plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
-            _check_no_records_lost(source, plan, known)
-            try:
-                copied = _copy_records(source, plan, folder, number, commits, phases)
-                break
-            except PrunedError:
-                # Records were pruned before they could be copied; plan again and copy the remaining ones.
-                continue
-        else:
-            raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
-        done = commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
-        compact(folder, clock.now_ms())
-        return done
+    phases, clock, folder = phases or Phases(), clock or SystemClock(), open_folder(location)
+    commits = read_commits(folder)
+    identity = source.identity()
+    if commits:
+        check_identity(source, folder, commits[-1].identity, identity)
+    known = copied_ends(commits)
+    for _ in range(_ATTEMPTS_MAX):
+        # Start with the last copied record, to check that it is unchanged.
+        plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
+        _check_no_records_lost(source, plan, known)
+        try:
+            copied = _copy_records(source, plan, folder, commits, phases)
+            break
+        except PrunedError:
+            # Records were pruned before they could be copied; plan again and copy the remaining ones.
+            continue
+    else:
+        raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
+    done = commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
+    compact(folder, clock.now_ms())
+    return done
 
 
 def commit_copied(
-    folder: Path,
+    folder: Folder,
     source: Source,
     identity: Mapping[str, str],
     commits: Sequence[Commit],
@@ -120,6 +115,7 @@ def commit_copied(
     """Write the commit of a copy. `starts` and `ends` are the log's offsets when the copy was planned.
 
     Raises ConfigError if the log is not the archived log, or if no id, name or record confirms that it is.
+    Raises LogError if another job has written this commit.
     """
     if copied.replaced:
         state_partition, offset = copied.replaced
@@ -143,9 +139,11 @@ def commit_copied(
     digests = {**(commits[-1].digests if commits else {}), **copied.digests}
     pieces = tuple(copied.pieces)
     number = next_number(commits)
-    write_commit(
-        str(folder), Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
-    )
+    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
+    try:
+        write_commit(folder, commit)
+    except FileExistsError:
+        raise LogError(f"{folder} is written to by another run") from None
     damages = (*copied.damages, *missing_offsets(copied))
     return ArchiveResult(number, sum(piece.records for piece in pieces), ends, gaps, damages)
 
@@ -170,7 +168,7 @@ def missing_offsets(copied: CopyResult) -> list[Damage]:
 
 
 def check_identity(
-    source: Source, folder: Path, before: Mapping[str, str], identity: Mapping[str, str]
+    source: Source, folder: Folder, before: Mapping[str, str], identity: Mapping[str, str]
 ) -> None:
     """Raise ConfigError if the ids of a source differ from those of the archived log (`before`)."""
     for name, value in before.items():
@@ -191,7 +189,7 @@ def _is_same_log(commit: Commit, source: Source, identity: Mapping[str, str]) ->
     if kind != kind_before:
         return False
     return where == where_before or (
-        kind != "kafka" and Path(where).resolve() == Path(where_before).resolve()
+        kind != "kafka" and open_folder(where).resolved() == open_folder(where_before).resolved()
     )
 
 
@@ -213,22 +211,11 @@ def _check_no_records_lost(source: Source, plan: Plan, known: Mapping[int, int])
             )
 
 
-@contextmanager
-def archive_lock(folder: Path) -> Iterator[None]:
-    """Hold the archive's lock, so that only one job writes. Raises LogError if another job holds it."""
-    with (folder / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise LogError(f"{folder} is written to by another run") from None
-        yield
-
-
 def _copy_records(
-    source: Source, plan: Plan, folder: Path, number: int, commits: Sequence[Commit], phases: Phases
+    source: Source, plan: Plan, folder: Folder, commits: Sequence[Commit], phases: Phases
 ) -> CopyResult:
     """Write the records of a plan to files; stop if the last archived record has changed in the log."""
-    copier = Copier(folder, f"{number:08d}", commits)
+    copier = Copier(folder, next_number(commits), commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
             for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
@@ -243,11 +230,11 @@ def _copy_records(
 class Copier:
     """Writes new records to files, and checks that the last record copied before is unchanged."""
 
-    def __init__(self, folder: Path, prefix: str, commits: Sequence[Commit]) -> None:
+    def __init__(self, folder: Folder, number: int, commits: Sequence[Commit]) -> None:
         self._known = copied_ends(commits)
         self._digests_before = commits[-1].digests if commits else {}
-        self._folder = folder / FILES
-        self._writer = RecordFileWriter(self._folder, prefix)
+        # A repeated job or task writes files with new names; no commit names the files of the first attempt.
+        self._writer = RecordFileWriter(folder / FILES, f"{number:08d}-{uuid4().hex}")
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._digests: dict[int, int] = {}
@@ -276,9 +263,8 @@ class Copier:
         return len(fresh)
 
     def close(self) -> None:
-        """Close the files and sync them to disk."""
+        """Close the files."""
         self._writer.close()
-        sync_folder(self._folder)
 
     def result(self) -> CopyResult:
         """Return what was copied, for the commit."""

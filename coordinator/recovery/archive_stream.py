@@ -7,9 +7,7 @@ the archive once.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
 import pyarrow as pa
 
@@ -18,7 +16,6 @@ from coordinator.recovery.archive import (
     ArchiveResult,
     Copier,
     CopyResult,
-    archive_lock,
     check_identity,
     commit_copied,
     copied_ends,
@@ -26,8 +23,9 @@ from coordinator.recovery.archive import (
 )
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.engines.spark_work import convert_spark_error
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.records import Damage, Records, records_from_arrow
-from coordinator.recovery.sources.archive import FILES, Commit, RowGroup, next_number, read_commits
+from coordinator.recovery.sources.archive import Commit, RowGroup, next_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
 
@@ -41,7 +39,7 @@ _COPIED_SQL = "copied string"
 def archive_stream(
     spark: "SparkSession",
     source: Source,
-    folder: Path,
+    location: Location,
     *,
     options: dict[str, str] | None = None,
     checkpoint: str = "",
@@ -51,10 +49,10 @@ def archive_stream(
 ) -> list[ArchiveResult]:
     """Copy the new records once or periodically; return the result of each micro-batch.
 
-    `options` are the options of the Spark data source for a topic.  All executors must share the directory.
-    Raises ConfigError and LogError.
+    `options` are the options of the Spark data source for a topic.  All executors write to the archive
+    at `location`.  Raises ConfigError and LogError.
     """
-    (folder / FILES).mkdir(parents=True, exist_ok=True)
+    folder = open_folder(location)
     writer = _BatchWriter(source, folder, told, clock or SystemClock())
     known = writer.check()
     spark.dataSource.register(StateLogDataSource)
@@ -65,7 +63,7 @@ def archive_stream(
             "starting_offsets", ",".join(f"{p}:{max(end - 1, 0)}" for p, end in known.items())
         )
     writing = reader.load().writeStream.foreachBatch(writer.write)
-    writing = writing.option("checkpointLocation", checkpoint or str((folder / CHECKPOINT).absolute()))
+    writing = writing.option("checkpointLocation", checkpoint or (folder / CHECKPOINT).uri)
     trigger = {"availableNow": True} if every_s is None else {"processingTime": f"{every_s} seconds"}
     try:
         writing.trigger(**trigger).start().awaitTermination()
@@ -78,7 +76,7 @@ class _BatchWriter:
     """Writes micro-batches to an archive; `failure` is the exception of this class that ended the query."""
 
     def __init__(
-        self, source: Source, folder: Path, told: Callable[[ArchiveResult], None], clock: Clock
+        self, source: Source, folder: Folder, told: Callable[[ArchiveResult], None], clock: Clock
     ) -> None:
         self.done: list[ArchiveResult] = []
         self.failure: Exception | None = None
@@ -90,7 +88,7 @@ class _BatchWriter:
 
     def check(self) -> dict[int, int]:
         """Return the end offsets of the archive. Raises ConfigError if the source is not the archived log."""
-        commits = read_commits(str(self._folder))
+        commits = read_commits(self._folder)
         if commits:
             check_identity(self._source, self._folder, commits[-1].identity, self._identity)
         return copied_ends(commits)
@@ -98,19 +96,18 @@ class _BatchWriter:
     def write(self, frame: "DataFrame", batch: int) -> None:
         """Write the records of one micro-batch and their commit; without a commit, they are ignored."""
         try:
-            with archive_lock(self._folder):
-                commits = read_commits(str(self._folder))
-                copied = self._copy_frame(frame, commits)
-                if not copied.pieces and not copied.damages and not copied.replaced:
-                    return
-                known = copied_ends(commits)
-                done = commit_copied(
-                    *(self._folder, self._source, self._identity, commits, copied),
-                    {**known, **copied.starts},
-                    known,
-                    self._clock,
-                )
-                compact(self._folder, self._clock.now_ms())
+            commits = read_commits(self._folder)
+            copied = self._copy_frame(frame, commits)
+            if not copied.pieces and not copied.damages and not copied.replaced:
+                return
+            known = copied_ends(commits)
+            done = commit_copied(
+                *(self._folder, self._source, self._identity, commits, copied),
+                {**known, **copied.starts},
+                known,
+                self._clock,
+            )
+            compact(self._folder, self._clock.now_ms())
         except Exception as error:
             self.failure = convert_spark_error(error) if "pyspark" in type(error).__module__ else error
             raise
@@ -133,7 +130,7 @@ class _BatchWriter:
 
 
 def _copy_function(
-    folder: Path, commits: Sequence[Commit]
+    folder: Folder, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
     last = Commit(0, "", 0, {}, copied_ends(commits), (), {}, commits[-1].digests if commits else {})
@@ -146,8 +143,7 @@ def _copy_function(
                 found.setdefault(records.state_partition, []).append(records)
         if not found:
             return
-        # A repeated task writes files with new names; no commit names the files of the first attempt.
-        copier = Copier(folder, f"{number:08d}-{uuid4().hex}", [last])
+        copier = Copier(folder, number, [last])
         try:
             for _, parts in sorted(found.items()):
                 for records in sorted(parts, key=lambda each: int(each.log_offset[0])):

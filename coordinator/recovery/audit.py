@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -39,6 +38,7 @@ from coordinator.recovery.deduplication import count_state_partitions
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
+from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import LogReadResult, read_log
 from coordinator.recovery.manifest import StoredStates, check_new, make_manifest, write_results
 from coordinator.recovery.progress import Phases
@@ -124,7 +124,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     state_partitions: int | None = None
     baseline: Baseline | None = None
-    to: Path | None = None
+    to: Location | None = None
     range_records: int = RANGE_RECORDS
     external: Sequence[ExternalCheck] = ()
     # An archive of the log to recover from.
@@ -203,7 +203,7 @@ def audit(
     """
     phases, clock = phases or Phases(), clock or SystemClock()
     if options.to is not None:
-        check_new(options.to)
+        check_new(open_folder(options.to))
     for check in options.external:
         check.begin()
     read = partial(audit_range, options.limits)
@@ -268,10 +268,11 @@ def _make_result(
     )
     manifest["next_baseline"] = run_before if unread or _has_lost_state(found) else manifest["run_id"]
     if options.to is not None:
-        write_states(joined, totals, options.to)
-        stored = StoredStates.written(options.to)
+        folder = open_folder(options.to)
+        write_states(joined, totals, folder)
+        stored = StoredStates.written(folder)
         written = {STATES_OUTPUT: manifest["states"]}
-        write_results(options.to, {"findings": table, "ranges": ranges}, manifest, written)
+        write_results(folder, {"findings": table, "ranges": ranges}, manifest, written)
     return AuditResult(
         table,
         stored,

@@ -1,29 +1,25 @@
 """Store the results of repeated audits, and find the baseline of the next one after a restart."""
 
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from coordinator.errors import ConfigError, LogError
 from coordinator.recovery.checks.baseline import Baseline
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.manifest import MANIFEST, read_manifest
 
 
 class BaselineStore:
     """A directory with one subdirectory for each audit: the `keep` newest audits and the baseline."""
 
-    def __init__(self, folder: Path, *, keep: int) -> None:
-        self._folder = folder
+    def __init__(self, location: Location, *, keep: int) -> None:
+        self._folder = open_folder(location)
         self._keep = keep
 
-    def _list_audits(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+    def _list_audits(self) -> Iterator[tuple[Folder, dict[str, Any]]]:
         """Yield the finished audits, oldest first."""
-        if not self._folder.is_dir():
-            return
-        found = [
-            (entry, read_manifest(entry)) for entry in self._folder.iterdir() if (entry / MANIFEST).is_file()
-        ]
+        entries = [self._folder / name for name in self._folder.folder_names()]
+        found = [(entry, read_manifest(entry.location)) for entry in entries if MANIFEST in entry.names()]
         yield from sorted(found, key=lambda each: each[1]["run_id"])
 
     def current(self, source: str, given: Baseline | None = None) -> Baseline | None:
@@ -44,7 +40,7 @@ class BaselineStore:
             return given
         for folder, manifest in runs:
             if manifest["run_id"] == wanted:
-                return Baseline.read(folder)
+                return Baseline.read(folder.location)
         raise LogError(
             f"the audit {wanted} is missing in {self._folder}: it is the baseline of the next audit"
         )
@@ -58,5 +54,5 @@ class BaselineStore:
         for folder, manifest in runs[: -self._keep]:
             if manifest["run_id"] != wanted:
                 # A directory without a manifest is ignored, so an interrupted removal does no harm.
-                (folder / MANIFEST).unlink()
-                shutil.rmtree(folder)
+                folder.delete(MANIFEST)
+                folder.delete_all()

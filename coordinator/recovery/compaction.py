@@ -1,41 +1,64 @@
-"""Merge the commits of each finished day of an archive, so that planning an old archive stays fast.
+"""Merge the commits of each finished day of an archive, and delete records that are older than its retention.
 
 A merged commit names new Parquet files with large row groups. When it is written, it replaces the commits of
 its day.  The next compaction deletes the replaced files, so that jobs that run now can still read them.
+
+Retention does to an archive what pruning does to a log: it removes the records that no state at a certain
+time needs any more.  Its commit replaces the commits up to that time, and names the files that remain.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
+from uuid import uuid4
 
-from coordinator.recovery.durable_files import sync_folder
+import numpy as np
+import pyarrow.compute as pc
+
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.record_files import RecordFileWriter
+from coordinator.recovery.schema import CONTINUES
 from coordinator.recovery.sources.archive import (
     COMMITS,
     FILES,
     Commit,
     RowGroup,
     commit_names,
+    consecutive_pieces,
     read_commits,
     read_row_group,
     write_commit,
+)
+from coordinator.recovery.sources.checkpoints import (
+    CHECKPOINTS,
+    StateCheckpoint,
+    StoredCheckpoints,
+    read_partials,
 )
 
 DAY_MS = 86_400_000
 
 
-def compact(folder: Path, now_ms: int) -> int:
-    """Merge the commits of finished days; return the number of merged commits. The archive must be locked.
+def compact(folder: Folder, now_ms: int) -> int:
+    """Merge the commits of finished days; return the number of merged commits.
 
-    Raises LogDamaged and OSError; the commits of that day are then unchanged.
+    If another job merges the same commits, the commits of one of them are used.  Raises LogDamaged and
+    OSError; the commits of that day are then unchanged.
     """
-    commits = read_commits(str(folder))
+    commits = read_commits(folder)
     groups = list(_groups_to_merge(commits, now_ms))
     if groups:
         _delete_replaced(folder, commits)
     for group in groups:
-        write_commit(str(folder), _merge_commits(folder, group))
+        _replace_commits(folder, _merge_commits(folder, group))
     return sum(map(len, groups))
+
+
+def _replace_commits(folder: Folder, commit: Commit) -> None:
+    try:
+        write_commit(folder, commit)
+    except FileExistsError:
+        # Another job has merged the same commits; its files have the same records.
+        return
 
 
 def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
@@ -56,7 +79,7 @@ def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Co
             yield group
 
 
-def _merge_commits(folder: Path, group: Sequence[Commit]) -> Commit:
+def _merge_commits(folder: Folder, group: Sequence[Commit]) -> Commit:
     """Write the records of some commits to new files; return the commit that replaces them."""
     first, last = group[0], group[-1]
     starts: dict[int, int] = {}
@@ -80,25 +103,89 @@ def _merge_commits(folder: Path, group: Sequence[Commit]) -> Commit:
 
 
 def _copy_pieces(
-    folder: Path, first: Commit, last: Commit, pieces: Sequence[RowGroup]
+    folder: Folder, first: Commit, last: Commit, pieces: Sequence[RowGroup]
 ) -> tuple[RowGroup, ...]:
-    files = RecordFileWriter(folder / FILES, f"{first.first:08d}-{last.number:08d}")
+    files = RecordFileWriter(folder / FILES, f"{first.first:08d}-{last.number:08d}-{uuid4().hex}")
     for piece in pieces:
-        for records in read_row_group(str(folder), piece.file, piece.row_group, piece.state_partition):
+        for records in read_row_group(folder, piece.file, piece.row_group, piece.state_partition):
             files.take(records)
     files.close()
-    sync_folder(folder / FILES)
     return tuple(files.pieces)
 
 
-def _delete_replaced(folder: Path, commits: Sequence[Commit]) -> None:
+def _delete_replaced(folder: Folder, commits: Sequence[Commit]) -> None:
     """Delete the record files that no commit names, and the commit files that were merged before."""
     used: Mapping[int, int] = {commit.first: commit.number for commit in commits}
     merged_to = max((commit.number for commit in commits if commit.number > commit.first), default=0)
     named = {piece.file for commit in commits for piece in commit.pieces}
-    for path in (folder / FILES).glob("*.parquet"):
-        if int(path.name[:8]) <= merged_to and path.name not in named:
-            path.unlink()
-    for (first, number), path in commit_names(folder / COMMITS).items():
+    for name in (folder / FILES).names():
+        if int(name[:8]) <= merged_to and name not in named:
+            (folder / FILES).delete(name)
+    for (first, number), name in commit_names(folder).items():
         if number <= merged_to and used.get(first) != number:
-            path.unlink()
+            (folder / COMMITS).delete(name)
+
+
+def remove_old(location: Location, *, keep_ms: int, now_ms: int) -> int:
+    """Remove the records that no state of the last `keep_ms` needs; return the number of removed records.
+
+    The states at the beginning of that time come from the state checkpoint before it. Without one, nothing
+    is removed.  Raises LogError and OSError.
+    """
+    folder = open_folder(location)
+    commits, checkpoints = read_commits(folder), StoredCheckpoints(folder)
+    old = [number for number in checkpoints.numbers if checkpoints.get(number).at_ms <= now_ms - keep_ms]
+    if not old:
+        return 0
+    checkpoint = checkpoints.get(old[-1])
+    # The files that the previous run replaced.
+    _delete_replaced(folder, commits)
+    for number in old[:-1]:
+        checkpoints.delete(number)
+    replaced = [commit for commit in commits if commit.number <= checkpoint.commit]
+    if len(replaced) < 2:
+        return 0
+    commit = _without_unneeded(replaced, _needed_offsets(folder, checkpoint), checkpoint)
+    _replace_commits(folder, commit)
+    return sum(piece.records for each in replaced for piece in each.pieces) - sum(
+        piece.records for piece in commit.pieces
+    )
+
+
+def _needed_offsets(folder: Folder, checkpoint: StateCheckpoint) -> dict[int, int]:
+    """Return for each state partition the first log offset that a state of the checkpoint needs."""
+    found = {}
+    for number, row_group in checkpoint.row_groups.items():
+        rows = read_partials(folder / CHECKPOINTS, checkpoint.file, row_group, number)
+        rows = rows.filter(pc.field("exists"))
+        if np.any(rows.column("effect").to_numpy() == CONTINUES):
+            # A state without a snapshot needs all records.
+            continue
+        found[number] = min(rows.column("needed_from").to_pylist(), default=checkpoint.end(number))
+    return found
+
+
+def _without_unneeded(
+    replaced: Sequence[Commit], needed: Mapping[int, int], checkpoint: StateCheckpoint
+) -> Commit:
+    """Return one commit that has the records of the replaced commits from the needed log offsets."""
+    starts: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    whole_from: dict[int, int] = {}
+    kept: list[RowGroup] = []
+    for number, stretches in consecutive_pieces(replaced).items():
+        stretch = stretches[-1]
+        pieces = [piece for piece in stretch.pieces if piece.end > needed.get(number, 0)]
+        removes = len(pieces) < len(stretch.pieces)
+        starts[number] = min((piece.start for piece in pieces), default=stretch.end)
+        ends[number] = stretch.end
+        whole_from[number] = max(stretch.whole_from, checkpoint.end(number) if removes else 0)
+        kept += pieces
+    last = replaced[-1]
+    return Commit(
+        *(last.number, last.source, last.at_ms, starts, ends, tuple(kept)),
+        identity=last.identity,
+        digests=last.digests,
+        first=replaced[0].first,
+        whole_from=whole_from,
+    )

@@ -6,21 +6,20 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.durable_files import write_durably, write_parquet
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.final_states import STATES_OUTPUT
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import RANGE_TOTALS, STATES
 from coordinator.recovery.sources.base import LogCut, Source
 
 MANIFEST = "_manifest.json"
+STATES_FILE = f"{STATES_OUTPUT}.parquet"
 STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
 FORMAT = 1
 
@@ -35,9 +34,9 @@ class StoredStates:
         self._read = read
 
     @classmethod
-    def written(cls, folder: Path) -> "StoredStates":
+    def written(cls, folder: Folder) -> "StoredStates":
         """Return the states in a directory of results."""
-        return cls(partial(_read_states, folder / f"{STATES_OUTPUT}.parquet"))
+        return cls(partial(_read_states, folder))
 
     @cached_property
     def table(self) -> pa.Table:
@@ -50,10 +49,9 @@ class StoredStates:
         return self._read(state_partition)
 
 
-def _read_states(path: Path, state_partition: int | None) -> pa.Table:
-    return pq.read_table(
-        path, filters=None if state_partition is None else [("state_partition", "=", state_partition)]
-    )
+def _read_states(folder: Folder, state_partition: int | None) -> pa.Table:
+    filters = None if state_partition is None else [("state_partition", "=", state_partition)]
+    return folder.read_parquet(STATES_FILE, filters)
 
 
 def make_manifest(
@@ -105,40 +103,38 @@ def make_manifest(
     }
 
 
-def check_new(folder: Path) -> None:
+def check_new(folder: Folder) -> None:
     """Raise ConfigError if a directory is not empty, so that results of two jobs are not mixed."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    try:
+        is_empty = not (folder.names() or folder.folder_names())
+    except NotADirectoryError:
+        is_empty = False
+    if not is_empty:
         raise ConfigError("--to", folder, "a folder that is new or empty")
 
 
 def write_results(
-    folder: Path, tables: Mapping[str, pa.Table], manifest: dict[str, Any], written: Mapping[str, int]
+    folder: Folder, tables: Mapping[str, pa.Table], manifest: dict[str, Any], written: Mapping[str, int]
 ) -> None:
     """Write tables as NAME.parquet, then the manifest, which lists them and those already `written`."""
     rows = dict(written)
     for name, table in tables.items():
-        write_parquet(folder / f"{name}.parquet", table)
+        folder.write_parquet(f"{name}.parquet", table)
         rows[name] = table.num_rows
     manifest = {**manifest, "files": {f"{name}.parquet": count for name, count in rows.items()}}
-    write_durably(folder / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+    folder.write(MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(location: Location) -> dict[str, Any]:
     """Read the manifest of a directory. Raises ConfigError if there is none, LogDamaged if it is invalid."""
-    path = folder / MANIFEST
+    folder = open_folder(location)
     try:
-        said: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        said: dict[str, Any] = json.loads(folder.read(MANIFEST))
     except FileNotFoundError:
         raise ConfigError("results", folder, f"a folder with a {MANIFEST}: a run that finished") from None
     except ValueError as error:
-        raise LogDamaged(path, 0, str(error), "run the job again") from None
+        raise LogDamaged(f"{folder}/{MANIFEST}", 0, str(error), "run the job again") from None
     return said
-
-
-def check_results(folder: Path, name: str) -> None:
-    """Refuse results that are not complete or do not have a table. Raises ConfigError."""
-    if f"{name}.parquet" not in read_manifest(folder).get("files", {}):
-        raise ConfigError("results", folder, f"of a job that makes {name}")
 
 
 def _utc_datetime(time_ms: int) -> datetime:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +12,16 @@ from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines.base import Engine, GatheredOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
+from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult, read_log, states_near_damage
-from coordinator.recovery.manifest import STATES_ORDER, StoredStates, check_new, make_manifest, write_results
+from coordinator.recovery.manifest import (
+    STATES_FILE,
+    STATES_ORDER,
+    StoredStates,
+    check_new,
+    make_manifest,
+    write_results,
+)
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
@@ -43,7 +50,7 @@ def rebuild(
     source: Source,
     *,
     cut: LogCut | None = None,
-    to: Path | None = None,
+    to: Location | None = None,
     select: TableTask | None = None,
     phases: Phases | None = None,
     range_records: int = RANGE_RECORDS,
@@ -59,8 +66,9 @@ def rebuild(
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
     cut, phases, clock = cut or LogCut(), phases or Phases(), clock or SystemClock()
-    if to is not None:
-        check_new(to)
+    folder = None if to is None else open_folder(to)
+    if folder is not None:
+        check_new(folder)
     source = use_checkpoints(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
     joined = join_log(log, phases)
@@ -76,15 +84,15 @@ def rebuild(
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
         [("state_partition", "ascending"), ("range_start", "ascending")]
     )
-    if to is None:
+    if folder is None:
         selected = [] if select is None else [each.rows for each in joined.map_outputs(STATES_OUTPUT, select)]
         stored = stored_in(joined) if select is None else states_in(pa.Table.from_batches(selected, STATES))
         # The outputs are deleted when the engine is closed.
         _ = stored.table
     else:
-        write_states(joined, totals, to)
-        stored = StoredStates.written(to)
-        write_results(to, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
+        write_states(joined, totals, folder)
+        stored = StoredStates.written(folder)
+        write_results(folder, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
     return RebuildResult(stored, ranges, manifest, totals)
 
 
@@ -143,15 +151,17 @@ def damaged_states(log: LogReadResult, joined: GatheredOutputs) -> pa.Table:
     return pa.Table.from_batches([output.rows for output in found], STATES)
 
 
-def write_states(joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Path | str) -> None:
-    """Write the states to `states.parquet` in a directory, or to a URI; compare their number with the totals.
+def write_states(joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Folder) -> None:
+    """Write the states to `states.parquet` in a directory; compare their number with the totals.
 
     Raises ResultsIncomplete.
     """
-    path = to / f"{STATES_OUTPUT}.parquet" if isinstance(to, Path) else to
-    written, wanted = joined.write(STATES_OUTPUT, STATES, STATES_ORDER, path), sum_totals(totals, "states")
+    written, wanted = (
+        joined.write(STATES_OUTPUT, STATES, STATES_ORDER, to, STATES_FILE),
+        sum_totals(totals, "states"),
+    )
     if written != wanted:
         raise ResultsIncomplete(
-            f"{wanted} states were joined and {written} are in {path} (all executors and the driver must "
-            "see the same folder)"
+            f"{wanted} states were joined and {written} are in {to}/{STATES_FILE} (all "
+            "executors and the driver must see the same folder)"
         )

@@ -1,11 +1,11 @@
 """Write records of a state log to Parquet files, and list the content of each row group."""
 
-from pathlib import Path
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.recovery.durable_files import sync_file
+from coordinator.recovery.folders import Folder
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import RowGroup
@@ -18,13 +18,14 @@ _GROUP_RECORDS = 1_000_000
 class RecordFileWriter:
     """Writes records to Parquet files; a row group has consecutive records of one state partition."""
 
-    def __init__(self, folder: Path, prefix: str) -> None:
+    def __init__(self, folder: Folder, prefix: str) -> None:
         self.pieces: list[RowGroup] = []
         self._folder = folder
         self._prefix = prefix
         self._files = 0
+        self._opened = ExitStack()
         self._writer: pq.ParquetWriter | None = None
-        self._path = folder
+        self._name = ""
         self._row_groups = 0
         self._in_file = 0
         self._waiting: list[Records] = []
@@ -43,8 +44,9 @@ class RecordFileWriter:
     def _write_group(self) -> None:
         waiting, self._waiting = self._waiting, []
         if self._writer is None:
-            self._path = self._folder / f"{self._prefix}-{self._files}.parquet"
-            self._writer = pq.ParquetWriter(self._path, RECORDS, compression="zstd")
+            self._name = f"{self._prefix}-{self._files}.parquet"
+            file = self._opened.enter_context(self._folder.writer(self._name))
+            self._writer = self._opened.enter_context(pq.ParquetWriter(file, RECORDS, compression="zstd"))
             self._files += 1
             self._row_groups = self._in_file = 0
         table = pa.Table.from_batches([records.to_arrow() for records in waiting], RECORDS)
@@ -55,7 +57,7 @@ class RecordFileWriter:
                 start=int(waiting[0].log_offset[0]),
                 end=int(waiting[-1].log_offset[-1]) + 1,
                 records=len(table),
-                file=self._path.name,
+                file=self._name,
                 row_group=self._row_groups,
                 last_ms=max(int(records.timestamp_ms.max()) for records in waiting),
             )
@@ -67,13 +69,11 @@ class RecordFileWriter:
             self._end_file()
 
     def _end_file(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-            sync_file(self._path)
+        self._writer = None
+        self._opened.close()
 
     def close(self) -> None:
-        """Write pending records, and sync all files to disk."""
+        """Write pending records, and make all files durable."""
         if self._waiting:
             self._write_group()
         self._end_file()

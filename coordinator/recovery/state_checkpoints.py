@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,13 @@ from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_start
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.final_states import OwnerEpochs, drop_fenced, owner_epochs
 from coordinator.recovery.fold import fold
+from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
 from coordinator.recovery.partials import partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, fold_range
 from coordinator.recovery.schema import PARTIALS, RANGE_TOTALS
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
-from coordinator.recovery.sources.checkpoints import read_checkpoints, write_checkpoint
+from coordinator.recovery.sources.checkpoints import StoredCheckpoints, write_checkpoint
 from coordinator.recovery.tasks import NamedOutput, Tables
 
 CHECKPOINT_OUTPUT = "checkpoint"
@@ -27,16 +27,18 @@ CHECKPOINT_OUTPUT = "checkpoint"
 _ANY_OWNER = 2**31 - 1
 
 
-def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms: int) -> int | None:
+def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, now_ms: int) -> int | None:
     """Write a checkpoint if the latest one is older than the interval; return its number, else None.
 
     A checkpoint has the states up to the end of the archive.  Only the records after the previous checkpoint
     are read.  Raises LogError or OSError if reading fails.
     """
-    commits, before = read_commits(str(folder)), read_checkpoints(str(folder))
-    if not commits or (before and now_ms - before[-1].at_ms < interval_ms):
+    folder = open_folder(location)
+    commits, before = read_commits(folder), StoredCheckpoints(folder)
+    last = before.numbers[-1] if before.numbers else 0
+    if not commits or (last and now_ms - before.get(last).at_ms < interval_ms):
         return None
-    source = ArchiveSource(str(folder), use_checkpoints=True)
+    source = ArchiveSource(folder.location, use_checkpoints=True)
     log = read_log(engine, source, fold_range)
     joined = log.gathered.joined(partial(_join_partials, owner_epochs(log.ranges)), lambda more: None)
     folded = dict(joined.rows(CHECKPOINT_OUTPUT))
@@ -51,9 +53,8 @@ def checkpoint_states(engine: Engine, folder: Path, *, interval_ms: int, now_ms:
                 rows,
             )
         )
-    number = len(before) + 1
-    write_checkpoint(str(folder), number, commits[-1].number, now_ms, parts)
-    return number
+    write_checkpoint(folder, last + 1, commits[-1].number, now_ms, parts)
+    return last + 1
 
 
 def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[NamedOutput]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.compaction import DAY_MS
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.sources.archive import ArchiveSource, Commit, RowGroup, write_commit
 from coordinator.recovery.sources.base import LogCut
 
@@ -51,7 +52,7 @@ def _write_commit(folder: Path, first: int, last: int, at_ms: int, state_partiti
         first=first,
         whole_from=dict.fromkeys(state_partitions, begin + _RECORDS_IN_A_COMMIT),
     )
-    write_commit(str(folder), commit)
+    write_commit(open_folder(folder), commit)
 
 
 def plan_a_year(folder: Path) -> PlanningCost:

@@ -32,10 +32,10 @@ from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
-from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark_session import get_or_start_session
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.progress import Phases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import rewrite
@@ -84,7 +84,9 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
     states = rebuild(LocalEngine(1), source, to=earlier).states
     epochs = pc.add(states.column("snapshot_epoch"), 1).cast(pa.int32())
     place = STATES.get_field_index("snapshot_epoch")
-    write_parquet(earlier / "states.parquet", states.set_column(place, STATES.field(place), epochs))
+    open_folder(earlier).write_parquet(
+        "states.parquet", states.set_column(place, STATES.field(place), epochs)
+    )
     to = folder / f"results-{engine.name}"
     options = Options(state_partitions=5, to=to, baseline=Baseline.read(earlier))
     found = audit(engine, source, options, phases=phases)

@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,7 +115,7 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     archive(growing_log.source, folder)
     # Simulate a machine failure before the commit, during the write of a file.
     (folder / "commits" / "00000002.json").unlink()
-    torn = folder / "records" / "00000002-0.parquet"
+    (torn,) = (folder / "records").glob("00000002-*")
     torn.write_bytes(torn.read_bytes()[:100])
     (folder / "commits" / ".00000002.json.unfinished").write_text("{")
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(100))}
@@ -219,14 +220,28 @@ def test_gap_and_damage_change_exit_code(
     assert (said.exit_code, "log offsets 300 to 304" in said.err) == (1, True)
 
 
-def test_concurrent_run_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
-    from coordinator.recovery.archive import archive_lock
+class OvertakenSource:
+    """A source whose records another run copies while this run plans."""
 
+    def __init__(self, source: SegmentSource, folder: Path) -> None:
+        self._source = source
+        self._folder = folder
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "plan":
+            archive(self._source, self._folder)
+        return getattr(self._source, name)
+
+
+def test_one_of_two_concurrent_runs_fails_and_each_record_is_copied_once(
+    growing_log: GrowingPartition, tmp_path: Path
+) -> None:
     folder = tmp_path / "archive"
-    growing_log.append_records(10)
-    archive(growing_log.source, folder)
-    with archive_lock(folder), pytest.raises(LogError, match="is written to by another run"):
-        archive(growing_log.source, folder)
+    for end in (10, 20):
+        growing_log.append_records(10)
+        with pytest.raises(LogError, match="is written to by another run"):
+            archive(OvertakenSource(growing_log.source, folder), folder)  # type: ignore[arg-type]
+        assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(end))}
 
 
 def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -236,7 +251,7 @@ def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Pat
     for _ in range(2):
         growing_log.append_records(100)
         archive(growing_log.source, folder)
-    data = folder / "records" / "00000001-0.parquet"
+    (data,) = (folder / "records").glob("00000001-*")
     data.rename(folder / "aside")
     with pytest.raises(LogDamaged, match="parquet is damaged"):
         record_rows(folder)

@@ -21,6 +21,7 @@ from coordinator.errors import ConfigError, LogError
 from coordinator.recovery.archive import ArchiveResult
 from coordinator.recovery.archive_stream import CHECKPOINT, archive_stream
 from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.archive import FILES, ArchiveSource, Commit, read_commits
@@ -207,7 +208,7 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     assert done.returncode == -signal.SIGKILL, done.stderr[-4_000:]
     assert list((folder / CHECKPOINT / "offsets").glob("[0-9]*"))
     assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
-    assert read_commits(str(folder)) == []
+    assert read_commits(open_folder(folder)) == []
     assert list((folder / FILES).iterdir())
 
     def fail(done: ArchiveResult) -> None:
@@ -217,14 +218,14 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     with pytest.raises(LogError):
         archive_stream(spark_engine.spark, journal_source, folder, options=limited, told=fail)
     assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
-    commits = read_commits(str(folder))
+    commits = read_commits(open_folder(folder))
     copied = read_records(commits)
     assert (len(commits), copied > 0) == (1, True)
     append_records(journal_source, 2, 30)
     found = archive_stream(spark_engine.spark, journal_source, folder, options=limited)
     assert all(each.is_whole for each in found)
     assert sum(each.records for each in found) == 330 - copied
-    commits = read_commits(str(folder))
+    commits = read_commits(open_folder(folder))
     assert len(commits) > 2
     assert read_records(commits) == 330
     assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}

@@ -1,5 +1,6 @@
 """Compaction of an archive: fewer commits and larger row groups with equal contents."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from coordinator.recovery import compaction
 from coordinator.recovery.archive import archive
 from coordinator.recovery.compaction import DAY_MS, compact
 from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import (
     FILES,
@@ -56,13 +58,13 @@ def archive_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Pa
             archive(log.source, plain, clock=clock)  # type: ignore[arg-type]
             log.prune()
     shutil.copytree(plain, compacted)
-    assert compact(compacted, clock.ms) == 6
+    assert compact(open_folder(compacted), clock.ms) == 6
     return plain, compacted
 
 
 def test_compacted_archive_has_same_contents(archive_folders: tuple[Path, Path]) -> None:
     plain, compacted = (ArchiveSource(str(folder)) for folder in archive_folders)
-    commits = read_commits(compacted.folder)
+    commits = read_commits(open_folder(compacted.folder))
     # Compaction does not merge commits across the gap in the second day.
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4), (5, 7), *OF_TODAY]
     assert [len(commit.pieces) for commit in commits] == [1, 1, 1, 1, 1, 1]
@@ -84,13 +86,15 @@ def test_replaced_files_stay_until_next_compaction(archive_folders: tuple[Path, 
     before = ArchiveSource(str(plain)).plan(LogCut())
     (compacted / FILES / "00000002-orphan-0.parquet").touch()
     assert read_offsets(compacted, before.ranges) == read_offsets(plain, before.ranges)
-    assert compact(compacted, 3 * DAY_MS) == 3
+    assert compact(open_folder(compacted), 3 * DAY_MS) == 3
     names = sorted(path.name for path in (compacted / FILES).iterdir())
-    assert names[:3] == ["00000001-00000003-0.parquet", "00000004-0.parquet", "00000005-00000007-0.parquet"]
+    assert [re.sub("[0-9a-f]{32}", "ID", name) for name in names[:3]] == [
+        *("00000001-00000003-ID-0.parquet", "00000004-ID-0.parquet", "00000005-00000007-ID-0.parquet")
+    ]
     assert not (compacted / "commits" / "00000001.json").exists()
     assert (compacted / "commits" / "00000004.json").exists()
     assert offsets_read(ArchiveSource(str(compacted))) == offsets_read(ArchiveSource(str(plain)))
-    assert compact(compacted, 3 * DAY_MS) == 0
+    assert compact(open_folder(compacted), 3 * DAY_MS) == 0
 
 
 def read_offsets(folder: Path, ranges: object) -> list[int]:
@@ -108,16 +112,16 @@ def test_failed_compaction_changes_nothing(
 ) -> None:
     plain, _ = archive_folders
 
-    def raise_error(folder: str, commit: Commit) -> None:
+    def raise_error(folder: Folder, commit: Commit) -> None:
         raise OSError("disk full")
 
     with monkeypatch.context() as failing:
         failing.setattr(compaction, "write_commit", raise_error)
         with pytest.raises(OSError, match="disk full"):
-            compact(plain, 3 * DAY_MS)
+            compact(open_folder(plain), 3 * DAY_MS)
     found = offsets_read(ArchiveSource(str(plain)))
-    assert len(read_commits(str(plain))) == len(HOURS)
-    assert compact(plain, 3 * DAY_MS) == 9
+    assert len(read_commits(open_folder(plain))) == len(HOURS)
+    assert compact(open_folder(plain), 3 * DAY_MS) == 9
     assert offsets_read(ArchiveSource(str(plain))) == found
 
 
@@ -127,7 +131,7 @@ def test_run_compacts_previous_days(tmp_path: Path) -> None:
         clock.ms = hour * DAY_MS // 24
         log.append_records(40)
         archive(log.source, tmp_path / "archive", clock=clock)  # type: ignore[arg-type]
-    commits = read_commits(str(tmp_path / "archive"))
+    commits = read_commits(open_folder(tmp_path / "archive"))
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4)]
     log.append_records(10)
     assert archive(log.source, tmp_path / "archive", clock=clock).commit == 5  # type: ignore[arg-type]

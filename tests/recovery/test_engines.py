@@ -16,15 +16,16 @@ import pytest
 
 from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
+from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
 from coordinator.recovery.engines.base import ALONE_MAX, GatheredOutputs
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
 from coordinator.recovery.engines.local import LocalOutputs
 from coordinator.recovery.engines.spark_session import SparkMissing, get_or_start_session
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.manifest import (
     MANIFEST,
     StoredStates,
-    check_results,
     iso_time,
     parse_time,
     read_manifest,
@@ -217,7 +218,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         "states.parquet": len(run.states),
         "ranges.parquet": len(run.ranges),
     }
-    assert StoredStates.written(to).table.equals(run.states)
+    assert StoredStates.written(open_folder(to)).table.equals(run.states)
     assert pq.read_schema(to / "states.parquet").equals(STATES)
     assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
     assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
@@ -225,7 +226,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         rebuild(ALONE, source, to=to)
     (to / MANIFEST).unlink()
     with pytest.raises(ConfigError, match="a run that finished"):
-        check_results(to, "states")
+        Baseline.read(to)
 
 
 def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:

@@ -24,9 +24,9 @@ from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import Options, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
-from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck, OptionalCheck
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.report import write_report
 from coordinator.recovery.sample_check import SampleCheck
 from coordinator.recovery.schema import STATES
@@ -162,8 +162,9 @@ def test_executors_compare_states_and_driver_reads_none(
     earlier = audit(ALONE, source, Options(to=tmp_path / "earlier"))
     lost = SharePartitionKey("lost", bytes(16), 1)
     state = earlier.states.slice(0, 1).to_pylist()[0] | {"group_id": lost.group_id, "state_partition": 5}
-    path = tmp_path / "earlier" / "states.parquet"
-    write_parquet(path, pa.concat_tables([earlier.states, pa.Table.from_pylist([state], STATES)]))
+    open_folder(tmp_path / "earlier").write_parquet(
+        "states.parquet", pa.concat_tables([earlier.states, pa.Table.from_pylist([state], STATES)])
+    )
     from coordinator.recovery.engines import spark
 
     fetched: list[NamedOutput] = []

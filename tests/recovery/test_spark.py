@@ -12,6 +12,7 @@ from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
 from coordinator.recovery.engines.spark_work import convert_spark_error
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
+from coordinator.recovery.folders import open_folder
 from coordinator.recovery.manifest import StoredStates, read_manifest
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
 from coordinator.recovery.rebuild import RebuildResult, first_states, oldest_states, rebuild
@@ -181,7 +182,7 @@ def test_executors_write_states_that_driver_does_not_read(
     for name in ("states", "state_batches"):
         assert done.manifest[name] == alone.manifest[name] > 0
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
-    assert StoredStates.written(tmp_path / "spark").table.equals(alone.states)
+    assert StoredStates.written(open_folder(tmp_path / "spark")).table.equals(alone.states)
 
 
 def test_periodic_audit_deletes_work_files_after_each_run(

@@ -6,16 +6,17 @@ audit show that it existed.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from coordinator.errors import ConfigError
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.deduplication import row_identity
-from coordinator.recovery.manifest import StoredStates, check_results, read_manifest
+from coordinator.recovery.folders import Location, open_folder
+from coordinator.recovery.manifest import STATES_FILE, StoredStates, read_manifest
 from coordinator.recovery.state_checks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 
@@ -36,11 +37,12 @@ class Baseline:
         self._read_to = {int(partition): of["read_to"] for partition, of in manifest["partitions"].items()}
 
     @classmethod
-    def read(cls, folder: Path) -> "Baseline":
+    def read(cls, location: Location) -> "Baseline":
         """Read the results of an audit or a rebuild. Raises ConfigError and LogDamaged."""
-        manifest = read_manifest(folder)
-        check_results(folder, "states")
-        return cls(manifest, StoredStates.written(folder).of_partition)
+        manifest = read_manifest(location)
+        if STATES_FILE not in manifest.get("files", {}):
+            raise ConfigError("results", location, "of a job that makes states")
+        return cls(manifest, StoredStates.written(open_folder(location)).of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:

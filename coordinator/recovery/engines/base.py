@@ -4,12 +4,12 @@ The outputs of a phase are durable before the next phase uses them. Both phases 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT
+from coordinator.recovery.folders import Folder
 from coordinator.recovery.sources.base import LogRange, Source
 from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
 
@@ -55,7 +55,7 @@ class GatheredOutputs(Protocol):
         """Run a task on each table `name`, in the process that stores the table; return the outputs here."""
         ...
 
-    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], folder: Folder, file: str) -> int:
         """Write all outputs of a name as Parquet; return the number of rows that can be read there.
 
         The local engine writes one file with all rows in this order; the executors of Spark write a directory

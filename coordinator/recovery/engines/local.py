@@ -11,15 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import LogError
-from coordinator.recovery.durable_files import write_parquet
 from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, check_joined, join_counted, read_counted
+from coordinator.recovery.folders import Folder
 from coordinator.recovery.sources.base import ALL, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
 
@@ -67,10 +66,10 @@ class LocalOutputs:
         """Run a task on each table `name`."""
         return [output for state_partition, rows in self.rows(name) for output in task(state_partition, rows)]
 
-    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], folder: Folder, file: str) -> int:
         """Write one file."""
         table = self.table(name, schema).sort_by([(column, "ascending") for column in order])
-        write_parquet(Path(path), table)
+        folder.write_parquet(file, table)
         return len(table)
 
 

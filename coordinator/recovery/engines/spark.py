@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from coordinator.recovery.engines.spark_work import (
     few_rows_at_a_time,
 )
 from coordinator.recovery.final_states import TOTALS_OUTPUT
+from coordinator.recovery.folders import Folder
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.sources.base import ALL, RANGE_RECORDS, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
@@ -118,7 +118,7 @@ class SparkOutputs:
         check_joined(self, joined)
         return joined
 
-    def write(self, name: str, schema: pa.Schema, order: Sequence[str], path: str | Path) -> int:
+    def write(self, name: str, schema: pa.Schema, order: Sequence[str], folder: Folder, file: str) -> int:
         """Write a directory of files, on the executors."""
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -126,7 +126,7 @@ class SparkOutputs:
             for output in _unpack_outputs(batches):
                 yield output.rows
 
-        uri = path.absolute().as_uri() if isinstance(path, Path) else path
+        uri = f"{folder.uri}/{file}"
         stored = self.frame.where(self.frame["name"] == name)
         frame = stored.mapInArrow(unpack_batches, from_arrow_schema(schema)).sortWithinPartitions(*order)
         try:

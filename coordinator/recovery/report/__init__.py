@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coordinator.errors import ConfigError
 from coordinator.recovery.audit import AuditResult
-from coordinator.recovery.durable_files import write_durably
+from coordinator.recovery.folders import Folder
 from coordinator.recovery.report.content import ReportContent, as_json, make_content
 from coordinator.recovery.report.text import as_text
 
@@ -43,4 +43,4 @@ def write_report(path: Path, run: AuditResult) -> None:
             written = as_json(content)
         case _:
             written = as_text(content)
-    write_durably(path, written.encode())
+    Folder(str(path.parent)).write(path.name, written.encode())

@@ -1,6 +1,6 @@
 """Read and commit an archive: Parquet files with records that were copied before they were pruned.
 
-The files of an archive directory::
+The files of an archive, in a directory or below a prefix of an object store::
 
     commits/00000001.json             the first copy, written last; files that no commit names are ignored
     commits/00000001-00000288.json    one commit that replaces 288 (see `coordinator.recovery.compaction`)
@@ -14,17 +14,14 @@ needed any more.  A reader uses the last stretch that begins below the cut.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.durable_files import write_durably
+from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import END, RANGE_RECORDS, LogCut, LogRange, Plan, offsets_after_time
-from coordinator.recovery.sources.checkpoints import StateCheckpoint, read_checkpoints
+from coordinator.recovery.sources.checkpoints import StoredCheckpoints
 from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
@@ -73,13 +70,13 @@ class Commit:
             object.__setattr__(self, "first", self.number)
 
 
-def commit_names(folder: Path) -> dict[tuple[int, int], Path]:
+def commit_names(folder: Folder) -> dict[tuple[int, int], str]:
     """Return the commit files by the numbers of the first and the last commit that they contain."""
     found = {}
-    for path in folder.glob("*.json"):
-        first, _, last = path.stem.partition("-")
+    for name in (folder / COMMITS).names():
+        first, _, last = name.removesuffix(".json").partition("-")
         if first.isdigit() and (last or first).isdigit():
-            found[int(first), int(last or first)] = path
+            found[int(first), int(last or first)] = name
     return found
 
 
@@ -88,23 +85,26 @@ def next_number(commits: Sequence[Commit]) -> int:
     return commits[-1].number + 1 if commits else 1
 
 
-def read_commits(folder: str) -> list[Commit]:
+def read_commits(folder: Folder) -> list[Commit]:
     """Return all commits of an archive, oldest first; none if there is no archive. Raises LogDamaged."""
-    found: list[Commit] = []
-    path = Path(folder) / COMMITS
+    path = folder / COMMITS
     # The last number of each first number: a merged commit replaces the files that it was merged from.
     longest: dict[int, int] = {}
-    names = commit_names(path)
+    names = commit_names(folder)
     for first, last in names:
         longest[first] = max(last, longest.get(first, 0))
+    wanted: list[str] = []
     number = 1
     while number <= max(longest, default=0):
         if number not in longest:
-            raise LogDamaged(path / f"{number:08d}.json", 0, "the commit is missing", _ADVICE)
-        entry = names[number, longest[number]]
+            raise LogDamaged(f"{path}/{number:08d}.json", 0, "the commit is missing", _ADVICE)
+        wanted.append(names[number, longest[number]])
         number = longest[number] + 1
+    found: list[Commit] = []
+    for name, data in zip(wanted, path.read_all(wanted), strict=True):
+        entry = f"{path}/{name}"
         try:
-            said = json.loads(entry.read_text("utf-8"))
+            said = json.loads(data)
             if said["format"] != FORMAT:
                 raise LogDamaged(entry, 0, f"it has format {said['format']}", "use a release that knows it")
             found.append(
@@ -126,8 +126,11 @@ def read_commits(folder: str) -> list[Commit]:
     return found
 
 
-def write_commit(folder: str, commit: Commit) -> None:
-    """Write a commit durably; the record files that it names must be durable already."""
+def write_commit(folder: Folder, commit: Commit) -> None:
+    """Write a commit durably; the record files that it names must be durable already.
+
+    Raises FileExistsError if another run has written this commit.
+    """
     said: dict[str, Any] = {
         "format": FORMAT,
         "commit": commit.number,
@@ -143,23 +146,26 @@ def write_commit(folder: str, commit: Commit) -> None:
     if commit.first != commit.number:
         said |= {"first": commit.first, "whole_from": commit.whole_from}
         name = f"{commit.first:08d}-{name}"
-    write_durably(Path(folder) / COMMITS / f"{name}.json", json.dumps(said).encode())
+    (folder / COMMITS).create(f"{name}.json", json.dumps(said).encode())
 
 
-def read_row_group(folder: str, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
+def read_row_group(folder: Folder, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
     """Yield the records of a row group. Raises LogDamaged."""
-    path = Path(folder) / FILES / file
+    files = folder / FILES
     try:
-        with pq.ParquetFile(path) as opened:
+        with files.open_parquet(file) as opened:
             for rows in opened.read_row_group(row_group).to_batches():
                 yield from records_from_arrow(rows)
     except (OSError, ValueError) as error:
-        raise LogDamaged(path, 0, str(error), _ADVICE, state_partition) from None
+        raise LogDamaged(f"{files}/{file}", 0, str(error), _ADVICE, state_partition) from None
 
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """An archive. With `use_checkpoints`, a plan begins with a state checkpoint; use it only for states."""
+    """An archive at a path or URI.
+
+    With `use_checkpoints`, a plan begins with a state checkpoint; use it only for states.
+    """
 
     folder: str
     use_checkpoints: bool = False
@@ -171,7 +177,7 @@ class ArchiveSource:
 
     def identity(self) -> dict[str, str]:
         """Return the identity of the log that was copied."""
-        commits = read_commits(self.folder)
+        commits = read_commits(open_folder(self.folder))
         return dict(commits[-1].identity) if commits else {}
 
     def as_copy(self) -> LogCopy:
@@ -181,17 +187,18 @@ class ArchiveSource:
 
     def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
         """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
-        commits = read_commits(self.folder)
+        folder = open_folder(self.folder)
+        commits = read_commits(folder)
         if not commits:
             raise ConfigError("archive", self.folder, "the folder of an archive (it has none)")
-        stretches = _consecutive_pieces(commits)
+        stretches = consecutive_pieces(commits)
         if cut.time_ms is not None:
             cut = LogCut(self._last_contiguous_end(stretches, cut.time_ms))
         ranges: list[LogRange] = []
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
         whole_from: dict[int, int] = {}
-        checkpoints = read_checkpoints(self.folder) if self.use_checkpoints else []
+        checkpoints = StoredCheckpoints(folder) if self.use_checkpoints else None
         for number, of_partition in sorted(stretches.items()):
             until = cut.end(number)
             # If the cut is in a gap, use the stretch before the gap.
@@ -199,22 +206,13 @@ class ArchiveSource:
             starts[number], whole_from[number] = stretch.start, stretch.whole_from
             ends[number] = max(min(stretch.end, until), stretch.start)
             begin = cut.start(number)
-            stored = self._checkpoint_range(checkpoints, number, stretch.start, ends[number])
-            if stored is not None and not begin:
-                ranges.append(stored)
-                begin = stored.end
+            if checkpoints is not None and not begin:
+                stored = checkpoints.latest_range(number, stretch.start, ends[number])
+                if stored is not None:
+                    ranges.append(stored)
+                    begin = stored.end
             ranges += _piece_ranges(number, stretch.pieces, begin, ends[number], range_records)
         return Plan(tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from)
-
-    def _checkpoint_range(
-        self, checkpoints: Sequence[StateCheckpoint], state_partition: int, start: int, until: int
-    ) -> LogRange | None:
-        """Return the range of the latest checkpoint between log offsets `start` and `until`, or None."""
-        for each in reversed(checkpoints):
-            summary = each.summaries.get(state_partition)
-            if summary is not None and start <= summary["range_start"] and summary["range_end"] <= until:
-                return each.range_of(self.folder, state_partition)
-        return None
 
     def _last_contiguous_end(
         self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int
@@ -235,8 +233,9 @@ class ArchiveSource:
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of the range's row groups."""
+        folder = open_folder(self.folder)
         for name, row_group in log_range.place:
-            for records in read_row_group(self.folder, name, row_group, log_range.state_partition):
+            for records in read_row_group(folder, name, row_group, log_range.state_partition):
                 within = records.between(log_range.start, log_range.end)
                 if len(within):
                     yield within
@@ -254,7 +253,7 @@ class CopiedStretch(NamedTuple):
     pieces: list[RowGroup]
 
 
-def _consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
+def consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretch]]:
     """Return the stretches of each state partition, in the order of their commits."""
     found: dict[int, list[CopiedStretch]] = {}
     for commit in commits:

@@ -1,25 +1,26 @@
 """Read and write state checkpoints of an archive: partial states of all share-partitions up to a log offset.
 
-The files of an archive directory::
+The files of an archive::
 
-    checkpoints/00000007.parquet   rows of `PARTIALS`, a row group for each state partition
-    checkpoints/00000007.json      a summary, written last; Parquet files without it are ignored
+    checkpoints/00000007.json              a summary, written last; Parquet files without it are ignored
+    checkpoints/00000007-IDENTIFIER.parquet   rows of `PARTIALS`, a row group for each state partition
 
 A checkpoint has the stored partial states of the log up to an offset.  They are joined with the partial
 states of the records after it. So a job reads the latest checkpoint and only the records after it.
 """
 
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import LogDamaged
-from coordinator.recovery.durable_files import sync_file, write_durably
+from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.schema import PARTIALS, RANGES
 from coordinator.recovery.sources.base import LogRange
@@ -32,6 +33,7 @@ _ADVICE = "remove the checkpoint: it can be made again"
 class StoredRange(NamedTuple):
     """The file and row group of a range's stored partial states, and its row of `RANGES`."""
 
+    folder: str
     file: str
     row_group: int
     summary: Mapping[str, Any]
@@ -44,73 +46,116 @@ class StateCheckpoint:
     number: int
     at_ms: int
     commit: int
+    file: str
     row_groups: Mapping[int, int]
     summaries: Mapping[int, Mapping[str, Any]]
 
-    def range_of(self, folder: str, state_partition: int) -> LogRange:
-        """Return a log range whose partial states are those of the checkpoint."""
-        summary = self.summaries[state_partition]
-        file = str(Path(folder) / CHECKPOINTS / f"{self.number:08d}.parquet")
-        place = StoredRange(file, self.row_groups[state_partition], summary)
-        return LogRange(state_partition, summary["range_start"], summary["range_end"], 0, place)
+    def end(self, state_partition: int) -> int:
+        """Return the log offset up to which it has a state partition; -1 if it does not."""
+        summary = self.summaries.get(state_partition)
+        return -1 if summary is None else int(summary["range_end"])
 
 
-def read_checkpoints(folder: str) -> list[StateCheckpoint]:
-    """Return all checkpoints of an archive, oldest first. Raises LogDamaged."""
-    found = []
-    for path in sorted((Path(folder) / CHECKPOINTS).glob("*.json")):
-        try:
-            said = json.loads(path.read_text("utf-8"))
-            found.append(
-                StateCheckpoint(
+class StoredCheckpoints:
+    """The checkpoints of an archive by number. Each summary is read when it is first used."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder / CHECKPOINTS
+        names = (name.removesuffix(".json") for name in self._folder.names())
+        self.numbers = sorted(int(name) for name in names if name.isdigit())
+        self._read: dict[int, StateCheckpoint] = {}
+
+    def get(self, number: int) -> StateCheckpoint:
+        """Return a checkpoint. Raises LogDamaged."""
+        found = self._read.get(number)
+        if found is None:
+            name = f"{number:08d}.json"
+            try:
+                said = json.loads(self._folder.read(name))
+                found = self._read[number] = StateCheckpoint(
                     said["checkpoint"],
                     said["at_ms"],
                     said["commit"],
+                    said.get("file", f"{number:08d}.parquet"),
                     {int(p): group for p, group in said["row_groups"].items()},
                     {row["state_partition"]: row for row in said["summaries"]},
                 )
-            )
-        except (ValueError, KeyError) as error:
-            raise LogDamaged(path, 0, f"it is no checkpoint ({error})", _ADVICE) from None
-    return found
+            except (ValueError, KeyError) as error:
+                raise LogDamaged(
+                    f"{self._folder}/{name}", 0, f"it is no checkpoint ({error})", _ADVICE
+                ) from None
+        return found
+
+    def latest_range(self, state_partition: int, start: int, until: int) -> LogRange | None:
+        """Return the range of the latest checkpoint between log offsets `start` and `until`, or None.
+
+        A checkpoint ends at or after the previous one, so only a few summaries are read.
+        """
+        at = bisect_right(self.numbers, until, key=lambda number: self.get(number).end(state_partition))
+        for number in reversed(self.numbers[:at]):
+            checkpoint = self.get(number)
+            if checkpoint.end(state_partition) < 0:
+                continue
+            summary = checkpoint.summaries[state_partition]
+            if summary["range_start"] < start:
+                return None
+            group = checkpoint.row_groups[state_partition]
+            place = StoredRange(self._folder.location, checkpoint.file, group, summary)
+            return LogRange(state_partition, summary["range_start"], summary["range_end"], 0, place)
+        return None
+
+    def delete(self, number: int) -> None:
+        """Delete a checkpoint; an interrupted deletion leaves only a file that is ignored."""
+        file = self.get(number).file
+        self._folder.delete(f"{number:08d}.json")
+        self._folder.delete(file)
 
 
 def write_checkpoint(
-    folder: str,
+    folder: Folder,
     number: int,
     commit: int,
     at_ms: int,
     parts: Sequence[tuple[Mapping[str, Any], pa.RecordBatch]],
 ) -> None:
-    """Write the summaries and partial states of state partitions durably; the summary file is last."""
-    path = Path(folder) / CHECKPOINTS / f"{number:08d}.parquet"
-    path.parent.mkdir(exist_ok=True)
-    unfinished = path.with_suffix(".unfinished")
-    with pq.ParquetWriter(unfinished, PARTIALS, compression="zstd") as writer:
+    """Write the summaries and partial states of state partitions durably; the summary file is last.
+
+    Raises FileExistsError if another run has written this checkpoint.
+    """
+    name, file = f"{number:08d}", f"{number:08d}-{uuid4().hex}.parquet"
+    with (
+        (folder / CHECKPOINTS).writer(file) as opened,
+        pq.ParquetWriter(opened, PARTIALS, compression="zstd") as writer,
+    ):
         for _, rows in parts:
-            writer.write_table(pa.Table.from_batches([rows], PARTIALS), row_group_size=max(rows.num_rows, 1))
-    sync_file(unfinished)
-    unfinished.replace(path)
+            table = pa.Table.from_batches([rows], PARTIALS)
+            writer.write_table(table, row_group_size=max(rows.num_rows, 1))
     said = {
         "checkpoint": number,
         "commit": commit,
         "at_ms": at_ms,
+        "file": file,
         "row_groups": {summary["state_partition"]: group for group, (summary, _) in enumerate(parts)},
         "summaries": [summary for summary, _ in parts],
     }
-    write_durably(path.with_suffix(".json"), json.dumps(said).encode())
+    (folder / CHECKPOINTS).create(f"{name}.json", json.dumps(said).encode())
+
+
+def read_partials(folder: Folder, file: str, row_group: int, state_partition: int) -> pa.Table:
+    """Return the partial states of a state partition in a checkpoint. Raises LogDamaged."""
+    try:
+        with folder.open_parquet(file) as opened:
+            return opened.read_row_group(row_group).cast(PARTIALS).combine_chunks()
+    except (OSError, ValueError) as error:
+        raise LogDamaged(f"{folder}/{file}", 0, str(error), _ADVICE, state_partition) from None
 
 
 def stored_outputs(log_range: LogRange) -> tuple[list[NamedOutput], int]:
     """Return the stored outputs of a range, and the number of records that they summarise."""
-    file, row_group, summary = log_range.place
-    try:
-        with pq.ParquetFile(file) as opened:
-            rows = opened.read_row_group(row_group).cast(PARTIALS).combine_chunks().to_batches()
-    except (OSError, ValueError) as error:
-        raise LogDamaged(file, 0, str(error), _ADVICE, log_range.state_partition) from None
-    ranges = pa.RecordBatch.from_pylist([dict(summary)], RANGES)
+    folder, file, row_group, summary = log_range.place
     number = log_range.state_partition
+    rows = read_partials(open_folder(folder), file, row_group, number).to_batches()
+    ranges = pa.RecordBatch.from_pylist([dict(summary)], RANGES)
     outputs = [
         NamedOutput(RANGES_OUTPUT, number, ranges),
         *(NamedOutput(PARTIALS_OUTPUT, number, each) for each in rows),

@@ -1,0 +1,307 @@
+"""Read and write files durably, in a local directory or below a prefix of an object store.
+
+A location is a path or a URI that `obstore` knows: `s3://bucket/prefix` (or `s3a://`, Spark's name for it),
+`gs://` or `az://`.  Credentials come from the environment of each process, for example AWS_ACCESS_KEY_ID.
+
+A file is visible only with its whole content.  `create` never replaces a file, so of several writers, one
+succeeds.
+"""
+
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from coordinator.errors import CoordinatorError, LogUnavailable
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+Location = str | Path
+
+_URI = re.compile(r"[a-z][a-z0-9+.-]+://.+", re.IGNORECASE)
+_CONCURRENT_READS = 16
+
+
+class Folder:
+    """A local directory. Methods raise OSError; reading a missing file raises FileNotFoundError."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+
+    def __str__(self) -> str:
+        return self.location
+
+    def __truediv__(self, name: str) -> "Folder":
+        return type(self)(f"{self.location}/{name}")
+
+    @property
+    def uri(self) -> str:
+        """The location for Spark."""
+        return Path(self.location).absolute().as_uri()
+
+    def resolved(self) -> str:
+        """Return the location without links, to compare it with another."""
+        return str(Path(self.location).resolve())
+
+    def names(self) -> list[str]:
+        """Return the sorted names of the files; none if the folder does not exist."""
+        try:
+            with os.scandir(self.location) as entries:
+                return sorted(each.name for each in entries if each.is_file() and each.name[0] != ".")
+        except FileNotFoundError:
+            return []
+
+    def folder_names(self) -> list[str]:
+        """Return the sorted names of the folders in this folder."""
+        try:
+            with os.scandir(self.location) as entries:
+                return sorted(each.name for each in entries if each.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        return Path(self.location, name).read_bytes()
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """Return the contents of several files."""
+        return [self.read(name) for name in names]
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file, or replace it."""
+        with self._unfinished(name, data) as path:
+            path.replace(Path(self.location, name))
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new file. Raises FileExistsError."""
+        with self._unfinished(name, data) as path:
+            os.link(path, Path(self.location, name))
+
+    @contextmanager
+    def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
+        """Write a hidden file durably, and yield it for renaming."""
+        path = Path(self.location, f".{name}.{uuid4().hex}.unfinished")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.write_bytes(data)
+            _sync(path)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+        _sync(path.parent)
+
+    @contextmanager
+    def writer(self, name: str) -> Iterator[BinaryIO]:
+        """Open a new file for writing; it is durable at the end of the block."""
+        path = Path(self.location, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        _sync(path.parent)
+
+    def delete(self, name: str) -> None:
+        """Delete a file; do nothing if it does not exist."""
+        Path(self.location, name).unlink(missing_ok=True)
+
+    def delete_all(self) -> None:
+        """Delete the folder with its content."""
+        shutil.rmtree(self.location)
+
+    def open_parquet(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet file; the caller closes it."""
+        return pq.ParquetFile(Path(self.location, name))
+
+    def write_parquet(self, name: str, table: pa.Table) -> None:
+        """Write a table to a new file."""
+        with self.writer(name) as file:
+            pq.write_table(table, file, compression="zstd")
+
+    def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
+        """Return the rows of a Parquet file, or of a folder of such files that Spark has written."""
+        return pq.read_table(Path(self.location, name), filters=filters)
+
+
+class ObjectFolder(Folder):
+    """The objects below a prefix. Raises LogUnavailable if the object store does not respond."""
+
+    @property
+    def uri(self) -> str:
+        """The location for Spark."""
+        return self.location
+
+    def resolved(self) -> str:
+        """Return the location to compare it with another."""
+        return self.location
+
+    def names(self) -> list[str]:
+        """Return the sorted names of the objects, without those of sub-folders."""
+        with self._converted_errors():
+            return sorted(each["path"] for each in self._store.list_with_delimiter()["objects"])
+
+    def folder_names(self) -> list[str]:
+        """Return the sorted names of the folders in this folder."""
+        with self._converted_errors():
+            return sorted(self._store.list_with_delimiter()["common_prefixes"])
+
+    def read(self, name: str) -> bytes:
+        """Return the content of an object."""
+        with self._converted_errors():
+            return bytes(self._store.get(name).bytes())
+
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
+        """Return the contents of several objects, read concurrently because each takes a round trip."""
+        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
+            return list(threads.map(self.read, names))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object, or replace it."""
+        with self._converted_errors():
+            self._store.put(name, data)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new object. Raises FileExistsError."""
+        from obstore.exceptions import AlreadyExistsError
+
+        with self._converted_errors():
+            try:
+                self._store.put(name, data, mode="create")
+            except AlreadyExistsError:
+                raise FileExistsError(f"{self.location}/{name}") from None
+
+    @contextmanager
+    def writer(self, name: str) -> Iterator[BinaryIO]:
+        """Open a new object for writing; it exists at the end of the block."""
+        import obstore
+
+        with self._converted_errors(), obstore.open_writer(self._store, name) as file:
+            yield _ObjectWriter(file)  # type: ignore[misc]
+
+    def delete(self, name: str) -> None:
+        """Delete an object; do nothing if it does not exist."""
+        with self._converted_errors(), suppress(FileNotFoundError):
+            self._store.delete(name)
+
+    def delete_all(self) -> None:
+        """Delete all objects below the prefix."""
+        with self._converted_errors():
+            for found in self._store.list():
+                self._store.delete([each["path"] for each in found])
+
+    def open_parquet(self, name: str) -> pq.ParquetFile:
+        """Open a Parquet object; only the parts that are used are read."""
+        return pq.ParquetFile(self.open_reader(name), pre_buffer=True)
+
+    def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
+        """Return the rows of a Parquet object, or of a folder of such objects that Spark has written."""
+        within = type(self)(f"{self.location}/{name}")
+        parts = [within.open_reader(each) for each in within.names() if each.endswith(".parquet")]
+        return pa.concat_tables(
+            pq.read_table(each, filters=filters) for each in parts or [self.open_reader(name)]
+        )
+
+    def open_reader(self, name: str) -> "_ObjectReader":
+        """Open an object for reading parts of it."""
+        with self._converted_errors():
+            return _ObjectReader(self, name, self._store.head(name)["size"])
+
+    def read_range(self, name: str, start: int, length: int) -> bytes:
+        """Return a part of an object."""
+        with self._converted_errors():
+            return bytes(self._store.get_range(name, start=start, length=length))
+
+    @property
+    def _store(self) -> "ObjectStore":
+        return _open_store(self.location)
+
+    @contextmanager
+    def _converted_errors(self) -> Iterator[None]:
+        from obstore.exceptions import BaseError
+
+        try:
+            yield
+        except BaseError as error:
+            reason = str(error).partition("\n")[0]
+            raise LogUnavailable(f"{self.location} cannot be used: {reason}") from None
+
+
+@lru_cache(maxsize=64)
+def _open_store(location: str) -> "ObjectStore":
+    try:
+        from obstore.store import from_url
+    except ImportError:
+        raise CoordinatorError(
+            f"{location} requires obstore: pip install share-coordinator[recovery]"
+        ) from None
+    return from_url(location)
+
+
+class _ObjectReader(io.RawIOBase):
+    """A seekable file over an object; each read is one request."""
+
+    def __init__(self, folder: ObjectFolder, name: str, size: int) -> None:
+        self._folder = folder
+        self._name = name
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = min(len(buffer), self._size - self._at)
+        if length <= 0:
+            return 0
+        buffer[:length] = self._folder.read_range(self._name, self._at, length)
+        self._at += length
+        return length
+
+
+class _ObjectWriter(io.RawIOBase):
+    """A file over the writer of an object, which the caller closes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return int(self._file.write(bytes(data)))
+
+
+def open_folder(location: Location) -> Folder:
+    """Return the folder at a path or URI; nothing is opened yet."""
+    text = str(location)
+    return ObjectFolder(text.rstrip("/")) if _URI.fullmatch(text) else Folder(text)
+
+
+def _sync(path: Path) -> None:
+    """Sync the content of a file, or the entries of a directory, to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
