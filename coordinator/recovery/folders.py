@@ -149,7 +149,9 @@ class ObjectFolder(Folder):
     def names(self) -> list[str]:
         """Return the sorted names of the objects, without those of sub-folders."""
         with self._converted_errors():
-            return sorted(each["path"] for each in self._store.list_with_delimiter()["objects"])
+            paths = (each["path"] for each in self._store.list_with_delimiter()["objects"])
+            # Some programs mark a folder with an object without a name.
+            return sorted(path for path in paths if path)
 
     def folder_names(self) -> list[str]:
         """Return the sorted names of the folders in this folder."""

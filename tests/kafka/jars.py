@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ _LOG_CONFIG = Path(__file__).with_name("log4j2.properties")
 # Maven Central has no command-line tools of 4.4.0; those of 4.3.1 work with it.
 _TOOLS_RELEASE = {"4.4.0": "4.3.1"}
 # Dependencies of the tools for Kafka Connect. No test needs them, and they are half of the download.
-_UNUSED = ("connect-runtime", "connect-json", "connect-api", "connect-transforms")
+_UNUSED = tuple(f"org.apache.kafka:connect-{name}" for name in ("runtime", "json", "api", "transforms"))
 
 
 class Jvm(NamedTuple):
@@ -160,54 +160,66 @@ def _dependencies_digest(*parts: bytes) -> str:
 
 
 def fetch_jars(release: str) -> KafkaJars:
-    """Return the jars of `release`, after fetching them if they are not cached.
+    """Return the jars of `release`, after fetching them if they are not cached."""
+    tools = _TOOLS_RELEASE.get(release, release)
+    wanted = [
+        Artifact("org.apache.kafka", "kafka_2.13", release, ("org.apache.kafka:kafka-tools-api",)),
+        Artifact("org.apache.kafka", "kafka-tools-api", tools),
+        Artifact("org.apache.kafka", "kafka-tools", tools, _UNUSED),
+        Artifact("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
+        Artifact("org.apache.logging.log4j", "log4j-core", "2.24.3"),
+    ]
+    return KafkaJars(release, fetch_artifacts(release, wanted))
 
-    The cache is `.kafka/RELEASE` of the repository, or KAFKA_JARS_DIR/RELEASE.
+
+class Artifact(NamedTuple):
+    """A Maven artifact; `without` are dependencies of it that are left out, as `group:artifact`."""
+
+    group: str
+    name: str
+    version: str
+    without: tuple[str, ...] = ()
+
+    def xml(self) -> str:
+        """Return the dependency of a project on the artifact."""
+        exclusions = "".join(
+            "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(*each.split(":"))
+            for each in self.without
+        )
+        return (
+            f"<dependency><groupId>{self.group}</groupId><artifactId>{self.name}</artifactId>"
+            f"<version>{self.version}</version><exclusions>{exclusions}</exclusions></dependency>"
+        )
+
+
+def fetch_artifacts(name: str, wanted: Sequence[Artifact]) -> Path:
+    """Return a directory with Maven artifacts and their dependencies, after fetching them if not cached.
+
+    The cache is `.kafka/NAME` of the repository, or KAFKA_JARS_DIR/NAME.
     """
     cache = Path(os.environ.get("KAFKA_JARS_DIR") or REPOSITORY / ".kafka")
-    jars = cache.resolve() / release / "jars"
+    jars = cache.resolve() / name / "jars"
     if not jars.exists():
         jars.parent.mkdir(parents=True, exist_ok=True)
         with _fill_directory_once(jars) as empty:
             if empty:
-                _run_maven(release, empty)
-    return KafkaJars(release, jars)
+                _run_maven(wanted, empty)
+    return jars
 
 
-def _run_maven(release: str, output: Path) -> None:
+def _run_maven(wanted: Sequence[Artifact], output: Path) -> None:
+    project = (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>tests</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{''.join(each.xml() for each in wanted)}</dependencies>"
+        "</project>"
+    )
     with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch, "pom.xml").write_text(_pom_xml(release))
+        Path(scratch, "pom.xml").write_text(project)
         _run_command(
             [_find_program("mvn"), "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={output}"],
             directory=scratch,
         )
-
-
-def _pom_xml(release: str) -> str:
-    tools = _TOOLS_RELEASE.get(release, release)
-    wanted = [
-        _dependency_xml("org.apache.kafka", "kafka_2.13", release, without=("kafka-tools-api",)),
-        _dependency_xml("org.apache.kafka", "kafka-tools-api", tools),
-        _dependency_xml("org.apache.kafka", "kafka-tools", tools, without=_UNUSED),
-        _dependency_xml("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3"),
-        _dependency_xml("org.apache.logging.log4j", "log4j-core", "2.24.3"),
-    ]
-    return (
-        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
-        "<groupId>tests</groupId><artifactId>kafka-jars</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{''.join(wanted)}</dependencies></project>"
-    )
-
-
-def _dependency_xml(group: str, artifact: str, version: str, without: tuple[str, ...] = ()) -> str:
-    exclusions = "".join(
-        f"<exclusion><groupId>org.apache.kafka</groupId><artifactId>{name}</artifactId></exclusion>"
-        for name in without
-    )
-    return (
-        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version><exclusions>{exclusions}</exclusions></dependency>"
-    )
 
 
 @contextmanager

@@ -223,7 +223,7 @@ def test_gap_and_damage_change_exit_code(
 class OvertakenSource:
     """A source whose records another run copies while this run plans."""
 
-    def __init__(self, source: SegmentSource, folder: Path) -> None:
+    def __init__(self, source: SegmentSource, folder: Path | str) -> None:
         self._source = source
         self._folder = folder
 

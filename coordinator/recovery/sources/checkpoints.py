@@ -87,9 +87,10 @@ class StoredCheckpoints:
         return found
 
     def latest_range(self, state_partition: int, start: int, until: int) -> LogRange | None:
-        """Return the range of the latest checkpoint between log offsets `start` and `until`, or None.
+        """Return the range of the latest checkpoint that ends between log offsets `start` and `until`, or None.
 
-        A checkpoint ends at or after the previous one, so only a few summaries are read.
+        A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at or
+        after the previous one, so only a few summaries are read.
         """
         at = bisect_right(self.numbers, until, key=lambda number: self.get(number).end(state_partition))
         for number in reversed(self.numbers[:at]):
@@ -97,7 +98,7 @@ class StoredCheckpoints:
             if checkpoint.end(state_partition) < 0:
                 continue
             summary = checkpoint.summaries[state_partition]
-            if summary["range_start"] < start:
+            if summary["range_end"] < start:
                 return None
             group = checkpoint.row_groups[state_partition]
             place = StoredRange(self._folder.location, checkpoint.file, group, summary)

@@ -1,0 +1,131 @@
+"""Executors of a Spark cluster read a Kafka cluster with TLS and SASL, and keep everything else in S3."""
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+
+from coordinator.client import ClientSecurity
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.log.kafka import KafkaLog, TopicConfig
+from coordinator.process.clock import SystemClock
+from coordinator.recovery.folders import open_folder
+from tests.kafka.broker import Broker
+from tests.kafka.jars import KafkaJars
+from tests.recovery.logs_on_disk import encode_batches, load_expected_states, make_varied_records
+from tests.recovery.s3_server import BUCKET, s3_server
+from tests.recovery.spark_cluster import spark_cluster
+from tests.topic.logs import LIMITS
+from tests.topic.test_security import PASSWORD, USER, secure_listener
+from tests.unit.log.environments import append_durably, read_all
+
+# All jobs run in the setup of the first test, in one Spark session, because it takes seconds to start.
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+TOPIC = "secured-states"
+PARTITIONS, RECORDS = 2, 300
+MECHANISMS = ("PLAIN", "OAUTHBEARER")
+
+
+def make_token() -> str:
+    """Return an unsigned JSON web token, which the broker's default validator accepts."""
+
+    def encode(part: dict[str, Any]) -> str:
+        return base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=")
+
+    now_s = int(time.time())
+    return f"{encode({'alg': 'none'})}.{encode({'sub': USER, 'iat': now_s, 'exp': now_s + 3_600})}."
+
+
+def allow_tokens(broker: Broker) -> None:
+    """Make the broker's client listener accept OAUTHBEARER, too."""
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+    prefix = "listener.name.client"
+    for override in (
+        f"{prefix}.sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        f'{prefix}.oauthbearer.sasl.jaas.config={module} required unsecuredLoginStringClaim_sub="x";',
+    ):
+        broker.process.command += ["--override", override]
+
+
+async def write_topic(bootstrap: str, security: ClientSecurity) -> None:
+    """Write records to the state topic over the secured listener."""
+    log = KafkaLog(
+        Brokers(bootstrap, TOPIC, security=security),
+        TopicConfig(TOPIC, PARTITIONS, replication_factor=1, min_isr=1),
+        owner="test",
+        clock=SystemClock(),
+        limits=LIMITS,
+    )
+    await log.open()
+    for p in range(PARTITIONS):
+        await log.own(p)
+        await read_all(log, [p])
+        records = make_varied_records(RECORDS, seed=p)
+        for at in range(0, RECORDS, 50):
+            await append_durably(log, p, records[at : at + 50])
+    await log.close()
+
+
+@pytest.fixture(scope="module")
+def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Run the driver on a cluster with a work folder, archive and results in S3."""
+    folder = tmp_path_factory.mktemp("secured")
+    broker = Broker(newest_jars, folder)
+    signer = secure_listener(broker, folder)
+    allow_tokens(broker)
+    (folder / "token").write_text(make_token())
+    password = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
+    token = ClientSecurity("SASL_SSL", "OAUTHBEARER", token_file=str(folder / "token"), ca_file=str(signer))
+    securities = {"PLAIN": password._asdict(), "OAUTHBEARER": token._asdict()}
+    try:
+        broker.start()
+        asyncio.run(write_topic(broker.bootstrap, password))
+        with s3_server(folder) as s3, spark_cluster(folder) as cluster:
+            command = [
+                *(sys.executable, "-m", "tests.recovery.secured_jobs", cluster.master, TOPIC),
+                *(broker.bootstrap, json.dumps(securities), f"s3a://{BUCKET}/jobs", str(folder)),
+            ]
+            environment = {**cluster.environment(**s3.spark_settings), **s3.environment}
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=600, check=False
+            )
+            assert done.returncode == 0, done.stderr[-6_000:]
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in s3.environment.items():
+                    patch.setenv(name, value)
+                found: dict[str, Any] = json.loads((folder / "outcomes.json").read_text())
+                found["work"] = open_folder(f"s3a://{BUCKET}/jobs/work").folder_names()
+    finally:
+        broker.kill()
+    return found
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    batches = {p: encode_batches(make_varied_records(RECORDS, seed=p)) for p in range(PARTITIONS)}
+    return json.loads(json.dumps(load_expected_states(batches), default=repr))
+
+
+def without_times(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows without the time of the last write, which is that of the test."""
+    return [{name: value for name, value in row.items() if name != "last_write_ms"} for row in rows]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_executors_read_secured_cluster(mechanism: str, outcomes: dict[str, Any], expected: Any) -> None:
+    """Each read asserts that it runs in an executor; both executors have read."""
+    assert outcomes[mechanism]["executors"] == 2
+    assert without_times(outcomes[mechanism]["states"]) == without_times(expected)
+
+
+def test_executors_archive_to_object_store_and_read_it(outcomes: dict[str, Any], expected: Any) -> None:
+    """The stream's checkpoint, the work folder, the archive and the states are in S3."""
+    archived = outcomes["archive"]
+    assert (archived["records"] >= PARTITIONS * RECORDS, archived["whole"]) == (True, True)
+    assert without_times(archived["states"]) == without_times(expected)
