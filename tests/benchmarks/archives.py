@@ -1,18 +1,39 @@
-"""Generate the commit files of an archive that was written every five minutes for a year, without records."""
+"""Generate archives of a year: with few records, or only the commits of a copy every five minutes."""
 
+import os
 import resource
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
+from unittest import mock
 
 from coordinator.process.clock import cpu_seconds
+from coordinator.recovery.archive import archive
 from coordinator.recovery.compaction import DAY_MS
+from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.sources.archive import ArchiveSource, Commit, RowGroup, write_commit
 from coordinator.recovery.sources.base import LogCut
+from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_checkpoints import checkpoint_states
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.recovery.logs_on_disk import TOPIC
 
 COMMITS_IN_A_DAY = 288
 _DAYS = 348
 _RECORDS_IN_A_COMMIT = 100
+
+# The archive with records.
+DAYS, RECORDS_A_DAY, BATCH_RECORDS = 365, 1_000, 100
+_SHARE_PARTITIONS = 20
+# The beginning of a day.
+BEGAN_MS = 1_700_006_400_000
 
 
 class PlanningCost(NamedTuple):
@@ -63,3 +84,87 @@ def plan_a_year(folder: Path) -> PlanningCost:
     return PlanningCost(
         plan.facts["commits"], cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     )
+
+
+def _make_day(day: int) -> list[tuple[bytes, bytes | None]]:
+    """Return the records of a day: a snapshot of each share-partition, then updates.
+
+    Each share-partition advances, so the states of two days differ.
+    """
+    random = Random(day)
+    keys = [SharePartitionKey(f"group-{n % 3}", bytes([n + 1]) * 16, n) for n in range(_SHARE_PARTITIONS)]
+    first = day * 1_000
+    snapshot = ShareSnapshotValue(day, 1, 2, first, BEGAN_MS, BEGAN_MS, b"", -1)
+    found = [encode_record(StateRecord(key, snapshot)) for key in keys]
+    for _ in range(RECORDS_A_DAY - len(keys)):
+        # Nine state batches, whose offsets do not compress.
+        offsets = [first + each for each in random.randbytes(9)]
+        batches = pack(StateBatch(at, at + 3, each % 3 * 2, 1) for each, at in enumerate(offsets))
+        found.append(
+            encode_record(StateRecord(random.choice(keys), ShareUpdateValue(day, 2, -1, batches, -1)))
+        )
+    return found
+
+
+def write_day(folder: Path, day: int) -> SegmentSource:
+    """Write the segment of a day; the previous ones were pruned."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / f"{TOPIC}-0").mkdir(parents=True)
+    records, begin = _make_day(day), day * RECORDS_A_DAY
+    # One record batch after the other through the day.
+    pause_ms = DAY_MS * BATCH_RECORDS // RECORDS_A_DAY
+    batches = [
+        encode_batch(
+            begin + at,
+            BEGAN_MS + day * DAY_MS + at // BATCH_RECORDS * pause_ms,
+            records[at : at + BATCH_RECORDS],
+        )
+        for at in range(0, RECORDS_A_DAY, BATCH_RECORDS)
+    ]
+    (folder / f"{TOPIC}-0" / f"{begin:020}.log").write_bytes(b"".join(batches))
+    return SegmentSource(str(folder))
+
+
+class SetClock:
+    """A clock with a settable time."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic_s(self) -> float:
+        return self.ms / 1000
+
+
+def write_archive_of_a_year(folder: Path) -> Path:
+    """Write an archive once a day for a year, with a state checkpoint each day; return its directory.
+
+    The log is next to it, in `folder/log`.
+    """
+    clock, target = SetClock(), folder / "archive"
+    # Durability does not matter here, and takes half of the time.
+    with mock.patch.object(os, "fsync"):
+        for day in range(DAYS):
+            clock.ms = BEGAN_MS + (day + 1) * DAY_MS - 1
+            archive(write_day(folder / "log", day), target, clock=clock)  # type: ignore[arg-type]
+            checkpoint_states(LocalEngine(1), target, interval_ms=DAY_MS, now_ms=clock.ms)
+    return target
+
+
+def bytes_read(action: Callable[[], object]) -> int:
+    """Return the number of bytes that this process reads from files during an action."""
+
+    def count() -> int:
+        fields = Path("/proc/self/io").read_text().split()
+        return int(fields[fields.index("rchar:") + 1])
+
+    before = count()
+    action()
+    return count() - before
+
+
+def stored_bytes(folder: Path) -> int:
+    """Return the size of all files in a directory."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

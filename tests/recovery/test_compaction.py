@@ -20,26 +20,13 @@ from coordinator.recovery.sources.archive import (
     read_commits,
 )
 from coordinator.recovery.sources.base import LogCut
-from tests.benchmarks.archives import write_commits_of_a_year
+from tests.benchmarks.archives import SetClock, write_commits_of_a_year
 from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.test_archive import GrowingPartition
 
 ALONE = LocalEngine(1)
 # The times of the commits in hours, over three days.
 HOURS = (0, 1, 2, 26, 27, 28, 29, 51, 52, 53)
-
-
-class SetClock:
-    """A clock with a settable time."""
-
-    def __init__(self) -> None:
-        self.ms = 0
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic_s(self) -> float:
-        return self.ms / 1000
 
 
 @pytest.fixture

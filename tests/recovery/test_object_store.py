@@ -21,10 +21,10 @@ from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import COMMITS, FILES, ArchiveSource
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.state_checkpoints import checkpoint_states
+from tests.benchmarks.archives import SetClock
 from tests.recovery.logs_on_disk import offsets_read
 from tests.recovery.s3_server import BUCKET, S3Server, s3_server
 from tests.recovery.test_archive import GrowingPartition, OvertakenSource
-from tests.recovery.test_compaction import SetClock
 from tests.unit.cli.command_line import CommandLine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

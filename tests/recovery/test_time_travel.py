@@ -1,9 +1,7 @@
 """An archive of a year: old states are read from the nearest checkpoint, and old records can be removed."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -16,90 +14,26 @@ from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import FILES, ArchiveSource, read_commits
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.checkpoints import CHECKPOINTS
-from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.state_checkpoints import checkpoint_states
-from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.messages.share_update import ShareUpdateValue
-from protocol.record_batch import encode_batch
-from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey, StateRecord, encode_record
-from tests.recovery.logs_on_disk import TOPIC, offsets_read
-from tests.recovery.test_compaction import SetClock
+from tests.benchmarks.archives import (
+    BATCH_RECORDS,
+    BEGAN_MS,
+    DAYS,
+    RECORDS_A_DAY,
+    SetClock,
+    bytes_read,
+    stored_bytes,
+    write_archive_of_a_year,
+    write_day,
+)
+from tests.recovery.logs_on_disk import offsets_read
 
 ALONE = LocalEngine(1)
-DAYS, RECORDS_A_DAY, SHARE_PARTITIONS = 365, 1_000, 20
-BEGAN_MS = 1_700_006_400_000  # the beginning of a day
-BATCH_RECORDS = 100
 TRAVEL_PART_MAX = 0.02
-
-
-def make_day(day: int) -> list[tuple[bytes, bytes | None]]:
-    """Return the records of a day: a snapshot of each share-partition, then updates.
-
-    Each share-partition advances, so the states of two days differ.
-    """
-    random = Random(day)
-    keys = [SharePartitionKey(f"group-{n % 3}", bytes([n + 1]) * 16, n) for n in range(SHARE_PARTITIONS)]
-    first = day * 1_000
-    snapshot = ShareSnapshotValue(day, 1, 2, first, BEGAN_MS, BEGAN_MS, b"", -1)
-    found = [encode_record(StateRecord(key, snapshot)) for key in keys]
-    for _ in range(RECORDS_A_DAY - len(keys)):
-        # Nine state batches, whose offsets do not compress.
-        offsets = [first + each for each in random.randbytes(9)]
-        batches = pack(StateBatch(at, at + 3, each % 3 * 2, 1) for each, at in enumerate(offsets))
-        found.append(
-            encode_record(StateRecord(random.choice(keys), ShareUpdateValue(day, 2, -1, batches, -1)))
-        )
-    return found
-
-
-def write_day(folder: Path, day: int) -> SegmentSource:
-    """Write the segment of a day; the previous ones were pruned."""
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / f"{TOPIC}-0").mkdir(parents=True)
-    records, begin = make_day(day), day * RECORDS_A_DAY
-    # One record batch after the other through the day.
-    pause_ms = DAY_MS * BATCH_RECORDS // RECORDS_A_DAY
-    batches = [
-        encode_batch(
-            begin + at,
-            BEGAN_MS + day * DAY_MS + at // BATCH_RECORDS * pause_ms,
-            records[at : at + BATCH_RECORDS],
-        )
-        for at in range(0, RECORDS_A_DAY, BATCH_RECORDS)
-    ]
-    (folder / f"{TOPIC}-0" / f"{begin:020}.log").write_bytes(b"".join(batches))
-    return SegmentSource(str(folder))
 
 
 @pytest.fixture(scope="module")
 def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An archive that was written once a day for a year, with a state checkpoint each day."""
-    folder, clock = tmp_path_factory.mktemp("year"), SetClock()
-    with pytest.MonkeyPatch.context() as patch:
-        # Durability is not tested here, and takes half of the time.
-        patch.setattr("os.fsync", lambda file: None)
-        for day in range(DAYS):
-            clock.ms = BEGAN_MS + (day + 1) * DAY_MS - 1
-            archive(write_day(folder / "log", day), folder / "archive", clock=clock)  # type: ignore[arg-type]
-            checkpoint_states(ALONE, folder / "archive", interval_ms=DAY_MS, now_ms=clock.ms)
-    return folder / "archive"
-
-
-def bytes_read(action: Callable[[], object]) -> int:
-    """Return the number of bytes that this process reads from files during an action."""
-
-    def count() -> int:
-        fields = Path("/proc/self/io").read_text().split()
-        return int(fields[fields.index("rchar:") + 1])
-
-    before = count()
-    action()
-    return count() - before
-
-
-def stored_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return write_archive_of_a_year(tmp_path_factory.mktemp("year"))
 
 
 def without_checkpoints(folder: Path, copy: Path) -> ArchiveSource:
