@@ -1,20 +1,21 @@
-"""Measure the rebuild of a state log, locally and with Spark: `python -m tests.benchmarks.recovery`.
+"""Measure the recovery jobs, locally and with Spark: `python -m tests.benchmarks.recovery`.
 
-First, the benchmark plans the read of an archive that covers a year.  `state_logs` generates the log once for
-each size, in a directory that later runs use again.  CPU seconds are the sum over all processes, so they
-remain comparable on a machine with other load.
+`state_logs` generates the log once for each size, in a directory that later runs use again.  CPU seconds are
+the sum over all processes, so they remain comparable on a machine with other load.  The figures with a limit
+need a broker (Java, Maven).
 """
 
 import argparse
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -22,11 +23,23 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from coordinator.recovery.compaction import DAY_MS
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine
 from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.sources.archive import ArchiveSource
+from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.segments import SegmentSource
-from tests.benchmarks.archives import PlanningCost, plan_a_year, write_commits_of_a_year
+from tests.benchmarks.archives import (
+    BEGAN_MS,
+    DAYS,
+    bytes_read,
+    plan_a_year,
+    stored_bytes,
+    write_archive_of_a_year,
+    write_commits_of_a_year,
+)
 from tests.benchmarks.machine import cpu_seconds
+from tests.benchmarks.recovery_topic import measure_audit
 from tests.benchmarks.state_logs import write_log
 
 
@@ -66,15 +79,67 @@ def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator
             shutil.rmtree(folder)
 
 
-def print_table(
-    options: argparse.Namespace, planned: PlanningCost, rows: Mapping[str, Mapping[str, float]]
-) -> None:
-    """Print the figures as a table."""
-    console = Console()
-    console.print(
-        f"an archive of {planned.commits:,} commits is planned in {planned.cpu_s:.2f} CPU seconds; "
-        f"peak memory {planned.peak_mib} MiB"
+class Target(NamedTuple):
+    """A figure and the limit that it must keep."""
+
+    what: str
+    limit: str
+    found: str
+
+
+def measure_old_state(folder: Path) -> Target:
+    """Rebuild the state of the day before the last from an archive of a year."""
+    source = ArchiveSource(str(write_archive_of_a_year(folder)))
+    cut = LogCut(time_ms=BEGAN_MS + (DAYS - 1) * DAY_MS)
+    rebuild(LocalEngine(1), source, cut=cut)
+    began_s = time.perf_counter()
+    used = bytes_read(lambda: rebuild(LocalEngine(1), source, cut=cut))
+    wall_s = time.perf_counter() - began_s
+    part = used / stored_bytes(Path(source.folder))
+    return Target(
+        "yesterday's state from an archive of a year", "2 %, seconds", f"{part:.1%}, {wall_s:.2f} s"
     )
+
+
+def measure_driver_memory(share_partitions: int) -> Target:
+    """Rebuild with Spark on a standalone cluster, in other processes."""
+    command = [sys.executable, "-m", "tests.benchmarks.recovery_memory", "--jobs", "rebuild"]
+    command += ["--share-partitions", str(share_partitions)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures = json.loads(done.stdout)
+    peak_mib = figures["python_peak_mib"] + figures["jvm_peak_mib"]
+    return Target(
+        f"driver, rebuild of {share_partitions:,} share-partitions", "1,024 MiB", f"{peak_mib:,} MiB"
+    )
+
+
+def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark: Engine) -> Iterator[Target]:
+    """Yield the figures besides those of the engines."""
+    commits = folder / "commits-only"
+    write_commits_of_a_year(commits)
+    planned = plan_a_year(commits)
+    yield Target(
+        f"plan an archive of {planned.commits:,} commits",
+        "5 s, 300 MiB",
+        f"{planned.cpu_s:.2f} CPU s, {planned.peak_mib} MiB",
+    )
+    yield measure_old_state(folder / "year")
+    (folder / "broker").mkdir()
+    cost = measure_audit(spark, log, folder / "broker")
+    yield Target(
+        "audit of a live topic with Spark, more than reading it",
+        "20 %",
+        f"{cost.part_more:.0%} ({cost.audit_s:.1f} s and {cost.read_s:.1f} s, {cost.findings} findings)",
+    )
+    if options.share_partitions:
+        yield measure_driver_memory(options.share_partitions)
+
+
+def print_tables(
+    options: argparse.Namespace, targets: Sequence[Target], rows: Mapping[str, Mapping[str, float]]
+) -> None:
+    """Print the figures as tables."""
+    console = Console()
     table = Table("engine", "records/s", "records/CPU second", "seconds", box=None)
     for name, row in rows.items():
         table.add_row(
@@ -83,59 +148,60 @@ def print_table(
             f"{row['records_per_cpu_second']:,.0f}",
             f"{row['wall_s']:.2f}",
         )
-    peak_mib = (
-        max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-        // 1024
-    )
     console.print(
         f"{platform.machine()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"{options.records:,} records, {options.hot:.0%} of them of one share-partition, "
-        f"median of {options.rounds} rounds, largest process {peak_mib} MiB"
+        f"median of {options.rounds} rounds"
     )
     console.print(table)
+    wanted = Table("figure", "at most", "measured", box=None)
+    for target in targets:
+        wanted.add_row(*target)
+    console.print(wanted)
 
 
 def main() -> int:
-    """Measure all engines and print a table."""
+    """Measure all engines and all targets, and print tables."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.recovery", description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument(
         "--hot", type=float, default=0.0, help="part (0-1) of all records that one share-partition gets"
     )
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds, after one round to warm up")
-    parser.add_argument("--engines", default="alone,local,spark", help="alone is one process")
+    parser.add_argument(
+        "--share-partitions", type=int, default=100_000, help="for the memory of the driver; 0 for none"
+    )
     parser.add_argument("--folder", type=Path, help="directory that keeps the log for later runs")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     options = parser.parse_args()
     makers: dict[str, Callable[[], Engine]] = {
-        "alone": lambda: LocalEngine(1),
+        "one process": lambda: LocalEngine(1),
         "local": LocalEngine,
         "spark": lambda: open_engine("spark", master=f"local[{os.cpu_count()}]"),
     }
-    with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as year:
-        write_commits_of_a_year(Path(year))
-        planned = plan_a_year(Path(year))
-    found: dict[str, list[RebuildFigures]] = {}
-    with generate_log(options.folder, options.records, options.hot) as folder:
-        source = SegmentSource(str(folder))
-        for name in options.engines.split(","):
-            engine = makers[name]()
+    rows: dict[str, dict[str, float]] = {}
+    with (
+        generate_log(options.folder, options.records, options.hot) as log,
+        tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as temporary,
+    ):
+        source, targets = SegmentSource(str(log)), []
+        for name, make in makers.items():
+            engine = make()
             for _ in range(2 if name == "spark" else 1):
                 measure_rebuild(engine, source)
-            found[name] = [measure_rebuild(engine, source) for _ in range(options.rounds)]
+            runs = [measure_rebuild(engine, source) for _ in range(options.rounds)]
+            rows[name] = {
+                "records_per_second": statistics.median(run.records / run.wall_s for run in runs),
+                "records_per_cpu_second": statistics.median(run.records / run.cpu_s for run in runs),
+                "wall_s": statistics.median(run.wall_s for run in runs),
+            }
+            if name == "spark":
+                targets = list(measure_targets(options, Path(temporary), log, engine))
             engine.close()
-    rows = {
-        name: {
-            "records_per_second": statistics.median(run.records / run.wall_s for run in runs),
-            "records_per_cpu_second": statistics.median(run.records / run.cpu_s for run in runs),
-            "wall_s": statistics.median(run.wall_s for run in runs),
-        }
-        for name, runs in found.items()
-    }
     if options.output == "json":
-        print(json.dumps({**rows, "plan": planned._asdict()}))
-        return 0
-    print_table(options, planned, rows)
+        print(json.dumps({**rows, "targets": [target._asdict() for target in targets]}))
+    else:
+        print_tables(options, targets, rows)
     return 0
 
 

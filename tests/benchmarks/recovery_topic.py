@@ -1,0 +1,105 @@
+"""Measure an audit of a live topic with Spark, compared with reading the topic (for `recovery`)."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster import NO_NODE
+from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.engines import Engine
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources.base import LogCut
+from coordinator.recovery.sources.topic import TopicSource
+from coordinator.recovery.tasks import NamedOutput
+from protocol.errors import ErrorCode
+from protocol.record_batch import batch_size_at
+from tests.benchmarks.state_logs import TOPIC
+from tests.kafka.broker import Broker
+from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, fetch_jars
+
+_TOPIC = "states"
+_ATTEMPTS_MAX = 100_000
+
+
+class AuditCost(NamedTuple):
+    """The time of an audit with Spark, and of reading the topic with the same tasks."""
+
+    audit_s: float
+    read_s: float
+    findings: int
+
+    @property
+    def part_more(self) -> float:
+        """By what part of the reading time the audit takes longer."""
+        return self.audit_s / self.read_s - 1
+
+
+def consume_records(chunks: Iterable[Records]) -> Iterator[NamedOutput]:
+    """Read the records of a range and do nothing with them."""
+    for _ in chunks:
+        pass
+    yield from ()
+
+
+def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
+    """Load the segments of a log into a topic, read it and audit it twice, and return the second times."""
+    broker = Broker(fetch_jars(RELEASES[-1]), folder, jvm=SHIPPED_BROKER_JVM)
+    broker.start()
+    try:
+        folders = sorted(log.glob(f"{TOPIC}-*"), key=_partition)
+        asyncio.run(_load(broker.bootstrap, [_batches(each) for each in folders]))
+        source = TopicSource(_TOPIC, broker.bootstrap)
+        read_s = audit_s = 0.0
+        findings = 0
+        for _ in range(2):
+            began_s = time.perf_counter()
+            engine.gather(source, source.plan(LogCut()).ranges, consume_records, lambda more: None)
+            read_s = time.perf_counter() - began_s
+            engine.end_job()
+            began_s = time.perf_counter()
+            severities = audit(engine, source, Options()).findings.column("severity").to_pylist()
+            findings = sum(severity != "info" for severity in severities)
+            audit_s = time.perf_counter() - began_s
+            engine.end_job()
+    finally:
+        broker.kill()
+    return AuditCost(audit_s, read_s, findings)
+
+
+async def _load(bootstrap: str, waiting: Sequence[Iterator[bytes]]) -> None:
+    """Produce the record batches of all partitions; each request has one batch of each partition."""
+    brokers = Brokers(bootstrap, _TOPIC, request_timeout_s=60)
+    await brokers.connect()
+    await brokers.create_topic(len(waiting), 1, {"retention.ms": "-1"})
+    left: dict[int, bytes] = {}
+    for _ in range(_ATTEMPTS_MAX):
+        left |= {p: batch for p, each in enumerate(waiting) if p not in left and (batch := next(each, b""))}
+        if not left:
+            break
+        node = brokers.leader(0)
+        if node != NO_NODE:
+            answers = await brokers.produce(node, "load", list(left.items()), 60_000)
+            for partition, answer in answers.items():
+                if answer.error_code == ErrorCode.NONE:
+                    del left[partition]
+        if left:
+            # A new topic has no leaders yet.
+            brokers.refresh_soon()
+            await asyncio.sleep(0.1)
+    assert not left
+    await brokers.close()
+
+
+def _partition(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
+
+
+def _batches(folder: Path) -> Iterator[bytes]:
+    for path in sorted(folder.glob("*.log")):
+        data, at = path.read_bytes(), 0
+        while (size := batch_size_at(data, at)) is not None:
+            yield data[at : at + size]
+            at += size
