@@ -18,6 +18,7 @@ from tests.recovery.share_groups import Groups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
+COMPOSE_FILE = PAGE.parents[1] / "docker-compose.yml"
 MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
 # Needs a running coordinator; test_jobs_on_coordinators.py runs this example.
@@ -99,7 +100,23 @@ def test_audit_manifest_is_valid_and_its_arguments_are_accepted() -> None:
     for document in documents:
         kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
     (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
+    check_arguments(container["args"])
+
+
+def test_audit_service_audits_the_journal_of_the_coordinator() -> None:
+    services = yaml.safe_load(COMPOSE_FILE.read_text("utf-8"))["services"]
+    service = services["audit"]
+    check_arguments(service["command"])
+    assert service["profiles"] == ["audit"]
+    assert "--from=journal:/journal" in service["command"]
+    (volume,) = services["coordinator"]["volumes"]
+    assert f"{volume.partition(':')[0]}:/journal:ro" in service["volumes"]
+
+
+def check_arguments(arguments: list[str]) -> None:
+    """Check that `recovery audit` knows the flags of a command."""
+    assert arguments[:2] == ["recovery", "audit"]
     known = get_command(recovery_app).commands["audit"].params  # type: ignore[attr-defined]
     flags = {flag for parameter in known for flag in parameter.opts}
-    given = {argument.partition("=")[0] for argument in container["args"][2:]}
+    given = {argument.partition("=")[0] for argument in arguments[2:]}
     assert given - {"--bootstrap-servers"} <= flags
