@@ -93,7 +93,8 @@ def states(
 ) -> "DataFrame":
     """Rebuild all states on the executors, which write `states.parquet` in the new directory or URI `to`.
 
-    Returns that DataFrame.  The columns are those of `STATES`.  No state passes through the driver.  Raises CoordinatorError.
+    Returns that DataFrame.  The columns are those of `STATES`.  No state passes through the driver.  Raises
+    CoordinatorError.
     """
     from coordinator.recovery.engines.spark import SparkEngine
 

@@ -87,10 +87,10 @@ class StoredCheckpoints:
         return found
 
     def latest_range(self, state_partition: int, start: int, until: int) -> LogRange | None:
-        """Return the range of the latest checkpoint that ends between log offsets `start` and `until`, or None.
+        """Return the range of the latest checkpoint that ends from `start` to `until`, or None.
 
-        A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at or
-        after the previous one, so only a few summaries are read.
+        A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at
+        or after the previous one, so only a few summaries are read.
         """
         at = bisect_right(self.numbers, until, key=lambda number: self.get(number).end(state_partition))
         for number in reversed(self.numbers[:at]):
