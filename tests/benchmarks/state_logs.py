@@ -57,9 +57,7 @@ class SharePartitionActivity:
             )
             return encode_record(StateRecord(self.key, snapshot))
         self._updates += 1
-        update = ShareUpdateValue(
-            self._snapshot_epoch, 3, self._start, pack(written), complete if random.random() < 0.5 else -1
-        )
+        update = ShareUpdateValue(self._snapshot_epoch, 3, self._start, pack(written), complete)
         return encode_record(StateRecord(self.key, update))
 
 

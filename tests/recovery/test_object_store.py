@@ -23,11 +23,11 @@ from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.state_checkpoints import checkpoint_states
 from tests.benchmarks.archives import SetClock
 from tests.recovery.logs_on_disk import offsets_read
-from tests.recovery.s3_server import BUCKET, S3Server, s3_server
+from tests.recovery.s3_server import BUCKET, S3Server, needs_s3, s3_server
 from tests.recovery.test_archive import GrowingPartition, OvertakenSource
 from tests.unit.cli.command_line import CommandLine
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_s3]
 
 ALONE = LocalEngine(1)
 

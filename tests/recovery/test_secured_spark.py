@@ -18,14 +18,17 @@ from coordinator.recovery.folders import open_folder
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.recovery.logs_on_disk import encode_batches, load_expected_states, make_varied_records
-from tests.recovery.s3_server import BUCKET, s3_server
+from tests.recovery.s3_server import BUCKET, needs_s3, s3_server
 from tests.recovery.spark_cluster import spark_cluster
 from tests.topic.logs import LIMITS
 from tests.topic.test_security import PASSWORD, USER, secure_listener
 from tests.unit.log.environments import append_durably, read_all
 
 # All jobs run in the setup of the first test, in one Spark session, because it takes seconds to start.
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [
+    *(pytest.mark.broker, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)),
+    needs_s3,
+]
 
 TOPIC = "secured-states"
 PARTITIONS, RECORDS = 2, 300
