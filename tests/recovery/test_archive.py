@@ -1,6 +1,5 @@
 """The archive keeps copied records, ignores uncommitted files, and records gaps."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,10 @@ import pytest
 
 from coordinator.errors import ConfigError, LogDamaged, LogError
 from coordinator.log.claims import encode_claim
-from coordinator.process.clock import cpu_seconds
 from coordinator.recovery.archive import archive
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.sources.archive import ArchiveSource, RowGroup
+from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -306,28 +304,3 @@ def test_checkpoint_applies_fencing_of_several_owners(tmp_path: Path) -> None:
         archive(SegmentSource(str(tmp_path / "disk")), tmp_path / "archive")
         checkpoint_states(ALONE, tmp_path / "archive", interval_ms=1, now_ms=count)
     assert record_rows(tmp_path / "archive") == core_rows(core_states(batches))
-
-
-def test_ten_thousand_commits_are_planned_in_seconds(tmp_path: Path) -> None:
-    folder = tmp_path / "archive"
-    (folder / "commits").mkdir(parents=True)
-    for number in range(1, 10_001):
-        ends = {p: number * 10 for p in range(10)}
-        pieces = tuple(
-            RowGroup(p, number * 10 - 10, number * 10, 10, f"{number}.parquet", p, 5) for p in range(10)
-        )
-        said = {
-            "format": 1,
-            "commit": number,
-            "source": "kafka:x",
-            "at_ms": number,
-            "starts": ends,
-            "ends": ends,
-        }
-        said["starts"] = {p: number * 10 - 10 for p in range(10)}
-        said["pieces"] = [vars(piece) for piece in pieces]
-        (folder / "commits" / f"{number:08d}.json").write_text(json.dumps(said))
-    begun_s = cpu_seconds()
-    plan = ArchiveSource(str(folder)).plan(LogCut({3: 50_005}))
-    assert cpu_seconds() - begun_s < 10
-    assert (plan.starts[3], plan.ends[3], plan.ends[4]) == (0, 50_005, 100_000)
