@@ -3,8 +3,9 @@
 A location is a path or a URI that `obstore` knows: `s3://bucket/prefix` (or `s3a://`, Spark's name for it),
 `gs://` or `az://`.  Credentials come from the environment of each process, for example AWS_ACCESS_KEY_ID.
 
-A file is visible only with its whole content.  `create` never replaces a file, so of several writers, one
-succeeds.
+`write` and `create` make a file visible only with its whole content.  `create` never replaces a file, so of
+several writers, one succeeds.  A file of `writer` may be partial after a failure, so another file must name
+it.
 """
 
 import io
