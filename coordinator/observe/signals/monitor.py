@@ -9,17 +9,19 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from heapq import nlargest
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from coordinator.cluster.topics import compute_lag
-from coordinator.observe.signals.append_sample import Appends, AppendSample, RecordCounts, count_offsets
+from coordinator.observe.signals.append_sample import Appends, AppendSample, RecordCounts
 from coordinator.observe.signals.changes import COMPLETE, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
 from coordinator.serve.state_view import StateView
-from coordinator.shard import ShareState
+from coordinator.shard import Shard, ShareState
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, StateRecord
 
@@ -29,7 +31,7 @@ LOOK_EVERY_S = 5.0
 # The pause after a pass is at least this many times its duration.
 PAUSE_PER_LOOK = 10.0
 REMEMBERED_MAX = 200_000
-# Number of share-partitions whose end offsets or log start offsets are requested together.
+# Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
 # Maximum number of groups whose oldest record is searched in one pass; those with the largest lag come first.
 AGES_MAX = 100
@@ -78,20 +80,6 @@ class _Lag(NamedTuple):
     start_offset: int
 
 
-class _SkippedRecords(NamedTuple):
-    """Incomplete records that a start offset passed on its way from `from_offset` to `end_offset`.
-
-    They are lost if the log of the user topic begins at `log_start` or later.
-    """
-
-    key: SharePartitionKey
-    records: int
-    from_offset: int
-    end_offset: int
-    log_start: int
-    timestamp_ms: int
-
-
 def _lag_key(signals: GroupSignals) -> int:
     return signals.lag
 
@@ -109,8 +97,13 @@ class SignalMonitor:
         limits: SignalLimits | None = None,
         event_raised: Callable[[Event], None] = lambda event: None,
         sample: AppendSample | None = None,
+        read_skips: ReadSkips | None = None,
     ) -> None:
-        """Create a monitor that gets records from `sample`, or otherwise by calls of `record_followed`."""
+        """Create a monitor.
+
+        An observer calls `record_followed`. A coordinator passes the appends to `sample`, calls
+        `shard_loaded`, and reads skips of start offsets from its log with `read_skips`.
+        """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
@@ -121,15 +114,12 @@ class SignalMonitor:
         self._limits = limits or SignalLimits()
         self._event_raised = event_raised
         self._sample = sample
-        self._appends = Appends()
+        self._losses = LossCounter(topics, now_ms, read_skips)
         self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
-        self._skips: list[_SkippedRecords] = []
-        # Start offsets that moved further since the last pass than the records that were complete then.
-        self._jumps: list[_SkippedRecords] = []
+        # Shards that were loaded since the last pass began.
+        self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._most_lag: dict[str, _Lag] = {}
-        # Number of records lost before delivery, and the time of the last loss, by group.
-        self._lost: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
 
@@ -155,10 +145,25 @@ class SignalMonitor:
             counts.released += change.released
             counts.rejected += change.rejected
         if change.skipped:
-            end, first = change.skipped_to, change.skipped_to - change.skipped
-            self._skips.append(_SkippedRecords(key, change.skipped, first, end, end, self._now_ms()))
+            self._losses.record_skip(key, change.skipped, change.skipped_to)
         if change.is_reset:
             self._moved.pop(key, None)
+
+    def shard_loaded(self, shard: Shard) -> None:
+        """Remember the start offsets of a shard before its first write, which may skip records."""
+        if self._topics is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        left = max(0, REMEMBERED_MAX - len(self._loaded))
+        self._loaded.update(
+            # Counting the completed records would take too long here.
+            (key, _StartOffsetMove(state.start_offset, now_s, complete=0))
+            for key, state in islice(shard.items(), left)
+        )
+
+    async def close(self) -> None:
+        """Stop work in the background."""
+        await self._losses.close()
 
     async def look(self) -> None:
         """Compute the signals of all groups once."""
@@ -166,6 +171,7 @@ class SignalMonitor:
         began_s = loop.time()
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, _StartOffsetMove] = {}
+        self._add_loaded()
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
             part.append(entry)
@@ -176,7 +182,7 @@ class SignalMonitor:
         self._moved = moved
         if self._sample is not None:
             await self._take_appends(self._sample.take())
-        await self._attribute_skips()
+        await self._losses.count(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_ages(groups)
         await self._add_members(groups)
@@ -186,6 +192,14 @@ class SignalMonitor:
         self._raise_events(groups)
         self.groups = groups
         self.look_seconds = loop.time() - began_s
+
+    def _add_loaded(self) -> None:
+        loaded, self._loaded = self._loaded, {}
+        for key, entry in loaded.items():
+            known = self._moved.get(key)
+            # After a failed append, a shard is loaded again while its share-partitions are known.
+            if known is None or entry.start_offset < known.start_offset:
+                self._moved[key] = entry
 
     async def _add_slice(
         self,
@@ -248,11 +262,8 @@ class SignalMonitor:
                 self._most_lag[key.group_id] = _Lag(lag, (key.topic_id, key.partition), state.start_offset)
         waits = lag > 0 if lag is not None else in_flight > 0
         before = self._moved.get(key)
-        if before is not None and self._sample is not None:
-            passed = state.start_offset - before.start_offset - before.complete
-            if passed > 0:
-                first, end = before.start_offset, state.start_offset
-                self._jumps.append(_SkippedRecords(key, passed, first, end, first + 1, self._now_ms()))
+        if before is not None and state.start_offset > before.start_offset + before.complete:
+            self._losses.record_jump(key, before.start_offset, state.start_offset)
         if waits:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
@@ -267,59 +278,11 @@ class SignalMonitor:
                 signals.stuck_at = str(key)
 
     async def _take_appends(self, appends: Appends) -> None:
-        """Count the records of the appends, and keep the jumps of start offsets that are skips."""
         for group, fresh in (await appends.changes()).items():
             counts = self._counts[group]
             counts.acknowledged += fresh.acknowledged
             counts.released += fresh.released
             counts.rejected += fresh.rejected
-        jumps, self._jumps = self._jumps, []
-        log_starts = await self._log_starts(jumps)
-        for jump in jumps:
-            # Only for the few whose records were deleted, because this searches the appends.
-            if log_starts.get((jump.key.topic_id, jump.key.partition), -1) > jump.from_offset:
-                self._explain_jump(jump, appends)
-                # It takes some milliseconds, and retention may delete records of many partitions at a time.
-                await asyncio.sleep(0)
-        self._appends = appends
-
-    def _explain_jump(self, jump: _SkippedRecords, appends: Appends) -> None:
-        """Keep a jump as a skip, less the completed records.
-
-        The state is ahead of the appends by those in flight, so the appends of the interval before explain a
-        jump as well. Without all appends, a jump is no skip: a false alarm is worse than an undetected loss.
-        """
-        now = appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
-        before = self._appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
-        if now is None or before is None:
-            return
-        skipped = jump.records - count_offsets(now + before)
-        if skipped > 0:
-            self._skips.append(jump._replace(records=skipped))
-
-    async def _attribute_skips(self) -> None:
-        """Count those skipped records as lost that retention has deleted."""
-        skips, self._skips = self._skips, []
-        log_starts = await self._log_starts(skips)
-        for skip in skips:
-            log_start = log_starts.get((skip.key.topic_id, skip.key.partition), -1)
-            if log_start >= skip.log_start:
-                lost, _ = self._lost.get(skip.key.group_id, (0, 0))
-                lost += min(skip.records, log_start - skip.from_offset)
-                self._lost[skip.key.group_id] = lost, skip.timestamp_ms
-
-    async def _log_starts(self, skips: list[_SkippedRecords]) -> Mapping[TopicPartition, int]:
-        if not skips or self._topics is None:
-            return {}
-        partitions = list({(each.key.topic_id, each.key.partition) for each in skips})
-        starts: dict[TopicPartition, int] = {}
-        try:
-            for at in range(0, len(partitions), SLICE):
-                starts |= await self._topics.start_offsets(partitions[at : at + SLICE])
-            return starts
-        except Exception as error:
-            _logger.debug("Log start offsets of user topics are unavailable: %s", error)
-            return {}
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
         counts, self._counts = self._counts, defaultdict(RecordCounts)
@@ -374,7 +337,7 @@ class SignalMonitor:
             signals.members = members.get(signals.group, -1)
 
     def _add_lost(self, signals: GroupSignals) -> None:
-        lost = self._lost.get(signals.group)
+        lost = self._losses.lost(signals.group)
         if lost is not None:
             signals.lost_records = lost[0]
             signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)

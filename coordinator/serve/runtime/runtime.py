@@ -24,7 +24,7 @@ from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import Status
 from coordinator.serve.state_view import ShardView
-from coordinator.shard import ShareState, SnapshotPolicy
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -112,6 +112,10 @@ class Runtime:
         if elect_all:
             for state_partition in range(self.state_partitions):
                 self.elect(state_partition)
+
+    def observe_loads(self, loaded: Callable[[Shard], None]) -> None:
+        """Call `loaded` with each shard that was loaded, before it is served."""
+        self._loader.on_loaded = loaded
 
     # Ownership.
 

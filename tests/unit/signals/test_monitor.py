@@ -7,9 +7,8 @@ import pytest
 
 from coordinator.observe.signals import Problem, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSample
-from coordinator.observe.signals.monitor import SLICE, Event
+from coordinator.observe.signals.monitor import Event
 from coordinator.shard import ShareState
-from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -28,6 +27,8 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
 class FakeView:
     """The part of `StateView` that the monitor uses."""
 
+    state_partitions = 1
+
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
 
@@ -42,7 +43,6 @@ class FakeTopics:
     def __init__(self) -> None:
         self.start, self.end = 0, 10
         self.fails = False
-        self.partitions_per_request_max = 0
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         if self.fails:
@@ -52,7 +52,6 @@ class FakeTopics:
     async def start_offsets(
         self, partitions: Collection[tuple[bytes, int]]
     ) -> Mapping[tuple[bytes, int], int]:
-        self.partitions_per_request_max = max(self.partitions_per_request_max, len(partitions))
         return dict.fromkeys(partitions, self.start)
 
     async def offsets_at_times(
@@ -186,72 +185,19 @@ def test_rates_are_records_per_second_between_two_calls() -> None:
     run_simulated(main())
 
 
-class CoordinatorSetup(MonitorSetup):
-    """A world whose monitor gets the appends of the log instead of followed records."""
-
-    def __init__(self) -> None:
-        self.sample = AppendSample()
-        super().__init__(self.sample)
-
-    def append(self, *batches: BatchTuple, start_offset: int, shown: bool = True) -> None:
-        """Append an update of the share-partition KEY; with `shown`, store the new state, too."""
-        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
-        self.sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
-        if shown:
-            self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
-
-
 def test_coordinator_has_rates_from_its_appends() -> None:
     async def main() -> None:
-        world = CoordinatorSetup()
+        sample = AppendSample()
+        world = MonitorSetup(sample)
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
-        world.append((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+        batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
+        sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
         await asyncio.sleep(5)
         await world.monitor.look()
         signals = world.monitor.groups[KEY.group_id]
         assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
-
-    run_simulated(main())
-
-
-@pytest.mark.parametrize(
-    ("log_start", "acknowledged", "lost"),
-    [
-        pytest.param(8, 0, 4, id="retention"),
-        pytest.param(2, 0, 2, id="fewer deleted than skipped"),
-        pytest.param(0, 0, 0, id="no retention"),
-        pytest.param(8, 4, 0, id="completed before retention"),
-    ],
-)
-def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, lost: int) -> None:
-    async def main() -> None:
-        world = CoordinatorSetup()
-        world.topics.start = log_start
-        # Offsets 0 to 3 are complete, 4 to 7 are not.
-        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-        await world.monitor.look()
-        if acknowledged:
-            world.append((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0, shown=False)
-        world.append(start_offset=8)
-        await world.monitor.look()
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].lost_records == lost
-
-    run_simulated(main())
-
-
-def test_reset_of_offsets_in_a_coordinator_loses_nothing() -> None:
-    async def main() -> None:
-        world = CoordinatorSetup()
-        world.topics.start = 8
-        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-        await world.monitor.look()
-        value = ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0)
-        world.sample.add([encode_batch(0, 1, [encode_record(StateRecord(KEY, value))])], 0)
-        world.view.states[KEY] = make_state(start_offset=8)
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].lost_records == 0
 
     run_simulated(main())
 
@@ -286,36 +232,5 @@ def test_lag_without_members_is_reported() -> None:
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
-
-    run_simulated(main())
-
-
-def test_log_start_offsets_of_many_share_partitions_are_requested_in_slices() -> None:
-    async def main() -> None:
-        world = MonitorSetup(AppendSample())
-        keys = [KEY._replace(partition=number) for number in range(2 * SLICE + 1)]
-        for start_offset in (0, 5):
-            world.view.states = {key: make_state(start_offset=start_offset, complete=0) for key in keys}
-            await world.monitor.look()
-        assert 0 < world.topics.partitions_per_request_max <= SLICE
-
-    run_simulated(main())
-
-
-def test_event_loop_runs_between_the_searches_for_lost_records() -> None:
-    async def main() -> None:
-        world = MonitorSetup(AppendSample())
-        keys = [KEY._replace(partition=number) for number in range(100)]
-        world.view.states = {key: make_state(start_offset=0, complete=0) for key in keys}
-        await world.monitor.look()
-        world.topics.start = 5
-        world.view.states = {key: make_state(start_offset=5, complete=0) for key in keys}
-        looking = asyncio.create_task(world.monitor.look())
-        iterations = 0
-        while not looking.done():
-            await asyncio.sleep(0)
-            iterations += 1
-        assert world.monitor.groups[KEY.group_id].lost_records == 500
-        assert iterations >= len(keys)
 
     run_simulated(main())
