@@ -22,6 +22,7 @@ from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
+from protocol.routing import state_partition
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, StateRecord
 
@@ -122,6 +123,7 @@ class SignalMonitor:
         self._most_lag: dict[str, _Lag] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
+        self._outdated: Collection[int] = ()
 
     def current_groups(self) -> Collection[GroupSignals]:
         """Return the signals of all groups as of the last pass."""
@@ -166,8 +168,11 @@ class SignalMonitor:
         await self._losses.close()
 
     async def look(self) -> None:
-        """Compute the signals of all groups once."""
+        """Compute the signals of all groups once; keep the last ones if the whole state is outdated."""
         loop = asyncio.get_running_loop()
+        self._outdated = self._view.outdated_partitions()
+        if len(self._outdated) == self._view.state_partitions:
+            return
         began_s = loop.time()
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, _StartOffsetMove] = {}
@@ -189,6 +194,7 @@ class SignalMonitor:
         for signals in groups.values():
             self._add_lost(signals)
             set_problem(signals, self._limits)
+            self._keep_unverified_problem(signals)
         self._raise_events(groups)
         self.groups = groups
         self.look_seconds = loop.time() - began_s
@@ -268,6 +274,9 @@ class SignalMonitor:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
+                if self._looked_s is not None and self._is_outdated(key):
+                    # The start offset may have moved meanwhile.
+                    since_s += now_s - self._looked_s
             before = _StartOffsetMove(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
@@ -276,6 +285,9 @@ class SignalMonitor:
             if in_flight and now_s - before.since_s > signals.stuck_s:
                 signals.stuck_s = now_s - before.since_s
                 signals.stuck_at = str(key)
+
+    def _is_outdated(self, key: SharePartitionKey) -> bool:
+        return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
 
     async def _take_appends(self, appends: Appends) -> None:
         for group, fresh in (await appends.changes()).items():
@@ -342,16 +354,28 @@ class SignalMonitor:
             signals.lost_records = lost[0]
             signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
 
+    def _keep_unverified_problem(self, signals: GroupSignals) -> None:
+        """Keep the problem `no consumers` while the cluster does not tell lag and members."""
+        before = self.groups.get(signals.group)
+        is_unknown = signals.lag < 0 or (signals.lag > 0 and signals.members < 0)
+        if before is None or not is_unknown or signals.problem is not Problem.NONE:
+            return
+        if before.problem is Problem.NO_CONSUMERS:
+            signals.problem, signals.message = before.problem, before.message
+
     def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        for group, signals in groups.items():
+        # The problem of a group that was deleted is over, too.
+        for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
-            if before is signals.problem:
+            after = groups[group].problem if group in groups else Problem.NONE
+            if before is after:
                 continue
             if before is not Problem.NONE:
                 self._report(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
-            if signals.problem is not Problem.NONE:
-                self._report(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
+            if after is not Problem.NONE:
+                message = groups[group].message
+                self._report(Event(now_ms, group, after.label, began=True, message=message))
 
     def _report(self, event: Event) -> None:
         self.events.append(event)

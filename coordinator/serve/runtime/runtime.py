@@ -179,6 +179,10 @@ class Runtime:
         """Return whether this process should own a shard, loaded or not."""
         return self._runners[state_partition].elected
 
+    def outdated_partitions(self) -> Collection[int]:
+        """Return nothing: the state of a coordinator is never older than its log."""
+        return ()
+
     def owned_shards(self) -> list[int]:
         """Return the shards that this process should own, loaded or not."""
         return [runner.state_partition for runner in self._runners if runner.elected]

@@ -50,6 +50,9 @@ class SkippingCoordinator:
 
     state_partitions = 1
 
+    def outdated_partitions(self) -> Collection[int]:
+        return ()
+
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
         for entry in self.shard.items():
             yield entry

@@ -11,11 +11,14 @@ from coordinator.observe.signals.monitor import Event
 from coordinator.shard import ShareState
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
 
 NOW_MS = 1_000_000_000
+# The state partition of KEY, of two.
+NUMBER = state_partition(KEY, 2)
 
 
 def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
@@ -27,10 +30,14 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
 class FakeView:
     """The part of `StateView` that the monitor uses."""
 
-    state_partitions = 1
+    state_partitions = 2
 
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
+        self.outdated: set[int] = set()
+
+    def outdated_partitions(self) -> Collection[int]:
+        return self.outdated
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
         for entry in self.states.items():
@@ -131,6 +138,57 @@ def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
         assert (event.problem, event.began) == ("stuck", True)
         assert str(KEY) in event.message
         world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
+        await world.monitor.look()
+        assert [each.began for each in world.events] == [True, False]
+
+    run_simulated(main())
+
+
+@pytest.mark.parametrize("outdated", [{NUMBER}, {0, 1}])
+def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+        await world.monitor.look()
+        world.view.outdated = outdated
+        for _ in range(20):
+            await asyncio.sleep(5)
+            await world.monitor.look()
+        assert world.events == []
+        world.view.outdated = set()
+        world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
+        await world.monitor.look()
+        assert world.events == []
+
+    run_simulated(main())
+
+
+def test_problem_of_a_deleted_group_is_over() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.members = 0
+        world.view.states = {KEY: make_state()}
+        await world.monitor.look()
+        world.view.states = {}
+        await world.monitor.look()
+        assert [(each.problem, each.began) for each in world.events] == [
+            ("no-consumers", True),
+            ("no-consumers", False),
+        ]
+
+    run_simulated(main())
+
+
+def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.members = 0
+        world.view.states = {KEY: make_state()}
+        await world.monitor.look()
+        world.topics.fails = True
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
+        world.topics.fails, world.members = False, 1
         await world.monitor.look()
         assert [each.began for each in world.events] == [True, False]
 
