@@ -110,7 +110,9 @@ def test_log_pruned_past_the_position_is_replayed_again() -> None:
 
 def test_state_is_outdated_while_no_broker_answers() -> None:
     async def scenario(world: FollowedTopic) -> None:
-        await wait_until(lambda: world.follower.outdated_partitions() == set())
+        await wait_until(
+            lambda: world.follower.initial_load_done and not world.follower.outdated_partitions()
+        )
         world.fake.down.update({1, 2, 3})
         await wait_until(lambda: world.follower.outdated_partitions() == set(range(PARTITIONS)))
         world.fake.down.clear()
