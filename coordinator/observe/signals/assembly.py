@@ -18,6 +18,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 from coordinator.serve.state_view import StateView
+from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
@@ -88,6 +89,10 @@ class SignalService:
     async def _count_members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None
         described = await self._share_groups.describe_groups(groups)
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        self.monitor.missing_access.set_groups(
+            {group for group, each in described.items() if each.error_code == denied}
+        )
         return {group: each.members for group, each in described.items() if each.error_code == 0}
 
 

@@ -19,6 +19,7 @@ from coordinator.observe.signals.append_sample import Appends, AppendSample, Rec
 from coordinator.observe.signals.changes import COMPLETE, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
+from coordinator.observe.signals.missing_access import MissingAccess, TopicNames
 from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
@@ -46,7 +47,7 @@ _SMOOTHING = 0.5
 TopicPartition = tuple[bytes, int]
 
 
-class TopicOffsets(OffsetsAtTimes, Protocol):
+class TopicOffsets(OffsetsAtTimes, TopicNames, Protocol):
     """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -108,6 +109,7 @@ class SignalMonitor:
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
+        self.missing_access = MissingAccess()
         self._view = view
         self._topics = topics
         self._members = members
@@ -124,6 +126,8 @@ class SignalMonitor:
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
         self._outdated: Collection[int] = ()
+        # Topics without any end offset in this pass.
+        self._hidden_topics: set[bytes] = set()
 
     def current_groups(self) -> Collection[GroupSignals]:
         """Return the signals of all groups as of the last pass."""
@@ -185,6 +189,8 @@ class SignalMonitor:
                 part.clear()
         await self._add_slice(part, groups, moved, began_s)
         self._moved = moved
+        hidden, self._hidden_topics = self._hidden_topics, set()
+        await self.missing_access.check_topics(self._topics, hidden)
         if self._sample is not None:
             await self._take_appends(self._sample.take())
         await self._losses.count(self._view.state_partitions)
@@ -216,6 +222,7 @@ class SignalMonitor:
     ) -> None:
         """Update the signals of the groups that have share-partitions in this slice of the state."""
         ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
+        self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
         for key, state in part:
             signals = groups.get(key.group_id)
             if signals is None:

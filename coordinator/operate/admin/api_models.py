@@ -72,6 +72,7 @@ class Summary(BaseModel):
     live_bytes: int
     event_loop_lag_seconds: float
     cluster_trouble: str | None = Field(description="Why topic names and end offsets are unknown, or null.")
+    missing_access: list[str] = Field(description="Topics and groups whose lag or members are unknown.")
 
 
 class Shard(BaseModel):

@@ -42,6 +42,7 @@ def make_summary(view: CoordinatorView) -> Summary:
         live_bytes=sum(shard.live_bytes for shard in shards),
         event_loop_lag_seconds=view.metrics.event_loop_lag_last_seconds,
         cluster_trouble=view.cluster.failure,
+        missing_access=view.signals.missing_access.sentences if view.signals is not None else [],
     )
 
 

@@ -56,6 +56,9 @@ class FakeTopics:
             raise OSError("no broker")
         return dict.fromkeys(partitions, self.end)
 
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        return {}
+
     async def start_offsets(
         self, partitions: Collection[tuple[bytes, int]]
     ) -> Mapping[tuple[bytes, int], int]:

@@ -143,7 +143,7 @@ function draw({ moved = false, focus = false } = {}) {
   // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && pressed) return;
   // Do not redraw the same content.
-  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
+  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
   const same = looks === lastLooks && !moved;
   // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();

@@ -75,6 +75,12 @@ function elsewhere(context) {
     el("ul", {}, items));
 }
 
+// List what the cluster does not tell this process, and the permission that is missing.
+function missingAccess({ overview }) {
+  if (!overview?.missing_access.length) return null;
+  return el("div", { class: "notice" }, overview.missing_access.map((sentence) => el("p", {}, seen(sentence))));
+}
+
 // Link to the same view on another coordinator; `of` distinguishes several links to it.
 export function ownerLink(owner, of = "") {
   if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, seen(owner.wire));
@@ -116,7 +122,7 @@ export const groups = {
       refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
-      refill(notice, elsewhere(context));
+      refill(notice, [elsewhere(context), missingAccess(context)]);
       refill(list, page.total ? [groupTable(page, context.view), pager(page, context.view)] : nothing(context.view));
     };
     return { node, update };
@@ -183,7 +189,7 @@ export const group = {
     const update = ({ page, signals }, context) => {
       refill(problem, signals.problems ? problemList(signals) : null);
       refill(figures, signals.items.map(signalFacts));
-      refill(notice, elsewhere(context));
+      refill(notice, [elsewhere(context), missingAccess(context)]);
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           sharePartitionTable(page, context), pager(page, context.view)]
