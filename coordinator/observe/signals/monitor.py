@@ -82,6 +82,10 @@ class _Lag(NamedTuple):
     start_offset: int
 
 
+def _end_message(group: str, problem: Problem) -> str:
+    return f"group {group} no longer has the problem {problem.label}"
+
+
 def _lag_key(signals: GroupSignals) -> int:
     return signals.lag
 
@@ -343,8 +347,7 @@ class SignalMonitor:
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
-        # The problem of a group without lag does not depend on its members.
-        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag_key)
+        asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=_lag_key)
         if not asked:
             return
         try:
@@ -379,7 +382,9 @@ class SignalMonitor:
             if before is after:
                 continue
             if before is not Problem.NONE:
-                self._report(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
+                self._report(
+                    Event(now_ms, group, before.label, began=False, message=_end_message(group, before))
+                )
             if after is not Problem.NONE:
                 message = groups[group].message
                 self._report(Event(now_ms, group, after.label, began=True, message=message))

@@ -32,6 +32,7 @@ def make_summary(view: CoordinatorView) -> Summary:
         status="not ready" if reasons else "ready",
         reasons=reasons,
         version=version("share-coordinator"),
+        observes=f"{config.state_topic} of {config.bootstrap_servers}" if view.is_observer else None,
         listen=str(config.listen),
         advertise=str(config.advertise),
         log=config.log,

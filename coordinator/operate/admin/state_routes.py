@@ -111,11 +111,19 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         after: After = None,
     ) -> Response:
         """List the groups that have state. `total` does not count groups up to `after`."""
+        signals = view.group_signals
         in_order = sort is GroupOrder.GROUP and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.wait_for_turn():
             selected = await listing.groups(
-                view.runtime, contains, sort, descending=descending, limit=limit, offset=offset, after=after
+                view.runtime,
+                contains,
+                sort,
+                signals,
+                descending=descending,
+                limit=limit,
+                offset=offset,
+                after=after,
             )
             more = in_order and offset + limit < selected.total
             page = GroupPage(
@@ -127,7 +135,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 missing_shards=view.missing_shards(),
             )
             return await listing.render_page(
-                page, (make_group(*entry) for entry in selected.page), _WRITE_WORK
+                page, (make_group(*entry, signals.get(entry[0])) for entry in selected.page), _WRITE_WORK
             )
 
     @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
@@ -149,8 +157,9 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
             raise _group_may_be_elsewhere(view, group, missing)
         if not found.total:
             raise HTTPException(404, f"group {group!r} has no state here")
+        described = dict(make_group(group, totals, view.group_signals.get(group)))
         page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
-        shown = GroupDetail(**dict(make_group(group, totals)), partitions=page, missing_shards=missing)
+        shown = GroupDetail(**described, partitions=page, missing_shards=missing)
         return await listing.render_page(shown, items, _WRITE_WORK)
 
 

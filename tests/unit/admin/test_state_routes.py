@@ -191,6 +191,9 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
         "topics": 2,
         "share_partitions": 2,
         "state_batches": 2,
+        "lag": None,
+        "in_flight_records": None,
+        "problem": "none",
         "last_write": "2023-11-14T22:13:20.123Z",
         "last_write_ms": NOW_MS,
     }
