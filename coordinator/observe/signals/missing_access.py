@@ -1,19 +1,11 @@
 """Report which topics and groups the cluster does not describe to this process."""
 
 import logging
-from collections.abc import Collection, Mapping
-from collections.abc import Set as AbstractSet
-from typing import Protocol
+from collections.abc import Collection
 
 from protocol.state_records import topic_id_text
 
 _logger = logging.getLogger(__name__)
-
-
-class TopicNames(Protocol):
-    """The query of this module; implemented by `coordinator.cluster.kafka.user_topics`."""
-
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
 
 
 class MissingAccess:
@@ -27,19 +19,11 @@ class MissingAccess:
         """Return one sentence about topics and one about groups, if any is hidden."""
         return [sentence for sentence in (self._topics, self._groups) if sentence]
 
-    async def check_topics(self, topics: TopicNames | None, without_offsets: AbstractSet[bytes]) -> None:
-        """Report those topics without end offsets whose names are hidden; the others have no leader.
+    def set_topics(self, hidden: Collection[bytes]) -> None:
+        """Set the topics of share groups that the cluster does not name.
 
         A broker answers the same for a topic that was deleted.
         """
-        if topics is None:
-            return
-        try:
-            names = await topics.names(without_offsets) if without_offsets else {}
-        except Exception as error:
-            _logger.debug("Names of user topics are unavailable: %s", error)
-            return
-        hidden = without_offsets - names.keys()
         sentence = ""
         if hidden:
             example = topic_id_text(min(hidden))

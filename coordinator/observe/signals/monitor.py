@@ -15,12 +15,13 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from coordinator.cluster.topics import compute_lag
-from coordinator.observe.signals.append_sample import Appends, AppendSample, RecordCounts
+from coordinator.observe.signals.append_sample import AppendSample, RecordCounts
 from coordinator.observe.signals.changes import COMPLETE, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
-from coordinator.observe.signals.missing_access import MissingAccess, TopicNames
+from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
+from coordinator.observe.signals.topic_names import TopicNameCache, TopicNames
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
 from protocol.routing import state_partition
@@ -86,10 +87,6 @@ def _end_message(group: str, problem: Problem) -> str:
     return f"group {group} no longer has the problem {problem.label}"
 
 
-def _lag_key(signals: GroupSignals) -> int:
-    return signals.lag
-
-
 class SignalMonitor:
     """Reads a `StateView` every `LOOK_EVERY_S` seconds; `groups` has the result of the last pass."""
 
@@ -130,6 +127,8 @@ class SignalMonitor:
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
         self._outdated: Collection[int] = ()
+        self._stuck: dict[str, TopicPartition] = {}
+        self._names = TopicNameCache(topics)
         # Topics without any end offset in this pass.
         self._hidden_topics: set[bytes] = set()
 
@@ -194,13 +193,15 @@ class SignalMonitor:
         await self._add_slice(part, groups, moved, began_s)
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
-        await self.missing_access.check_topics(self._topics, hidden)
+        if await self._names.add(hidden):
+            self.missing_access.set_topics(hidden - self._names.known)
         if self._sample is not None:
-            await self._take_appends(self._sample.take())
+            self._add_counts(await self._sample.take().changes())
         await self._losses.count(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_ages(groups)
         await self._add_members(groups)
+        await self._add_stuck_topics(groups)
         for signals in groups.values():
             self._add_lost(signals)
             set_problem(signals, self._limits)
@@ -226,21 +227,23 @@ class SignalMonitor:
     ) -> None:
         """Update the signals of the groups that have share-partitions in this slice of the state."""
         ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
-        self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
+        if ends is not None:
+            self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
         for key, state in part:
             signals = groups.get(key.group_id)
             if signals is None:
                 signals = groups[key.group_id] = GroupSignals(group=key.group_id)
-            self._add_partition(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
+            end = None if ends is None else ends.get((key.topic_id, key.partition))
+            self._add_partition(signals, key, state, end, now_s, moved)
 
-    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
-            return {}
+            return None
         try:
             return await self._topics.end_offsets(set(partitions))
         except Exception as error:
             _logger.debug("End offsets of user topics are unavailable: %s", error)
-            return {}
+            return None
 
     def _add_partition(
         self,
@@ -295,13 +298,13 @@ class SignalMonitor:
             # consumer.
             if in_flight and now_s - before.since_s > signals.stuck_s:
                 signals.stuck_s = now_s - before.since_s
-                signals.stuck_at = str(key)
+                self._stuck[key.group_id] = key.topic_id, key.partition
 
     def _is_outdated(self, key: SharePartitionKey) -> bool:
         return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
 
-    async def _take_appends(self, appends: Appends) -> None:
-        for group, fresh in (await appends.changes()).items():
+    def _add_counts(self, changes: Mapping[str, RecordCounts]) -> None:
+        for group, fresh in changes.items():
             counts = self._counts[group]
             counts.acknowledged += fresh.acknowledged
             counts.released += fresh.released
@@ -344,10 +347,18 @@ class SignalMonitor:
         for group, age_s in ages.items():
             groups[group].oldest_record_age_s = age_s
 
+    async def _add_stuck_topics(self, groups: dict[str, GroupSignals]) -> None:
+        """Name the share-partitions whose start offsets do not move."""
+        stuck, self._stuck = self._stuck, {}
+        waited_s = self._limits.stuck_s
+        await self._names.add({stuck[group][0] for group in stuck if groups[group].stuck_s >= waited_s})
+        for group, (topic_id, partition) in stuck.items():
+            groups[group].stuck_at = f"{self._names.get(topic_id)}-{partition}"
+
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
-        asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=_lag_key)
+        asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
         if not asked:
             return
         try:

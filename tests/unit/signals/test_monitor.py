@@ -49,15 +49,17 @@ class FakeTopics:
 
     def __init__(self) -> None:
         self.start, self.end = 0, 10
-        self.fails = False
+        self.fails = self.is_hidden = False
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         if self.fails:
             raise OSError("no broker")
-        return dict.fromkeys(partitions, self.end)
+        return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        return {}
+        if self.fails:
+            raise OSError("no broker")
+        return {} if self.is_hidden else dict.fromkeys(topic_ids, "parcels")
 
     async def start_offsets(
         self, partitions: Collection[tuple[bytes, int]]
@@ -139,7 +141,9 @@ def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
         await world.monitor.look()
         (event,) = world.events
         assert (event.problem, event.began) == ("stuck", True)
-        assert str(KEY) in event.message
+        assert event.message.startswith(
+            f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} "
+        )
         world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
         await world.monitor.look()
         assert [each.began for each in world.events] == [True, False]
@@ -270,6 +274,24 @@ def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
         await world.monitor.look()
         assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
         assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
+
+    run_simulated(main())
+
+
+def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state()}
+        world.topics.fails = True
+        await world.monitor.look()
+        assert world.monitor.missing_access.sentences == []
+        world.topics.fails, world.topics.is_hidden = False, True
+        await world.monitor.look()
+        (sentence,) = world.monitor.missing_access.sentences
+        assert "add the ACL: Describe" in sentence
+        world.topics.is_hidden = False
+        await world.monitor.look()
+        assert world.monitor.missing_access.sentences == []
 
     run_simulated(main())
 
