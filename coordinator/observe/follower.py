@@ -346,6 +346,11 @@ class LogFollower:
         loading = sum(each.status == "LOADING" for each in self._partitions)
         if loading:
             reasons.append(f"{loading} of {len(self._partitions)} state partitions are being read.")
+        elif outdated := len(self.outdated_partitions()):
+            reasons.append(
+                f"No broker has answered for {outdated} of {len(self._partitions)} state partitions for "
+                f"{OUTDATED_S:.0f} s, so their state here may be old."
+            )
         reasons.extend(sorted({each.failure for each in self._partitions if each.failure is not None}))
         return reasons
 

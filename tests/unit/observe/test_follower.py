@@ -115,6 +115,7 @@ def test_state_is_outdated_while_no_broker_answers() -> None:
         )
         world.fake.down.update({1, 2, 3})
         await wait_until(lambda: world.follower.outdated_partitions() == set(range(PARTITIONS)))
+        assert any("3 of 3 state partitions for 5 s" in reason for reason in world.follower.health())
         world.fake.down.clear()
         await wait_until(lambda: world.follower.outdated_partitions() == set())
 
