@@ -30,8 +30,8 @@ export function table(caption, columns, rows, view) {
 
 function sortLink(column, view) {
   const now = view.sort === column.sort;
-  // Numbers are sorted in descending order first, names in ascending order.
-  const desc = now ? !view.desc : Boolean(column.class);
+  // Numbers and severities are sorted in descending order first, names in ascending order.
+  const desc = now ? !view.desc : column.class === "n" || column.sort === "problem";
   const arrow = now ? (view.desc ? " ↓" : " ↑") : "";
   return link({ ...view, sort: column.sort, desc: desc ? 1 : "", offset: "" }, { "data-key": `sort ${column.sort}` }, column.label + arrow);
 }
