@@ -56,7 +56,7 @@ def top(
     *,
     api: "AdminClient",
 ) -> None:
-    """Watch a coordinator or observer in the terminal. The key q or Ctrl-C quits, s changes the sort order."""
+    """Watch a coordinator or observer. The key q or Ctrl-C quits, s changes the sort order."""
     from rich.console import Console
     from rich.live import Live
 
