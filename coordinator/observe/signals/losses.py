@@ -121,7 +121,7 @@ class LossCounter:
             try:
                 assert self._read_skips is not None
                 found = await self._read_skips(number, from_offsets)
-            except CoordinatorError as error:
+            except (CoordinatorError, OSError) as error:
                 _logger.warning(
                     "State partition %d cannot be read, so lost records are not counted: %s", number, error
                 )
