@@ -96,7 +96,7 @@ class ReadmeUser:
         process.start()
         try:
             process.wait_ready(lambda: self.get("/readyz") is not None, seconds=READY_S)
-            yield process.process.pid
+            yield process.pid
         finally:
             process.kill()
 

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from coordinator.errors import CoordinatorError
+from coordinator.observe.signals.detectors import GroupSignals
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -85,9 +86,12 @@ class LossCounter:
             known = self._jumps.get(key, _Jump(from_offset, end_offset))
             self._jumps[key] = known._replace(end_offset=end_offset)
 
-    def lost(self, group: str) -> tuple[int, int] | None:
-        """Return the number of lost records of a group and the time of the last loss in ms, or None."""
-        return self._lost.get(group)
+    def add_to(self, signals: GroupSignals) -> None:
+        """Set the number of lost records of a group, and the age of the last loss."""
+        lost = self._lost.get(signals.group)
+        if lost is not None:
+            signals.lost_records = lost[0]
+            signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
 
     async def count(self, state_partitions: int) -> None:
         """Attribute the reported skips; start to read the log if jumps were reported."""

@@ -203,7 +203,7 @@ class SignalMonitor:
         await self._add_members(groups)
         await self._add_stuck_topics(groups)
         for signals in groups.values():
-            self._add_lost(signals)
+            self._losses.add_to(signals)
             set_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
         self._raise_events(groups)
@@ -368,12 +368,6 @@ class SignalMonitor:
             return
         for signals in asked:
             signals.members = members.get(signals.group, -1)
-
-    def _add_lost(self, signals: GroupSignals) -> None:
-        lost = self._losses.lost(signals.group)
-        if lost is not None:
-            signals.lost_records = lost[0]
-            signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
 
     def _keep_unverified_problem(self, signals: GroupSignals) -> None:
         """Keep the problem `no consumers` while the cluster does not tell lag and members."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 import pytest
 
 from coordinator.errors import LogUnavailable
-from coordinator.observe.signals import SignalMonitor
+from coordinator.observe.signals import GroupSignals, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSample
 from coordinator.observe.signals.losses import (
     PAUSE_PER_READ,
@@ -219,7 +219,9 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
         for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
             losses.record_skip(KEY._replace(partition=number), 1, 5)
         await losses.count(1)
-        assert losses.lost(KEY.group_id) == (2 * REQUEST_PARTITIONS_MAX + 1, 0)
+        signals = GroupSignals(group=KEY.group_id)
+        losses.add_to(signals)
+        assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
         assert topics.requested_max <= REQUEST_PARTITIONS_MAX
 
     asyncio.run(main())
