@@ -111,7 +111,6 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         after: After = None,
     ) -> Response:
         """List the groups that have state. `total` does not count groups up to `after`."""
-        signals = view.group_signals
         in_order = sort is GroupOrder.GROUP and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.wait_for_turn():
@@ -119,7 +118,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 view.runtime,
                 contains,
                 sort,
-                signals,
+                view.group_signals,
                 descending=descending,
                 limit=limit,
                 offset=offset,
@@ -135,7 +134,9 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 missing_shards=view.missing_shards(),
             )
             return await listing.render_page(
-                page, (make_group(*entry, signals.get(entry[0])) for entry in selected.page), _WRITE_WORK
+                page,
+                (make_group(*entry, view.group_signals.get(entry[0])) for entry in selected.page),
+                _WRITE_WORK,
             )
 
     @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
