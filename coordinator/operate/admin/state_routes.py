@@ -134,9 +134,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 missing_shards=view.missing_shards(),
             )
             return await listing.render_page(
-                page,
-                (make_group(*entry, view.group_signals.get(entry[0])) for entry in selected.page),
-                _WRITE_WORK,
+                page, (make_group(*entry, view.group_signals) for entry in selected.page), _WRITE_WORK
             )
 
     @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
@@ -158,7 +156,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
             raise _group_may_be_elsewhere(view, group, missing)
         if not found.total:
             raise HTTPException(404, f"group {group!r} has no state here")
-        described = dict(make_group(group, totals, view.group_signals.get(group)))
+        described = dict(make_group(group, totals, view.group_signals))
         page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
         shown = GroupDetail(**described, partitions=page, missing_shards=missing)
         return await listing.render_page(shown, items, _WRITE_WORK)

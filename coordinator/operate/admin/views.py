@@ -1,5 +1,6 @@
 """Convert states to API responses."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -35,8 +36,9 @@ class GroupTotals:
         self.last_write_ms = max(self.last_write_ms, state.last_write_ms)
 
 
-def make_group(group_id: str, totals: GroupTotals, signals: GroupSignals | None) -> Group:
-    """Create the response for a group; `signals` is None before the first pass that saw the group."""
+def make_group(group_id: str, totals: GroupTotals, all_signals: Mapping[str, GroupSignals]) -> Group:
+    """Create the response for a group, which has no signals before the first pass that saw it."""
+    signals = all_signals.get(group_id)
     return Group(
         lag=None if signals is None or signals.lag < 0 else signals.lag,
         in_flight_records=None if signals is None else signals.in_flight,
