@@ -228,9 +228,10 @@ lock:
 # v1.2.3 is 1.2.3; four commits later it is 1.2.3.post4.
 VERSION = $(shell git describe --tags --match 'v*' 2>/dev/null | sed -E 's/^v//; s/-([0-9]+)-g.*/.post\1/' | grep . || echo 0.1.0.dev0)
 
-# Builds what a release consists of into dist/: sdist, wheel, the software bill of materials, the chart, checksums.
-# On Linux, auditwheel gives the wheel the tag of the oldest glibc that it runs with. `cibuildwheel` builds the wheels of
-# all platforms and `make release-images` the images; both need containers.
+# Builds what a release consists of into dist/: sdist, wheels, the software bill of materials, the chart, checksums.
+# PYTHONS names the interpreters that get a wheel. On Linux, auditwheel gives a wheel the tag of the oldest glibc that it
+# runs with. `cibuildwheel` builds the wheels of all platforms and `make release-images` the images; both need containers.
+PYTHONS ?= $(PYTHON)
 RELEASE_TOOLS := build/release-tools
 $(RELEASE_TOOLS): Makefile
 	@rm -rf $@ && $(PYTHON) -m venv $@
@@ -242,8 +243,13 @@ BUILD_REQUIRES = $(shell sed -n 's/^requires = \[\(.*\)\]/\1/p' pyproject.toml |
 
 release: $(RELEASE_TOOLS)
 	@rm -rf dist && mkdir dist
-	@SETUPTOOLS_SCM_PRETEND_VERSION=$(VERSION) $(RELEASE_TOOLS)/bin/python -m build --no-isolation --outdir dist .
-	@test "$$(uname)" != Linux || { PATH="$(RELEASE_TOOLS)/bin:$$PATH" auditwheel repair -w dist dist/*.whl && \
+	@SETUPTOOLS_SCM_PRETEND_VERSION=$(VERSION) $(RELEASE_TOOLS)/bin/python -m build --no-isolation --sdist --outdir dist .
+	@for python in $(PYTHONS); do \
+		$$python -m venv build/wheel-tools && \
+		build/wheel-tools/bin/pip install -q --disable-pip-version-check --no-compile $(BUILD_REQUIRES) && \
+		build/wheel-tools/bin/pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w dist dist/*.tar.gz && \
+		rm -rf build/wheel-tools || exit 1; done
+	@test "$$(uname)" != Linux || { PATH="$(RELEASE_TOOLS)/bin:$$PATH" auditwheel repair -w dist dist/*-linux_*.whl && \
 		rm dist/*-linux_*.whl; }
 	@$(RELEASE_TOOLS)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON \
 		-o dist/sbom.cdx.json deploy/image/serve.lock

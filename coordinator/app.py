@@ -200,7 +200,11 @@ class _Coordinator:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
-        self._signals = SignalService(config, runtime, metrics, sample=self._append_sample)
+        history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
+        self._signals = SignalService(
+            config, runtime, metrics, sample=self._append_sample, read_skips=history.read_skips
+        )
+        runtime.observe_loads(self._signals.monitor.shard_loaded)
         return HttpService(
             runtime,
             metrics,
@@ -209,7 +213,7 @@ class _Coordinator:
             hand_over=self._hand_over,
             expiry=self._expiry,
             signals=self._signals.monitor,
-            history=HistoryProcess(lambda state_partition: locate_log(config, log, state_partition)),
+            history=history,
         )
 
     async def _start_runtime(self, runtime: Runtime) -> bool:

@@ -24,17 +24,24 @@ def list_groups(
     *,
     api: "AdminClient",
 ) -> None:
-    """List the share groups that have state."""
-    groups = list(api.items("/api/v1/groups", contains=contains or None))
+    """List the share groups that have state, those with the most severe problems first."""
+    from coordinator.observe.signals import Problem
+
+    severities = {each.label: each for each in Problem}
+    groups = sorted(
+        api.items("/api/v1/groups", contains=contains or None),
+        key=lambda group: (-severities[group["problem"]], group["group"]),
+    )
     if output is OutputForm.TABLE:
         print_table(
-            ("GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"),
+            ("GROUP", "PROBLEM", "LAG", "IN-FLIGHT", "SHARE-PARTITIONS", "LAST-WRITE"),
             [
                 (
                     group["group"],
-                    group["topics"],
+                    "-" if group["problem"] == "none" else group["problem"],
+                    format_known(group["lag"]),
+                    format_known(group["in_flight_records"]),
                     group["share_partitions"],
-                    group["state_batches"],
                     group["last_write"] or "-",
                 )
                 for group in groups

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
     from coordinator.cli.admin_client import AdminClient, Answer
 
+# The most severe problems of groups are shown.
+_PROBLEMS_SHOWN = 3
 # Number of screen lines that do not show share-partitions.
-_OTHER_LINES = 7
+_OTHER_LINES = 8 + _PROBLEMS_SHOWN
 _ROWS_WITHOUT_SCREEN = 20
 # The width of a name before columns are omitted; a longer name continues on the next line.
 _NAME_WIDTH = 30
@@ -54,7 +56,7 @@ def top(
     *,
     api: "AdminClient",
 ) -> None:
-    """Watch a coordinator in the terminal. The key q or Ctrl-C quits, s changes the sort order."""
+    """Watch a coordinator or observer. The key q or Ctrl-C quits, s changes the sort order."""
     from rich.console import Console
     from rich.live import Live
 
@@ -93,6 +95,7 @@ class _PolledValues(NamedTuple):
 
     url: str
     health: "Answer"
+    problems: "Answer"
     shards: "Sequence[Answer]"
     items: "Sequence[Answer]"
     rate: float | None
@@ -115,6 +118,9 @@ class _Poller:
         from coordinator.process.clock import SystemClock, seconds_since_boot
 
         health = self._api.get("/healthz")
+        problems = self._api.get(
+            "/api/v1/signals", only_problems=True, group=self._group, limit=_PROBLEMS_SHOWN
+        )
         shards = list(self._api.items("/api/v1/shards"))
         page = self._api.get(
             "/api/v1/share-partitions", group=self._group, sort=self.sort, descending=True, limit=rows
@@ -123,7 +129,9 @@ class _Poller:
         end = sum(shard["end_log_offset"] for shard in shards)
         before, self._before = self._before, (now_s, end)
         rate = None if before is None else max(0.0, (end - before[1]) / max(now_s - before[0], 0.001))
-        self._last = _PolledValues(self._api.url, health, shards, page["items"], rate, SystemClock().now_ms())
+        self._last = _PolledValues(
+            self._api.url, health, problems, shards, page["items"], rate, SystemClock().now_ms()
+        )
         return self._last
 
     def poll_or_keep_last(self, rows: int) -> _PolledValues:
@@ -218,6 +226,11 @@ def _header_text(seen: _PolledValues) -> "Text":
     )
     for reason in health["reasons"]:
         text.append(f"\n! {escape_unprintable(reason)}", "red")
+    for item in seen.problems["items"]:
+        text.append(f"\n! {item['problem']}: {escape_unprintable(item['message'])}", "red")
+    more = seen.problems["total"] - len(seen.problems["items"])
+    if more > 0:
+        text.append(f"\n! and {more} more groups with a problem", "red")
     return text
 
 

@@ -14,22 +14,10 @@ GROUPS_MAX = 100
 
 
 class GroupFigures(Protocol):
-    """The values of a group that a scrape reads; `coordinator.observe.signals.GroupSignals` has them."""
+    """`coordinator.observe.signals.GroupSignals`, which has the attributes of `_GAUGES`, too."""
 
     group: str
     lag: int
-    in_flight: int
-    redelivered: int
-    delivery_count_max: int
-    near_delivery_limit: int
-    window_usage: float
-    stuck_s: float
-    oldest_record_age_s: float
-    acknowledged_rate: float
-    released_rate: float
-    rejected_rate: float
-    lost_records: int
-    members: int
 
     @property
     def problem(self) -> "SignalProblem": ...

@@ -10,7 +10,8 @@ answer therefore delays only its own partitions.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from math import inf
 
 from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.errors import CoordinatorError, LogRefused
@@ -30,6 +31,8 @@ LANE = "observe"
 FETCH_BYTES_MAX = 4 << 20
 # How long a broker waits for new records before it answers a fetch.
 FETCH_WAIT_MS = 500
+# A partition without a response for this time is outdated; usually there is one every `FETCH_WAIT_MS`.
+OUTDATED_S = 5.0
 # Batches that are replayed before yielding to the event loop.
 SLICE_BATCHES = 64
 # States that are visited before yielding to the event loop.
@@ -55,6 +58,7 @@ class _FollowedPartition:
         self.failure: str | None = None
         self.position: int | None = None
         self.log_start = 0
+        self.fetched_s = -inf
         self.load_ms = 0
         self.loaded_records = 0
         self.caught_up_once = False
@@ -242,6 +246,7 @@ class LogFollower:
                 self._cluster.refresh_soon()
             else:
                 usable = True
+                each.fetched_s = asyncio.get_running_loop().time()
                 each.log_start = max(each.log_start, answer.start_offset)
                 await self._replay_data(each, answer.data)
         return usable
@@ -341,8 +346,18 @@ class LogFollower:
         loading = sum(each.status == "LOADING" for each in self._partitions)
         if loading:
             reasons.append(f"{loading} of {len(self._partitions)} state partitions are being read.")
+        elif outdated := len(self.outdated_partitions()):
+            reasons.append(
+                f"No broker has answered for {outdated} of {len(self._partitions)} state partitions for "
+                f"{OUTDATED_S:.0f} s, so their state here may be old."
+            )
         reasons.extend(sorted({each.failure for each in self._partitions if each.failure is not None}))
         return reasons
+
+    def outdated_partitions(self) -> Collection[int]:
+        """Return the partitions that no broker has answered for recently."""
+        oldest_s = asyncio.get_running_loop().time() - OUTDATED_S
+        return {each.number for each in self._partitions if each.fetched_s < oldest_s}
 
     def shard_views(self) -> list[ShardView]:
         """Return a view of every shard; the cost does not depend on the size of the state."""

@@ -3,7 +3,7 @@
 `Runtime` (a coordinator) and `LogFollower` (an observer) both provide it.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
 import msgspec
@@ -56,6 +56,10 @@ class StateView(Protocol):
 
     def shard_views(self) -> list[ShardView]:
         """Return a view of every shard; the cost does not depend on the size of the state."""
+        ...
+
+    def outdated_partitions(self) -> Collection[int]:
+        """Return the state partitions whose state here may be older than the log."""
         ...
 
     def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:

@@ -134,6 +134,7 @@ def test_observer_has_no_listener_and_no_volume() -> None:
     service = find_object(objects, "Service")
     assert stateful_set["serviceName"] == service["metadata"]["name"]
     assert service["spec"]["selector"]["app.kubernetes.io/name"] == "share-coordinator-observer"
+    assert service["spec"]["publishNotReadyAddresses"]
 
 
 def test_strimzi_user_may_only_read_and_describe() -> None:

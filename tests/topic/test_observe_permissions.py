@@ -41,6 +41,9 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
         items = json.loads(observer.get("/api/v1/signals")[1])["items"]
         return items[0] if items else {}
 
+    def missing_access() -> str:
+        return " ".join(json.loads(observer.get("/healthz")[1])["missing_access"])
+
     client = None
     try:
         broker.start()
@@ -54,10 +57,19 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
         _wait_for("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
         _wait_for("the group is shown", lambda: get_signals().get("group") == GROUP)
         assert get_signals()["lag"] is None, "the user topic is hidden"
+        _wait_for("Describe on topics is named", lambda: "Lag is not known for 1 topic" in missing_access())
         allow_operation(broker, "--operation", "DESCRIBE", "--topic", TOPIC)
         _wait_for("the lag is known", lambda: get_signals()["lag"] == 5)
+        _wait_for(
+            "Describe on groups is named",
+            lambda: (
+                missing_access() == f"Members are not known for 1 group, such as {GROUP}: not allowed. "
+                "Add the ACL: Describe on these groups."
+            ),
+        )
         allow_operation(broker, "--operation", "DESCRIBE", "--group", GROUP)
         _wait_for("the members are known", lambda: get_signals()["members"] == 0)
+        assert missing_access() == ""
     finally:
         observer.kill()
         if client is not None:

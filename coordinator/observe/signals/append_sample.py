@@ -13,13 +13,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from coordinator.observe.signals.changes import ACKNOWLEDGED, ARCHIVED, AVAILABLE, COMPLETE
+from coordinator.observe.signals.changes import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from protocol.errors import DecodeError
-from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches
 from protocol.state_batches import unpack
-from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+from protocol.state_records import StateRecord, decode_record
 
 # About 30,000 writes.
 KEPT_BYTES_MAX = 4 << 20
@@ -27,7 +26,6 @@ KEPT_BYTES_MAX = 4 << 20
 DECODED_BYTES_MAX = 192 << 10
 # Batches that are decoded before yielding to the event loop.
 _SLICE = 16
-_RECORD_TYPE_BYTES = 2
 
 
 class RecordCounts:
@@ -40,13 +38,12 @@ class RecordCounts:
 
 
 class Appends:
-    """Appends of one interval: encoded record batches. `is_complete` is False if some are missing."""
+    """Appends of one interval: encoded record batches, of which some may be missing."""
 
     def __init__(self, batches: Sequence[bytes] = (), appended_bytes: int = 0) -> None:
         self._batches = batches
         self._kept_bytes = sum(map(len, batches))
         self._appended_bytes = appended_bytes
-        self.is_complete = self._kept_bytes == appended_bytes
 
     async def changes(self) -> dict[str, RecordCounts]:
         """Return the counts by group, extrapolated from a part of the appends."""
@@ -61,40 +58,6 @@ class Appends:
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return groups
-
-    def completed_ranges(self, key: SharePartitionKey, first: int, end: int) -> list[tuple[int, int]] | None:
-        """Return the ranges of `first` to `end` - 1 that were completed, as pairs of first offset and end.
-
-        None if they are not known: appends are missing, or the share-partition was initialised or deleted.
-        """
-        if not self.is_complete:
-            return None
-        encoded_key = encode_record(StateRecord(key, None))[0][_RECORD_TYPE_BYTES:]
-        ranges: list[tuple[int, int]] = []
-        for batch in self._batches:
-            if encoded_key not in batch:
-                continue
-            for record in _decode_records(batch):
-                if record.key != key:
-                    continue
-                if not isinstance(record.value, ShareUpdateValue | ShareSnapshotValue):
-                    return None
-                if isinstance(record.value, ShareSnapshotValue) and not record.value.state_batches:
-                    return None
-                for range_first, last, state, _ in unpack(record.value.state_batches):
-                    if state in COMPLETE and range_first < end and last >= first:
-                        ranges.append((max(range_first, first), min(last + 1, end)))
-        return ranges
-
-
-def count_offsets(ranges: list[tuple[int, int]]) -> int:
-    """Return the number of offsets in ranges that may overlap."""
-    count = 0
-    counted_to = -1
-    for first, end in sorted(ranges):
-        count += max(0, end - max(first, counted_to))
-        counted_to = max(counted_to, end)
-    return count
 
 
 class AppendSample:

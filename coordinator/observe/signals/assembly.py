@@ -11,12 +11,14 @@ from coordinator.observe.signals.append_sample import AppendSample
 from coordinator.observe.signals.detectors import SignalLimits
 from coordinator.observe.signals.event_queue import EventDestination, EventQueue
 from coordinator.observe.signals.event_topic import EventTopic
+from coordinator.observe.signals.losses import ReadSkips
 from coordinator.observe.signals.monitor import Event, SignalMonitor
 from coordinator.observe.signals.webhook import Webhook
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 from coordinator.serve.state_view import StateView
+from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
 
@@ -25,9 +27,15 @@ class SignalService:
     """A `SignalMonitor` and its connections. Without bootstrap.servers, lag and members are unknown."""
 
     def __init__(
-        self, config: Config, view: StateView, metrics: Metrics, *, sample: AppendSample | None = None
+        self,
+        config: Config,
+        view: StateView,
+        metrics: Metrics,
+        *,
+        sample: AppendSample | None = None,
+        read_skips: ReadSkips | None = None,
     ) -> None:
-        """Create the monitor without connecting. For `sample`, see `SignalMonitor`."""
+        """Create the monitor without connecting. For `sample` and `read_skips`, see `SignalMonitor`."""
         self._topics = self._share_groups = None
         if config.bootstrap_servers:
             try:
@@ -53,6 +61,7 @@ class SignalService:
             ),
             event_raised=self._event_raised,
             sample=sample,
+            read_skips=read_skips,
         )
         metrics.attach_signals(self.monitor.current_groups)
         self._running: list[asyncio.Task[None]] = []
@@ -67,6 +76,7 @@ class SignalService:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self.monitor.close()
         for connection in (self._topics, self._share_groups, *self._queues):
             if connection is not None:
                 await connection.close()
@@ -79,6 +89,10 @@ class SignalService:
     async def _count_members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None
         described = await self._share_groups.describe_groups(groups)
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        self.monitor.missing_access.set_groups(
+            {group for group, each in described.items() if each.error_code == denied}
+        )
         return {group: each.members for group, each in described.items() if each.error_code == 0}
 
 

@@ -53,7 +53,8 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     delivery_count_max: int = 0
     near_delivery_limit: int = 0
     window_usage: float = 0.0
-    # Seconds since the start offset of the worst share-partition moved although records wait, and its key.
+    # Seconds since the start offset of the worst share-partition moved although records wait, and its topic
+    # (an id if the name is not known) and partition.
     stuck_s: float = 0.0
     stuck_at: str = ""
     # Age of the record at the start offset of the share-partition with the largest lag.
@@ -82,8 +83,9 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
         )
     if signals.stuck_s >= limits.stuck_s and signals.members != 0:
         return Problem.STUCK, (
-            f"the start offset of {signals.stuck_at} has not moved for {_format_duration(signals.stuck_s)} "
-            f"although records wait; {_plural(signals.in_flight)} in flight"
+            f"the start offset of group {group} in {signals.stuck_at} has not moved for "
+            f"{_format_duration(signals.stuck_s)} although records wait; "
+            f"{_plural(signals.in_flight)} in flight"
         )
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
     finished = max(0.0, signals.acknowledged_rate)

@@ -9,17 +9,22 @@ import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from heapq import nlargest
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from coordinator.cluster.topics import compute_lag
-from coordinator.observe.signals.append_sample import Appends, AppendSample, RecordCounts, count_offsets
+from coordinator.observe.signals.append_sample import AppendSample, RecordCounts
 from coordinator.observe.signals.changes import COMPLETE, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
+from coordinator.observe.signals.losses import LossCounter, ReadSkips
+from coordinator.observe.signals.missing_access import MissingAccess
 from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
+from coordinator.observe.signals.topic_names import TopicNameCache, TopicNames
 from coordinator.serve.state_view import StateView
-from coordinator.shard import ShareState
+from coordinator.shard import Shard, ShareState
+from protocol.routing import state_partition
 from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, StateRecord
 
@@ -29,7 +34,7 @@ LOOK_EVERY_S = 5.0
 # The pause after a pass is at least this many times its duration.
 PAUSE_PER_LOOK = 10.0
 REMEMBERED_MAX = 200_000
-# Number of share-partitions whose end offsets or log start offsets are requested together.
+# Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
 # Maximum number of groups whose oldest record is searched in one pass; those with the largest lag come first.
 AGES_MAX = 100
@@ -43,7 +48,7 @@ _SMOOTHING = 0.5
 TopicPartition = tuple[bytes, int]
 
 
-class TopicOffsets(OffsetsAtTimes, Protocol):
+class TopicOffsets(OffsetsAtTimes, TopicNames, Protocol):
     """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -78,22 +83,8 @@ class _Lag(NamedTuple):
     start_offset: int
 
 
-class _SkippedRecords(NamedTuple):
-    """Incomplete records that a start offset passed on its way from `from_offset` to `end_offset`.
-
-    They are lost if the log of the user topic begins at `log_start` or later.
-    """
-
-    key: SharePartitionKey
-    records: int
-    from_offset: int
-    end_offset: int
-    log_start: int
-    timestamp_ms: int
-
-
-def _lag_key(signals: GroupSignals) -> int:
-    return signals.lag
+def _end_message(group: str, problem: Problem) -> str:
+    return f"group {group} no longer has the problem {problem.label}"
 
 
 class SignalMonitor:
@@ -109,11 +100,17 @@ class SignalMonitor:
         limits: SignalLimits | None = None,
         event_raised: Callable[[Event], None] = lambda event: None,
         sample: AppendSample | None = None,
+        read_skips: ReadSkips | None = None,
     ) -> None:
-        """Create a monitor that gets records from `sample`, or otherwise by calls of `record_followed`."""
+        """Create a monitor.
+
+        An observer calls `record_followed`. A coordinator passes the appends to `sample`, calls
+        `shard_loaded`, and reads skips of start offsets from its log with `read_skips`.
+        """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
+        self.missing_access = MissingAccess()
         self._view = view
         self._topics = topics
         self._members = members
@@ -121,17 +118,19 @@ class SignalMonitor:
         self._limits = limits or SignalLimits()
         self._event_raised = event_raised
         self._sample = sample
-        self._appends = Appends()
+        self._losses = LossCounter(topics, now_ms, read_skips)
         self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
-        self._skips: list[_SkippedRecords] = []
-        # Start offsets that moved further since the last pass than the records that were complete then.
-        self._jumps: list[_SkippedRecords] = []
+        # Shards that were loaded since the last pass began.
+        self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._most_lag: dict[str, _Lag] = {}
-        # Number of records lost before delivery, and the time of the last loss, by group.
-        self._lost: dict[str, tuple[int, int]] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
+        self._outdated: Collection[int] = ()
+        self._stuck: dict[str, TopicPartition] = {}
+        self._names = TopicNameCache(topics)
+        # Topics without any end offset in this pass.
+        self._hidden_topics: set[bytes] = set()
 
     def current_groups(self) -> Collection[GroupSignals]:
         """Return the signals of all groups as of the last pass."""
@@ -155,17 +154,36 @@ class SignalMonitor:
             counts.released += change.released
             counts.rejected += change.rejected
         if change.skipped:
-            end, first = change.skipped_to, change.skipped_to - change.skipped
-            self._skips.append(_SkippedRecords(key, change.skipped, first, end, end, self._now_ms()))
+            self._losses.record_skip(key, change.skipped, change.skipped_to)
         if change.is_reset:
             self._moved.pop(key, None)
 
+    def shard_loaded(self, shard: Shard) -> None:
+        """Remember the start offsets of a shard before its first write, which may skip records."""
+        if self._topics is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        left = max(0, REMEMBERED_MAX - len(self._loaded))
+        self._loaded.update(
+            # Counting the completed records would take too long here.
+            (key, _StartOffsetMove(state.start_offset, now_s, complete=0))
+            for key, state in islice(shard.items(), left)
+        )
+
+    async def close(self) -> None:
+        """Stop work in the background."""
+        await self._losses.close()
+
     async def look(self) -> None:
-        """Compute the signals of all groups once."""
+        """Compute the signals of all groups once; keep the last ones if the whole state is outdated."""
         loop = asyncio.get_running_loop()
+        self._outdated = self._view.outdated_partitions()
+        if len(self._outdated) == self._view.state_partitions:
+            return
         began_s = loop.time()
         groups: dict[str, GroupSignals] = {}
         moved: dict[SharePartitionKey, _StartOffsetMove] = {}
+        self._add_loaded()
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
             part.append(entry)
@@ -174,18 +192,31 @@ class SignalMonitor:
                 part.clear()
         await self._add_slice(part, groups, moved, began_s)
         self._moved = moved
+        hidden, self._hidden_topics = self._hidden_topics, set()
+        if await self._names.add(hidden):
+            self.missing_access.set_topics(hidden - self._names.known)
         if self._sample is not None:
-            await self._take_appends(self._sample.take())
-        await self._attribute_skips()
+            self._add_counts(await self._sample.take().changes())
+        await self._losses.count(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_ages(groups)
         await self._add_members(groups)
+        await self._add_stuck_topics(groups)
         for signals in groups.values():
-            self._add_lost(signals)
+            self._losses.add_to(signals)
             set_problem(signals, self._limits)
+            self._keep_unverified_problem(signals)
         self._raise_events(groups)
         self.groups = groups
         self.look_seconds = loop.time() - began_s
+
+    def _add_loaded(self) -> None:
+        loaded, self._loaded = self._loaded, {}
+        for key, entry in loaded.items():
+            known = self._moved.get(key)
+            # After a failed append, a shard is loaded again while its share-partitions are known.
+            if known is None or entry.start_offset < known.start_offset:
+                self._moved[key] = entry
 
     async def _add_slice(
         self,
@@ -196,20 +227,23 @@ class SignalMonitor:
     ) -> None:
         """Update the signals of the groups that have share-partitions in this slice of the state."""
         ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
+        if ends is not None:
+            self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
         for key, state in part:
             signals = groups.get(key.group_id)
             if signals is None:
                 signals = groups[key.group_id] = GroupSignals(group=key.group_id)
-            self._add_partition(signals, key, state, ends.get((key.topic_id, key.partition)), now_s, moved)
+            end = None if ends is None else ends.get((key.topic_id, key.partition))
+            self._add_partition(signals, key, state, end, now_s, moved)
 
-    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int]:
+    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
-            return {}
+            return None
         try:
             return await self._topics.end_offsets(set(partitions))
         except Exception as error:
             _logger.debug("End offsets of user topics are unavailable: %s", error)
-            return {}
+            return None
 
     def _add_partition(
         self,
@@ -248,15 +282,15 @@ class SignalMonitor:
                 self._most_lag[key.group_id] = _Lag(lag, (key.topic_id, key.partition), state.start_offset)
         waits = lag > 0 if lag is not None else in_flight > 0
         before = self._moved.get(key)
-        if before is not None and self._sample is not None:
-            passed = state.start_offset - before.start_offset - before.complete
-            if passed > 0:
-                first, end = before.start_offset, state.start_offset
-                self._jumps.append(_SkippedRecords(key, passed, first, end, first + 1, self._now_ms()))
+        if before is not None and state.start_offset > before.start_offset + before.complete:
+            self._losses.record_jump(key, before.start_offset, state.start_offset)
         if waits:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
+                if self._looked_s is not None and self._is_outdated(key):
+                    # The start offset may have moved meanwhile.
+                    since_s += now_s - self._looked_s
             before = _StartOffsetMove(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
@@ -264,62 +298,17 @@ class SignalMonitor:
             # consumer.
             if in_flight and now_s - before.since_s > signals.stuck_s:
                 signals.stuck_s = now_s - before.since_s
-                signals.stuck_at = str(key)
+                self._stuck[key.group_id] = key.topic_id, key.partition
 
-    async def _take_appends(self, appends: Appends) -> None:
-        """Count the records of the appends, and keep the jumps of start offsets that are skips."""
-        for group, fresh in (await appends.changes()).items():
+    def _is_outdated(self, key: SharePartitionKey) -> bool:
+        return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
+
+    def _add_counts(self, changes: Mapping[str, RecordCounts]) -> None:
+        for group, fresh in changes.items():
             counts = self._counts[group]
             counts.acknowledged += fresh.acknowledged
             counts.released += fresh.released
             counts.rejected += fresh.rejected
-        jumps, self._jumps = self._jumps, []
-        log_starts = await self._log_starts(jumps)
-        for jump in jumps:
-            # Only for the few whose records were deleted, because this searches the appends.
-            if log_starts.get((jump.key.topic_id, jump.key.partition), -1) > jump.from_offset:
-                self._explain_jump(jump, appends)
-                # It takes some milliseconds, and retention may delete records of many partitions at a time.
-                await asyncio.sleep(0)
-        self._appends = appends
-
-    def _explain_jump(self, jump: _SkippedRecords, appends: Appends) -> None:
-        """Keep a jump as a skip, less the completed records.
-
-        The state is ahead of the appends by those in flight, so the appends of the interval before explain a
-        jump as well. Without all appends, a jump is no skip: a false alarm is worse than an undetected loss.
-        """
-        now = appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
-        before = self._appends.completed_ranges(jump.key, jump.from_offset, jump.end_offset)
-        if now is None or before is None:
-            return
-        skipped = jump.records - count_offsets(now + before)
-        if skipped > 0:
-            self._skips.append(jump._replace(records=skipped))
-
-    async def _attribute_skips(self) -> None:
-        """Count those skipped records as lost that retention has deleted."""
-        skips, self._skips = self._skips, []
-        log_starts = await self._log_starts(skips)
-        for skip in skips:
-            log_start = log_starts.get((skip.key.topic_id, skip.key.partition), -1)
-            if log_start >= skip.log_start:
-                lost, _ = self._lost.get(skip.key.group_id, (0, 0))
-                lost += min(skip.records, log_start - skip.from_offset)
-                self._lost[skip.key.group_id] = lost, skip.timestamp_ms
-
-    async def _log_starts(self, skips: list[_SkippedRecords]) -> Mapping[TopicPartition, int]:
-        if not skips or self._topics is None:
-            return {}
-        partitions = list({(each.key.topic_id, each.key.partition) for each in skips})
-        starts: dict[TopicPartition, int] = {}
-        try:
-            for at in range(0, len(partitions), SLICE):
-                starts |= await self._topics.start_offsets(partitions[at : at + SLICE])
-            return starts
-        except Exception as error:
-            _logger.debug("Log start offsets of user topics are unavailable: %s", error)
-            return {}
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
         counts, self._counts = self._counts, defaultdict(RecordCounts)
@@ -358,11 +347,18 @@ class SignalMonitor:
         for group, age_s in ages.items():
             groups[group].oldest_record_age_s = age_s
 
+    async def _add_stuck_topics(self, groups: dict[str, GroupSignals]) -> None:
+        """Name the share-partitions whose start offsets do not move."""
+        stuck, self._stuck = self._stuck, {}
+        waited_s = self._limits.stuck_s
+        await self._names.add({stuck[group][0] for group in stuck if groups[group].stuck_s >= waited_s})
+        for group, (topic_id, partition) in stuck.items():
+            groups[group].stuck_at = f"{self._names.get(topic_id)}-{partition}"
+
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
             return
-        # The problem of a group without lag does not depend on its members.
-        asked = nlargest(MEMBERS_ASKED_MAX, (each for each in groups.values() if each.lag), key=_lag_key)
+        asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
         if not asked:
             return
         try:
@@ -373,22 +369,30 @@ class SignalMonitor:
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 
-    def _add_lost(self, signals: GroupSignals) -> None:
-        lost = self._lost.get(signals.group)
-        if lost is not None:
-            signals.lost_records = lost[0]
-            signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
+    def _keep_unverified_problem(self, signals: GroupSignals) -> None:
+        """Keep the problem `no consumers` while the cluster does not tell lag and members."""
+        before = self.groups.get(signals.group)
+        is_unknown = signals.lag < 0 or (signals.lag > 0 and signals.members < 0)
+        if before is None or not is_unknown or signals.problem is not Problem.NONE:
+            return
+        if before.problem is Problem.NO_CONSUMERS:
+            signals.problem, signals.message = before.problem, before.message
 
     def _raise_events(self, groups: dict[str, GroupSignals]) -> None:
         now_ms = self._now_ms()
-        for group, signals in groups.items():
+        # The problem of a group that was deleted is over, too.
+        for group in self.groups | groups:
             before = self.groups[group].problem if group in self.groups else Problem.NONE
-            if before is signals.problem:
+            after = groups[group].problem if group in groups else Problem.NONE
+            if before is after:
                 continue
             if before is not Problem.NONE:
-                self._report(Event(now_ms, group, before.label, began=False, message=f"group {group}: over"))
-            if signals.problem is not Problem.NONE:
-                self._report(Event(now_ms, group, signals.problem.label, began=True, message=signals.message))
+                self._report(
+                    Event(now_ms, group, before.label, began=False, message=_end_message(group, before))
+                )
+            if after is not Problem.NONE:
+                message = groups[group].message
+                self._report(Event(now_ms, group, after.label, began=True, message=message))
 
     def _report(self, event: Event) -> None:
         self.events.append(event)

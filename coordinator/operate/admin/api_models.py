@@ -62,6 +62,7 @@ class Summary(BaseModel):
     status: str
     reasons: list[str]
     version: str
+    observes: str | None = Field(description="The state topic and cluster of an observer, else null.")
     listen: str
     advertise: str
     log: str
@@ -72,6 +73,7 @@ class Summary(BaseModel):
     live_bytes: int
     event_loop_lag_seconds: float
     cluster_trouble: str | None = Field(description="Why topic names and end offsets are unknown, or null.")
+    missing_access: list[str] = Field(description="Topics and groups whose lag or members are unknown.")
 
 
 class Shard(BaseModel):
@@ -104,6 +106,9 @@ class Group(BaseModel):
     topics: int
     share_partitions: int
     state_batches: int = Field(description="Offset ranges with a delivery state, over all share-partitions.")
+    lag: int | None = Field(description="Incomplete records a few seconds ago, or null if not known.")
+    in_flight_records: int | None = Field(description="Records with a delivery state a few seconds ago.")
+    problem: str = Field(description="The most severe problem (see /api/v1/signals), or none.")
     last_write: str | None
     last_write_ms: int
 

@@ -1,11 +1,11 @@
 """The objects that the HTTP routes read, in one named tuple."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from coordinator.config import Config
 from coordinator.metrics import Metrics
-from coordinator.observe.signals import SignalMonitor
+from coordinator.observe.signals import GroupSignals, SignalMonitor
 from coordinator.operate.admin.api_models import Shard
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from coordinator.operate.admin.owner_directory import OwnerDirectory
@@ -36,6 +36,16 @@ class CoordinatorView(NamedTuple):
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
     history: HistoryProcess | None = None
+
+    @property
+    def group_signals(self) -> Mapping[str, GroupSignals]:
+        """The signals of all groups as of the last pass."""
+        return {} if self.signals is None else self.signals.groups
+
+    @property
+    def is_observer(self) -> bool:
+        """True if this process shows the state of other coordinators."""
+        return not isinstance(self.runtime, Runtime)
 
     @property
     def coordinator(self) -> Runtime:

@@ -32,6 +32,7 @@ def make_summary(view: CoordinatorView) -> Summary:
         status="not ready" if reasons else "ready",
         reasons=reasons,
         version=version("share-coordinator"),
+        observes=f"{config.state_topic} of {config.bootstrap_servers}" if view.is_observer else None,
         listen=str(config.listen),
         advertise=str(config.advertise),
         log=config.log,
@@ -42,6 +43,7 @@ def make_summary(view: CoordinatorView) -> Summary:
         live_bytes=sum(shard.live_bytes for shard in shards),
         event_loop_lag_seconds=view.metrics.event_loop_lag_last_seconds,
         cluster_trouble=view.cluster.failure,
+        missing_access=view.signals.missing_access.sentences if view.signals is not None else [],
     )
 
 

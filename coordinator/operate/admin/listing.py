@@ -5,7 +5,7 @@ and another ten thousand.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from heapq import merge, nlargest, nsmallest
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
+from coordinator.observe.signals import GroupSignals
 from coordinator.operate.admin.offset_ranges import DeliverySums, WindowHistogram, unpack_slices
 from coordinator.operate.admin.views import GroupTotals
 from coordinator.serve.state_view import StateView
@@ -46,6 +47,8 @@ class GroupOrder(StrEnum):
     GROUP = "group"
     SHARE_PARTITIONS = "share-partitions"
     STATE_BATCHES = "state-batches"
+    LAG = "lag"
+    PROBLEM = "problem"
     LAST_WRITE = "last-write"
 
 
@@ -118,6 +121,7 @@ async def groups(
     runtime: StateView,
     contained: str,
     order: GroupOrder,
+    signals: Mapping[str, GroupSignals],
     *,
     descending: bool,
     limit: int,
@@ -128,7 +132,7 @@ async def groups(
 
     For each group, only its sort value is kept; totals are computed only for the groups of the page.
     """
-    figure_after = _GROUP_SORT_VALUES[order]
+    figure_after = _GROUP_SORT_VALUES.get(order, _no_figure)
     figures: dict[str, int] = {}
     contained = contained.casefold()
     yield_timer = YieldTimer()
@@ -140,6 +144,11 @@ async def groups(
             figures[group_id] = figure_after(figures.get(group_id, 0), state)
             await yield_timer.add_work(1)
     sign = -1 if descending else 1
+    if order in (GroupOrder.LAG, GroupOrder.PROBLEM):
+        unknown = GroupSignals(group="")
+        for group_id in figures:
+            known = signals.get(group_id, unknown)
+            figures[group_id] = known.lag if order is GroupOrder.LAG else known.problem
     chosen = await sorted_page(
         figures,
         lambda group_id: (sign * figures[group_id], group_id),
@@ -302,9 +311,12 @@ def _max_delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
 
 
+def _no_figure(before: int, state: ShareState) -> int:
+    return 0
+
+
 # Functions that update the sort value of a group with each of its share-partitions.
 _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
-    GroupOrder.GROUP: lambda before, state: 0,
     GroupOrder.SHARE_PARTITIONS: lambda before, state: before + 1,
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),

@@ -1,11 +1,12 @@
 """Routes of share-group signals: all groups by severity, one group (for a KEDA scaler), and the events."""
 
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from coordinator.observe.signals import GroupSignals, Problem
+from coordinator.observe.signals import Problem
 from coordinator.operate.admin.api_models import ErrorResponse as HttpErrorResponse
 from coordinator.operate.admin.api_models import Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
@@ -18,28 +19,40 @@ _NO_GROUP: Responses = {
 }
 
 
+def _none_if_unknown(value: float) -> float | None:
+    return None if value < 0 else round(value, 3)
+
+
+# The monitor has -1 for an unknown value.
+_Count = Annotated[int | None, BeforeValidator(_none_if_unknown)]
+_Figure = Annotated[float | None, BeforeValidator(_none_if_unknown)]
+_Rounded = Annotated[float, BeforeValidator(lambda value: round(value, 3))]
+
+
 class GroupSignalsAnswer(BaseModel):
     """The figures of one share group. Counts are user records; null means unknown."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     group: str
-    problem: str
-    severity: int
+    problem: Annotated[str, BeforeValidator(attrgetter("label"))]
+    severity: int = Field(validation_alias="problem")
     message: str
     share_partitions: int
-    lag: int | None
-    in_flight_records: int
-    redelivered_records: int
+    lag: _Count
+    in_flight_records: int = Field(validation_alias="in_flight")
+    redelivered_records: int = Field(validation_alias="redelivered")
     delivery_count_max: int
-    near_delivery_limit_records: int
-    window_usage: float
-    stuck_seconds: float
-    stuck_at: str | None
-    oldest_record_age_seconds: float | None
-    acknowledged_per_second: float | None
-    released_per_second: float | None
-    rejected_per_second: float | None
+    near_delivery_limit_records: int = Field(validation_alias="near_delivery_limit")
+    window_usage: _Rounded
+    stuck_seconds: _Rounded = Field(validation_alias="stuck_s")
+    stuck_at: Annotated[str | None, BeforeValidator(lambda text: text or None)]
+    oldest_record_age_seconds: _Figure = Field(validation_alias="oldest_record_age_s")
+    acknowledged_per_second: _Figure = Field(validation_alias="acknowledged_rate")
+    released_per_second: _Figure = Field(validation_alias="released_rate")
+    rejected_per_second: _Figure = Field(validation_alias="rejected_rate")
     lost_records: int
-    members: int | None
+    members: _Count
 
 
 class SignalsAnswer(BaseModel):
@@ -52,6 +65,8 @@ class SignalsAnswer(BaseModel):
 
 class EventAnswer(BaseModel):
     """A problem of a group began (`began` is true) or ended."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     timestamp_ms: int
     group: str
@@ -77,14 +92,14 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
         group: Annotated[str | None, Query(description="Only this group.")] = None,
     ) -> SignalsAnswer:
         """List share groups by the severity of their problem."""
-        groups = list(view.signals.groups.values()) if view.signals is not None else []
+        groups = list(view.group_signals.values())
         if group is not None:
             groups = [each for each in groups if each.group == group]
         with_problem = [each for each in groups if each.problem is not Problem.NONE]
         shown = with_problem if only_problems else groups
         shown = sorted(shown, key=lambda each: (-each.problem, -each.lag, each.group))
         return SignalsAnswer(
-            items=[_make_response(each) for each in shown[:limit]],
+            items=[GroupSignalsAnswer.model_validate(each) for each in shown[:limit]],
             total=len(shown),
             problems=len(with_problem),
         )
@@ -93,59 +108,16 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     async def list_events(limit: Limit = 100) -> EventsAnswer:
         """List the newest events: problems that began or ended."""
         events = list(view.signals.events)[-limit:] if view.signals is not None else []
-        return EventsAnswer(
-            items=[
-                EventAnswer(
-                    timestamp_ms=each.timestamp_ms,
-                    group=each.group,
-                    problem=each.problem,
-                    began=each.began,
-                    message=each.message,
-                )
-                for each in events
-            ]
-        )
+        return EventsAnswer(items=[EventAnswer.model_validate(each) for each in events])
 
     @routes.get("/api/v1/signal", responses=_NO_GROUP)
     async def get_signals(
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:
         """Show one group. KEDA's metrics-api scaler reads `lag` from it (valueLocation: lag)."""
-        found = view.signals.groups.get(group) if view.signals is not None else None
+        found = view.group_signals.get(group)
         if found is None:
             raise HTTPException(404, f"group {group!r} has no state here")
-        return _make_response(found)
+        return GroupSignalsAnswer.model_validate(found)
 
     return routes
-
-
-def _make_response(signals: GroupSignals) -> GroupSignalsAnswer:
-    return GroupSignalsAnswer(
-        group=signals.group,
-        problem=signals.problem.label,
-        severity=signals.problem,
-        message=signals.message,
-        share_partitions=signals.share_partitions,
-        lag=_none_if_negative(signals.lag),
-        in_flight_records=signals.in_flight,
-        redelivered_records=signals.redelivered,
-        delivery_count_max=signals.delivery_count_max,
-        near_delivery_limit_records=signals.near_delivery_limit,
-        window_usage=round(signals.window_usage, 4),
-        stuck_seconds=round(signals.stuck_s, 1),
-        stuck_at=signals.stuck_at or None,
-        oldest_record_age_seconds=_round_rate(signals.oldest_record_age_s),
-        acknowledged_per_second=_round_rate(signals.acknowledged_rate),
-        released_per_second=_round_rate(signals.released_rate),
-        rejected_per_second=_round_rate(signals.rejected_rate),
-        lost_records=signals.lost_records,
-        members=_none_if_negative(signals.members),
-    )
-
-
-def _none_if_negative(value: int) -> int | None:
-    return None if value < 0 else value
-
-
-def _round_rate(value: float) -> float | None:
-    return None if value < 0 else round(value, 3)

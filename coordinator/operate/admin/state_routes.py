@@ -115,7 +115,14 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.wait_for_turn():
             selected = await listing.groups(
-                view.runtime, contains, sort, descending=descending, limit=limit, offset=offset, after=after
+                view.runtime,
+                contains,
+                sort,
+                view.group_signals,
+                descending=descending,
+                limit=limit,
+                offset=offset,
+                after=after,
             )
             more = in_order and offset + limit < selected.total
             page = GroupPage(
@@ -127,7 +134,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
                 missing_shards=view.missing_shards(),
             )
             return await listing.render_page(
-                page, (make_group(*entry) for entry in selected.page), _WRITE_WORK
+                page, (make_group(*entry, view.group_signals) for entry in selected.page), _WRITE_WORK
             )
 
     @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
@@ -149,8 +156,9 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
             raise _group_may_be_elsewhere(view, group, missing)
         if not found.total:
             raise HTTPException(404, f"group {group!r} has no state here")
+        described = dict(make_group(group, totals, view.group_signals))
         page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
-        shown = GroupDetail(**dict(make_group(group, totals)), partitions=page, missing_shards=missing)
+        shown = GroupDetail(**described, partitions=page, missing_shards=missing)
         return await listing.render_page(shown, items, _WRITE_WORK)
 
 

@@ -1,10 +1,12 @@
 """Convert states to API responses."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from coordinator.cluster.topics import compute_lag
+from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.operate.admin.api_models import Group, Shard, SharePartition
 from coordinator.operate.admin.cluster_info import ClusterInfo
 from coordinator.operate.admin.offset_ranges import DeliverySums, last_offset
@@ -34,9 +36,13 @@ class GroupTotals:
         self.last_write_ms = max(self.last_write_ms, state.last_write_ms)
 
 
-def make_group(group_id: str, totals: GroupTotals) -> Group:
-    """Create the response for a group."""
+def make_group(group_id: str, totals: GroupTotals, all_signals: Mapping[str, GroupSignals]) -> Group:
+    """Create the response for a group, which has no signals before the first pass that saw it."""
+    signals = all_signals.get(group_id)
     return Group(
+        lag=None if signals is None or signals.lag < 0 else signals.lag,
+        in_flight_records=None if signals is None else signals.in_flight,
+        problem=(Problem.NONE if signals is None else signals.problem).label,
         group=group_id,
         topics=len(totals.topic_ids),
         share_partitions=totals.share_partitions,

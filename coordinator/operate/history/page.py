@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from coordinator.log.claims import FencingFilter
-from coordinator.operate.history.request import HistoryRequest
+from coordinator.operate.history.request import HistoryRequest, SkipsRequest
 from coordinator.shard import ShareState
 from coordinator.shard.history import (
     HistoryEvent,
@@ -26,7 +26,7 @@ async def read_page(request: HistoryRequest) -> dict[str, Any]:
     fold = _HistoryFold(request)
     # One event more than the page shows whether there is another page.
     events: deque[HistoryEvent] = deque(maxlen=request.limit + 1)
-    async for record in _records(request):
+    async for record in read_records(request):
         step = fold.take(record)
         if step is None or (request.before is not None and step.log_offset >= request.before):
             continue
@@ -87,7 +87,7 @@ class _HistoryFold:
         return step
 
 
-async def _records(request: HistoryRequest) -> AsyncIterator[LogRecord]:
+async def read_records(request: HistoryRequest | SkipsRequest) -> AsyncIterator[LogRecord]:
     async for batch_bytes in request.log.batches(request.state_partition):
         for batch in decode_batches(batch_bytes):
             if not batch.is_control:

@@ -1,4 +1,4 @@
-"""Read delivery histories in a separate process, so that decoding a log does not delay brokers.
+"""Read the log in a separate process, so that decoding does not delay brokers.
 
 Decoding on a thread would hold the interpreter lock, and decoding on the event loop would delay writes. The
 process starts with the first request, because most coordinators never need it. It serves further requests
@@ -10,13 +10,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Pipe
+from typing import Any
 
 from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
-from coordinator.operate.history.request import HistoryRequest
+from coordinator.observe.signals.losses import LoggedSkips
+from coordinator.operate.history.request import HistoryRequest, SkipsRequest
 from coordinator.operate.history.worker import SECONDS_MAX, Answer
 from protocol.state_records import SharePartitionKey
 
@@ -50,11 +52,28 @@ class HistoryProcess:
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> bytes:
         """Return a page as JSON. Raises CoordinatorError."""
+        page: bytes = await self._request(
+            state_partition,
+            lambda log: HistoryRequest(log, state_partition, key, offset, before, limit),
+        )
+        return page
+
+    async def read_skips(
+        self, state_partition: int, from_offsets: Mapping[SharePartitionKey, int]
+    ) -> Mapping[SharePartitionKey, LoggedSkips]:
+        """Return the skips of share-partitions that began at or above an offset. Raises CoordinatorError."""
+        found: Mapping[SharePartitionKey, LoggedSkips] = await self._request(
+            state_partition, lambda log: SkipsRequest(log, state_partition, from_offsets)
+        )
+        return found
+
+    async def _request(
+        self, state_partition: int, make_request: Callable[[LogLocation], HistoryRequest | SkipsRequest]
+    ) -> Any:
         self._cancel_idle_timer()
         try:
             with self._open_log(state_partition) as log:
-                request = HistoryRequest(log, state_partition, key, offset, before, limit)
-                return await asyncio.to_thread(self._exchange, request)
+                return await asyncio.to_thread(self._exchange, make_request(log))
         finally:
             loop = asyncio.get_running_loop()
             self._cancel_idle_timer()
@@ -92,7 +111,7 @@ class HistoryProcess:
         worker, self._worker = self._worker, None
         return 0 if worker is None else worker.end()
 
-    def _exchange(self, request: HistoryRequest) -> bytes:
+    def _exchange(self, request: HistoryRequest | SkipsRequest) -> Any:
         with self._exchanging:
             if self._worker is not None and self._worker.process.poll() is not None:
                 self._end_worker()
@@ -109,7 +128,7 @@ class HistoryProcess:
                 self._end_worker()
         if answer.problem:
             raise HistoryUnavailable(answer.problem)
-        return answer.page
+        return answer.result
 
 
 class _Worker:

@@ -1,5 +1,6 @@
-"""The request for one page of a delivery history; it is pickled for the process that reads the log."""
+"""Requests to the process that reads the log; they are pickled."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.log.other_process import LogLocation
@@ -15,3 +16,11 @@ class HistoryRequest(NamedTuple):
     offset: int | None
     before: int | None
     limit: int
+
+
+class SkipsRequest(NamedTuple):
+    """The skips of share-partitions that began at or above a start offset."""
+
+    log: LogLocation
+    state_partition: int
+    from_offsets: Mapping[SharePartitionKey, int]

@@ -9,11 +9,12 @@ import resource
 import signal
 import sys
 from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.history.page import read_page
-from coordinator.operate.history.request import HistoryRequest
+from coordinator.operate.history.request import HistoryRequest, SkipsRequest
+from coordinator.operate.history.skips import read_skips
 from protocol.errors import DecodeError
 
 # Below the timeouts of the page and of the command line.
@@ -22,9 +23,9 @@ _MEMORY_BYTES_MAX = 512 << 20
 
 
 class Answer(NamedTuple):
-    """A page as JSON, or the reason why there is none, and the memory of the process after it."""
+    """The result, or the reason why there is none, and the memory of the process after it."""
 
-    page: bytes
+    result: Any
     problem: str
     resident_bytes: int
 
@@ -35,7 +36,7 @@ def main() -> None:
     with Connection(int(sys.argv[1])) as connection:
         while True:
             try:
-                request: HistoryRequest = connection.recv()
+                request: HistoryRequest | SkipsRequest = connection.recv()
             except EOFError:
                 return
             signal.alarm(SECONDS_MAX)
@@ -43,17 +44,21 @@ def main() -> None:
             signal.alarm(0)
 
 
-def _make_answer(request: HistoryRequest) -> Answer:
-    page, problem = b"", ""
+def _make_answer(request: HistoryRequest | SkipsRequest) -> Answer:
+    result: Any = None
+    problem = ""
     try:
-        page = json.dumps(asyncio.run(read_page(request))).encode()
+        if isinstance(request, SkipsRequest):
+            result = asyncio.run(read_skips(request))
+        else:
+            result = json.dumps(asyncio.run(read_page(request))).encode()
     except (CoordinatorError, DecodeError, OSError) as error:
         problem = str(error)
     except MemoryError:
         problem = f"the history needs more than {_MEMORY_BYTES_MAX >> 20} MiB of memory"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-    return Answer(page, problem, _resident_bytes())
+    return Answer(result, problem, _resident_bytes())
 
 
 def _resident_bytes() -> int:

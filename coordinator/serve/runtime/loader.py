@@ -59,6 +59,8 @@ class ShardLoader:
         Otherwise a coordinator without contact to its group would take shards back from their new owners.
         """
         self._may_claim = may_claim
+        # Called with each loaded shard, before it is served.
+        self.on_loaded: Callable[[Shard], None] = lambda shard: None
         self._log = log
         self._shared = log if isinstance(log, SharedLog) else None
         self._metrics = metrics
@@ -343,6 +345,7 @@ class ShardLoader:
         partition = runner.state_partition
         if runner.shard is not shard or runner.status is not Status.LOADING:
             return
+        self.on_loaded(shard)
         runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
         self._metrics.shard_loaded(partition, records, load_s)
         self._apart.discard(partition)

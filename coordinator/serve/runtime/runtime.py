@@ -24,7 +24,7 @@ from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import Status
 from coordinator.serve.state_view import ShardView
-from coordinator.shard import ShareState, SnapshotPolicy
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -113,6 +113,10 @@ class Runtime:
             for state_partition in range(self.state_partitions):
                 self.elect(state_partition)
 
+    def observe_loads(self, loaded: Callable[[Shard], None]) -> None:
+        """Call `loaded` with each shard that was loaded, before it is served."""
+        self._loader.on_loaded = loaded
+
     # Ownership.
 
     def elect(self, state_partition: int, *, release_expected: bool = False) -> None:
@@ -174,6 +178,10 @@ class Runtime:
     def owns(self, state_partition: int) -> bool:
         """Return whether this process should own a shard, loaded or not."""
         return self._runners[state_partition].elected
+
+    def outdated_partitions(self) -> Collection[int]:
+        """Return nothing: the state of a coordinator is never older than its log."""
+        return ()
 
     def owned_shards(self) -> list[int]:
         """Return the shards that this process should own, loaded or not."""

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.metrics import Metrics, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.test_state_routes import make_snapshot
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")
 IDLE = GroupSignals(group="c", lag=0)
@@ -61,6 +62,18 @@ async def test_signals_are_listed_by_severity_and_filtered() -> None:
         assert [item["message"] for item in listed["items"]] == ["stuck"]
         listed = (await coordinator.get("/api/v1/signals?group=a")).json()
         assert [item["group"] for item in listed["items"]] == ["a"]
+
+
+@pytest.mark.parametrize(("sort", "order"), [("problem", ["b", "a", "c"]), ("lag", ["a", "b", "c"])])
+@async_test
+async def test_groups_are_listed_with_problem_and_lag_and_sorted_by_them(sort: str, order: list[str]) -> None:
+    records = [make_snapshot(group) for group in ("a", "b", "c")]
+    async with run_admin(records, signals=make_monitor(STUCK, BEHIND)) as coordinator:
+        path = f"/api/v1/groups?sort={sort}&descending=true"
+        items = (await coordinator.get(path)).json()["items"]
+        assert [item["group"] for item in items] == order
+        shown = {item["group"]: (item["problem"], item["lag"], item["in_flight_records"]) for item in items}
+        assert shown == {"a": ("none", 100, 0), "b": ("stuck", 5, 0), "c": ("none", None, None)}
 
 
 def keda_trigger() -> dict[str, str]:

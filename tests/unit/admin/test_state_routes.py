@@ -1,6 +1,5 @@
 """The state of groups, share-partitions and shards over HTTP, in pages and for any group id."""
 
-import asyncio
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -191,6 +190,9 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
         "topics": 2,
         "share_partitions": 2,
         "state_batches": 2,
+        "lag": None,
+        "in_flight_records": None,
+        "problem": "none",
         "last_write": "2023-11-14T22:13:20.123Z",
         "last_write_ms": NOW_MS,
     }
@@ -317,32 +319,3 @@ async def test_state_of_an_unloaded_shard_returns_503() -> None:
     assert (share_partition.status_code, group.status_code) == (503, 503)
     assert f"shard {number} of orders:{TOPIC}:0 is CLOSED" in share_partition.json()["message"]
     assert groups.json()["missing_shards"] == [number]
-
-
-@async_test
-async def test_long_list_yields_to_other_tasks() -> None:
-    async with run_admin([make_snapshot(f"g{number}") for number in range(5000)]) as coordinator:
-        turns = 0
-
-        async def yield_repeatedly() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        other = asyncio.create_task(yield_repeatedly())
-        # Measure the event-loop steps of a simple request first.
-        await coordinator.get("/livez")
-        turns_of_any, turns = turns, 0
-        assert (await coordinator.get(GROUPS)).json()["total"] == 5000
-        other.cancel()
-    assert turns >= turns_of_any + 2
-
-
-@async_test
-async def test_openapi_document_has_the_share_partition_schema() -> None:
-    async with run_admin() as coordinator:
-        schema = (await coordinator.get("/openapi.json")).json()
-    answer = schema["paths"][ONE]["get"]["responses"]["200"]
-    assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/SharePartitionWithChart")
-    assert "in_flight" in schema["components"]["schemas"]["SharePartitionWithChart"]["properties"]

@@ -48,10 +48,10 @@ def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_
     done = share_coordinator("groups", "list", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     assert split_rows(done.out) == [
-        ["GROUP", "TOPICS", "SHARE-PARTITIONS", "STATE-BATCHES", "LAST-WRITE"],
-        [r"\x1b[2J\u202eevil", "1", "1", "0", WRITTEN],
-        ["..", "1", "1", "0", WRITTEN],
-        ["orders", "2", "3", "3", WRITTEN],
+        ["GROUP", "PROBLEM", "LAG", "IN-FLIGHT", "SHARE-PARTITIONS", "LAST-WRITE"],
+        [r"\x1b[2J\u202eevil", "-", "-", "-", "1", WRITTEN],
+        ["..", "-", "-", "-", "1", WRITTEN],
+        ["orders", "-", "-", "-", "3", WRITTEN],
     ]
 
 

@@ -10,8 +10,10 @@ import pytest
 from coordinator.cli.admin_client import AdminClient, Answer
 from coordinator.cli.top_command import format_age
 from coordinator.errors import CoordinatorError
+from coordinator.observe.signals import GroupSignals, Problem
 from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import TopicsInMemory, serve_admin
+from tests.unit.admin.test_signals import make_monitor
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.cli.command_line import CommandLine
 
@@ -179,6 +181,21 @@ def test_top_on_a_dumb_terminal_prints_one_refresh(
     done = share_coordinator("top", "--url", coordinator_url, "--looks", "1", "--interval", "0.1")
     assert done.exit_code == 0
     assert "share-partitions: 5" in done.out
+
+
+def test_top_prints_the_most_severe_problems(share_coordinator: CommandLine) -> None:
+    groups = [
+        GroupSignals(group=f"g{number}", problem=Problem(number % 5 + 1), message=f"sentence {number}")
+        for number in range(5)
+    ]
+    with serve_admin([], signals=make_monitor(*groups)) as coordinator:
+        out = share_coordinator("top", "--url", coordinator.url).out
+    assert [line for line in out.splitlines() if line.startswith("!")] == [
+        "! lost-before-delivery: sentence 4",
+        "! stuck: sentence 3",
+        "! outage: sentence 2",
+        "! and 2 more groups with a problem",
+    ]
 
 
 def test_top_of_a_group_without_state_prints_only_the_table_header(

@@ -108,6 +108,20 @@ def test_log_pruned_past_the_position_is_replayed_again() -> None:
     run_follower(scenario)
 
 
+def test_state_is_outdated_while_no_broker_answers() -> None:
+    async def scenario(world: FollowedTopic) -> None:
+        await wait_until(
+            lambda: world.follower.initial_load_done and not world.follower.outdated_partitions()
+        )
+        world.fake.down.update({1, 2, 3})
+        await wait_until(lambda: world.follower.outdated_partitions() == set(range(PARTITIONS)))
+        assert any("3 of 3 state partitions for 5 s" in reason for reason in world.follower.health())
+        world.fake.down.clear()
+        await wait_until(lambda: world.follower.outdated_partitions() == set())
+
+    run_follower(scenario)
+
+
 def test_leader_change_is_followed() -> None:
     async def scenario(world: FollowedTopic) -> None:
         await wait_until(lambda: world.start_offset() == 100)

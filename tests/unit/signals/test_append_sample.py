@@ -5,8 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.observe.signals import append_sample
-from coordinator.observe.signals.append_sample import AppendSample, count_offsets
-from protocol.messages.share_snapshot import ShareSnapshotValue
+from coordinator.observe.signals.append_sample import AppendSample
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -15,10 +14,6 @@ from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, p
 
 def encode_update(*batches: BatchTuple, key: SharePartitionKey = KEY) -> tuple[bytes, bytes | None]:
     return encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, pack_batches(*batches), 0)))
-
-
-def encode_snapshot(*batches: BatchTuple) -> tuple[bytes, bytes | None]:
-    return encode_record(StateRecord(KEY, ShareSnapshotValue(1, 1, 1, 0, 5, 5, pack_batches(*batches), 0)))
 
 
 def make_one_of_each() -> list[tuple[bytes, bytes | None]]:
@@ -46,7 +41,6 @@ def test_counts_are_extrapolated_above_the_limit() -> None:
         sample.add([encode_batch(number, 1, [encode_update((number, number, state, 1))])], 0)
         assert sample._kept_bytes <= 20_000
     appends = sample.take()
-    assert not appends.is_complete
     counts = asyncio.run(appends.changes())[KEY.group_id]
     assert counts.acknowledged + counts.rejected == pytest.approx(5_000, rel=0.01)
     assert counts.rejected == pytest.approx(1_000, rel=0.3)
@@ -58,32 +52,4 @@ def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> N
     for number in range(1_000):
         sample.add([encode_batch(number, 1, [encode_update((number, number, ACKNOWLEDGED, 1))])], 0)
     appends = sample.take()
-    assert appends.is_complete
     assert asyncio.run(appends.changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)
-    assert count_offsets(appends.completed_ranges(KEY, 0, 1_000) or []) == 1_000
-
-
-def test_completed_records_are_unknown_after_an_initialization_or_without_all_appends() -> None:
-    sample = AppendSample()
-    sample.add([encode_batch(0, 1, [encode_update((0, 3, ACKNOWLEDGED, 1)), encode_snapshot()])], 0)
-    appends = sample.take()
-    assert appends.completed_ranges(KEY, 0, 9) is None
-    assert appends.completed_ranges(KEY._replace(partition=1), 0, 9) == []
-    small = AppendSample(bytes_max=10)
-    small.add([encode_batch(0, 1, [encode_snapshot()])], 0)
-    assert small.take().completed_ranges(KEY._replace(partition=1), 0, 9) is None
-
-
-def test_completed_records_are_counted_once_and_within_the_range() -> None:
-    sample = AppendSample()
-    retried = encode_update((10, 19, ACKNOWLEDGED, 1), (20, 24, ARCHIVED, 5), (25, 29, AVAILABLE, 1))
-    sample.add([encode_batch(0, 1, [retried, retried])], 0)
-    appends = sample.take()
-    assert count_offsets(appends.completed_ranges(KEY, 0, 100) or []) == 15
-    assert count_offsets(appends.completed_ranges(KEY, 15, 22) or []) == 7
-
-
-def test_snapshot_in_place_of_an_update_has_completed_records() -> None:
-    sample = AppendSample()
-    sample.add([encode_batch(0, 1, [encode_snapshot((10, 19, ACKNOWLEDGED, 1), (20, 29, AVAILABLE, 1))])], 0)
-    assert count_offsets(sample.take().completed_ranges(KEY, 0, 100) or []) == 10

@@ -7,16 +7,18 @@ import pytest
 
 from coordinator.observe.signals import Problem, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSample
-from coordinator.observe.signals.monitor import SLICE, Event
+from coordinator.observe.signals.monitor import Event
 from coordinator.shard import ShareState
-from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
+from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
 
 NOW_MS = 1_000_000_000
+# The state partition of KEY, of two.
+NUMBER = state_partition(KEY, 2)
 
 
 def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> ShareState:
@@ -28,8 +30,14 @@ def make_state(*batches: BatchTuple, start_offset: int = 0, complete: int = 0) -
 class FakeView:
     """The part of `StateView` that the monitor uses."""
 
+    state_partitions = 2
+
     def __init__(self) -> None:
         self.states: dict[SharePartitionKey, ShareState] = {}
+        self.outdated: set[int] = set()
+
+    def outdated_partitions(self) -> Collection[int]:
+        return self.outdated
 
     async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
         for entry in self.states.items():
@@ -41,18 +49,21 @@ class FakeTopics:
 
     def __init__(self) -> None:
         self.start, self.end = 0, 10
-        self.fails = False
-        self.partitions_per_request_max = 0
+        self.fails = self.is_hidden = False
 
     async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
         if self.fails:
             raise OSError("no broker")
-        return dict.fromkeys(partitions, self.end)
+        return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
+
+    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+        if self.fails:
+            raise OSError("no broker")
+        return {} if self.is_hidden else dict.fromkeys(topic_ids, "parcels")
 
     async def start_offsets(
         self, partitions: Collection[tuple[bytes, int]]
     ) -> Mapping[tuple[bytes, int], int]:
-        self.partitions_per_request_max = max(self.partitions_per_request_max, len(partitions))
         return dict.fromkeys(partitions, self.start)
 
     async def offsets_at_times(
@@ -130,8 +141,61 @@ def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
         await world.monitor.look()
         (event,) = world.events
         assert (event.problem, event.began) == ("stuck", True)
-        assert str(KEY) in event.message
+        assert event.message.startswith(
+            f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} "
+        )
         world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
+        await world.monitor.look()
+        assert [each.began for each in world.events] == [True, False]
+
+    run_simulated(main())
+
+
+@pytest.mark.parametrize("outdated", [{NUMBER}, {0, 1}])
+def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+        await world.monitor.look()
+        world.view.outdated = outdated
+        for _ in range(20):
+            await asyncio.sleep(5)
+            await world.monitor.look()
+        assert world.events == []
+        world.view.outdated = set()
+        world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
+        await world.monitor.look()
+        assert world.events == []
+
+    run_simulated(main())
+
+
+def test_problem_of_a_deleted_group_is_over() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.members = 0
+        world.view.states = {KEY: make_state()}
+        await world.monitor.look()
+        world.view.states = {}
+        await world.monitor.look()
+        assert [(each.problem, each.began) for each in world.events] == [
+            ("no-consumers", True),
+            ("no-consumers", False),
+        ]
+
+    run_simulated(main())
+
+
+def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.members = 0
+        world.view.states = {KEY: make_state()}
+        await world.monitor.look()
+        world.topics.fails = True
+        await world.monitor.look()
+        assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
+        world.topics.fails, world.members = False, 1
         await world.monitor.look()
         assert [each.began for each in world.events] == [True, False]
 
@@ -186,72 +250,19 @@ def test_rates_are_records_per_second_between_two_calls() -> None:
     run_simulated(main())
 
 
-class CoordinatorSetup(MonitorSetup):
-    """A world whose monitor gets the appends of the log instead of followed records."""
-
-    def __init__(self) -> None:
-        self.sample = AppendSample()
-        super().__init__(self.sample)
-
-    def append(self, *batches: BatchTuple, start_offset: int, shown: bool = True) -> None:
-        """Append an update of the share-partition KEY; with `shown`, store the new state, too."""
-        record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
-        self.sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
-        if shown:
-            self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
-
-
 def test_coordinator_has_rates_from_its_appends() -> None:
     async def main() -> None:
-        world = CoordinatorSetup()
+        sample = AppendSample()
+        world = MonitorSetup(sample)
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
-        world.append((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+        batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
+        sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
         await asyncio.sleep(5)
         await world.monitor.look()
         signals = world.monitor.groups[KEY.group_id]
         assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
-
-    run_simulated(main())
-
-
-@pytest.mark.parametrize(
-    ("log_start", "acknowledged", "lost"),
-    [
-        pytest.param(8, 0, 4, id="retention"),
-        pytest.param(2, 0, 2, id="fewer deleted than skipped"),
-        pytest.param(0, 0, 0, id="no retention"),
-        pytest.param(8, 4, 0, id="completed before retention"),
-    ],
-)
-def test_coordinator_detects_lost_records(log_start: int, acknowledged: int, lost: int) -> None:
-    async def main() -> None:
-        world = CoordinatorSetup()
-        world.topics.start = log_start
-        # Offsets 0 to 3 are complete, 4 to 7 are not.
-        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-        await world.monitor.look()
-        if acknowledged:
-            world.append((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0, shown=False)
-        world.append(start_offset=8)
-        await world.monitor.look()
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].lost_records == lost
-
-    run_simulated(main())
-
-
-def test_reset_of_offsets_in_a_coordinator_loses_nothing() -> None:
-    async def main() -> None:
-        world = CoordinatorSetup()
-        world.topics.start = 8
-        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-        await world.monitor.look()
-        value = ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0)
-        world.sample.add([encode_batch(0, 1, [encode_record(StateRecord(KEY, value))])], 0)
-        world.view.states[KEY] = make_state(start_offset=8)
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].lost_records == 0
 
     run_simulated(main())
 
@@ -263,6 +274,24 @@ def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
         await world.monitor.look()
         assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
         assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
+
+    run_simulated(main())
+
+
+def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None:
+    async def main() -> None:
+        world = MonitorSetup()
+        world.view.states = {KEY: make_state()}
+        world.topics.fails = True
+        await world.monitor.look()
+        assert world.monitor.missing_access.sentences == []
+        world.topics.fails, world.topics.is_hidden = False, True
+        await world.monitor.look()
+        (sentence,) = world.monitor.missing_access.sentences
+        assert "add the ACL: Describe" in sentence
+        world.topics.is_hidden = False
+        await world.monitor.look()
+        assert world.monitor.missing_access.sentences == []
 
     run_simulated(main())
 
@@ -286,36 +315,5 @@ def test_lag_without_members_is_reported() -> None:
         world.view.states = {KEY: make_state()}
         await world.monitor.look()
         assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
-
-    run_simulated(main())
-
-
-def test_log_start_offsets_of_many_share_partitions_are_requested_in_slices() -> None:
-    async def main() -> None:
-        world = MonitorSetup(AppendSample())
-        keys = [KEY._replace(partition=number) for number in range(2 * SLICE + 1)]
-        for start_offset in (0, 5):
-            world.view.states = {key: make_state(start_offset=start_offset, complete=0) for key in keys}
-            await world.monitor.look()
-        assert 0 < world.topics.partitions_per_request_max <= SLICE
-
-    run_simulated(main())
-
-
-def test_event_loop_runs_between_the_searches_for_lost_records() -> None:
-    async def main() -> None:
-        world = MonitorSetup(AppendSample())
-        keys = [KEY._replace(partition=number) for number in range(100)]
-        world.view.states = {key: make_state(start_offset=0, complete=0) for key in keys}
-        await world.monitor.look()
-        world.topics.start = 5
-        world.view.states = {key: make_state(start_offset=5, complete=0) for key in keys}
-        looking = asyncio.create_task(world.monitor.look())
-        iterations = 0
-        while not looking.done():
-            await asyncio.sleep(0)
-            iterations += 1
-        assert world.monitor.groups[KEY.group_id].lost_records == 500
-        assert iterations >= len(keys)
 
     run_simulated(main())

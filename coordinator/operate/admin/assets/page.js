@@ -143,7 +143,7 @@ function draw({ moved = false, focus = false } = {}) {
   // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && pressed) return;
   // Do not redraw the same content.
-  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble].join("\n");
+  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
   const same = looks === lastLooks && !moved;
   // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();
@@ -287,7 +287,7 @@ function concerns(shard) {
 
 function overview(now) {
   context.overview = now;
-  $("address").textContent = now.advertise;
+  $("address").textContent = now.observes ? "observer" : now.advertise;
   pill(now.status === "ready" ? "good" : "bad", now.status);
   const reasons = $("reasons");
   const said = now.reasons.join("\n");
@@ -296,7 +296,8 @@ function overview(now) {
     reasons.hidden = !said;
     refill(reasons, el("ul", {}, now.reasons.map((reason) => el("li", {}, seen(reason)))));
   }
-  $("about").textContent = `Release ${now.version} · brokers connect to ${now.listen} · log: ${now.log} · ownership: ${now.ownership} · ` +
+  const role = now.observes ? `observes ${now.observes}` : `brokers connect to ${now.listen} · log: ${now.log} · ownership: ${now.ownership}`;
+  $("about").textContent = `Release ${now.version} · ${role} · ` +
     `${bytes(now.live_bytes)} of state · event loop lag ${(now.event_loop_lag_seconds * 1000).toFixed(1)} ms`;
   draw();
 }

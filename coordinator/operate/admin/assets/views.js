@@ -8,8 +8,7 @@ import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, loo
 const PAGE = 100;
 const RUNS_PAGE = 100;
 const PROBLEMS = 20;
-// Of the severities 1 to 5 of the API: outage, stuck, records lost before delivery.
-const SEVERE = 3;
+const SEVERE = ["outage", "stuck", "lost-before-delivery"];
 
 export const query = (path, parameters) => {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "" && value !== false);
@@ -31,8 +30,8 @@ export function table(caption, columns, rows, view) {
 
 function sortLink(column, view) {
   const now = view.sort === column.sort;
-  // Numbers are sorted in descending order first, names in ascending order.
-  const desc = now ? !view.desc : Boolean(column.class);
+  // Numbers and severities are sorted in descending order first, names in ascending order.
+  const desc = now ? !view.desc : column.class === "n" || column.sort === "problem";
   const arrow = now ? (view.desc ? " ↓" : " ↑") : "";
   return link({ ...view, sort: column.sort, desc: desc ? 1 : "", offset: "" }, { "data-key": `sort ${column.sort}` }, column.label + arrow);
 }
@@ -73,6 +72,12 @@ function elsewhere(context) {
   return el("div", { class: "notice" },
     el("p", {}, `${away.length} of ${plural(shards.length, "shard")} are not owned by this coordinator, and their state is not in this list. Owners:`),
     el("ul", {}, items));
+}
+
+// List what the cluster does not tell this process, and the permission that is missing.
+function missingAccess({ overview }) {
+  if (!overview?.missing_access.length) return null;
+  return el("div", { class: "notice" }, overview.missing_access.map((sentence) => el("p", {}, seen(sentence))));
 }
 
 // Link to the same view on another coordinator; `of` distinguishes several links to it.
@@ -116,7 +121,7 @@ export const groups = {
       refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
-      refill(notice, elsewhere(context));
+      refill(notice, [elsewhere(context), missingAccess(context)]);
       refill(list, page.total ? [groupTable(page, context.view), pager(page, context.view)] : nothing(context.view));
     };
     return { node, update };
@@ -127,13 +132,20 @@ export const groups = {
 function problemList(signals) {
   if (!signals.total) return null;
   const items = signals.items.map((item) => el("li", {},
-    el("span", { class: `problem ${item.severity >= SEVERE ? "severe" : ""}` }, item.problem.replaceAll("-", " ")), " ",
+    problemMark(item), " ",
     link({ group: item.group }, { "data-key": `problem ${item.group}` }, named(item.group)), ": ", seen(item.message), "."));
   const more = signals.total - signals.items.length;
   return el("section", { class: "problems", "aria-label": "Problems" },
     el("h2", {}, plural(signals.total, "group"), " with a problem"),
     el("ul", {}, items), more > 0 && el("p", { class: "quiet" }, `and ${plural(more, "more group")}: `,
       el("a", { href: "/api/v1/signals?only_problems=true&limit=10000" }, "all of them as JSON")));
+}
+
+const problemMark = ({ problem }) =>
+  el("span", { class: SEVERE.includes(problem) ? "problem severe" : "problem" }, problem.replaceAll("-", " "));
+
+function problemOf(item) {
+  return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
 }
 
 function nothing(view) {
@@ -149,21 +161,22 @@ function overviewFacts({ overview, view }, page) {
     ["Share-partitions", count(overview.share_partitions)],
     ["State batches", count(overview.state_batches), "offset ranges in flight"],
     ["Shards active", `${overview.shards.ACTIVE ?? 0} of ${shards}`],
-    ["State in the log", bytes(overview.live_bytes), overview.log],
+    ["State in the log", bytes(overview.live_bytes), overview.observes ? "of Kafka" : overview.log],
   );
 }
 
 function groupTable(page, view) {
   const rows = page.items.map((item) => el("tr", {},
     el("th", { scope: "row" }, link({ group: item.group }, { "data-key": `group ${item.group}` }, named(item.group))),
-    el("td", { class: "n" }, count(item.topics)),
+    el("td", {}, item.problem === "none" ? "–" : problemMark(item)),
+    el("td", { class: "n" }, item.lag === null ? "–" : count(item.lag)),
+    el("td", { class: "n" }, item.in_flight_records === null ? "–" : count(item.in_flight_records)),
     el("td", { class: "n" }, count(item.share_partitions)),
-    el("td", { class: "n" }, count(item.state_batches)),
     el("td", { class: "n" }, ago(item.last_write_ms, item.last_write))));
   return table("Share groups", [
-    { label: "Group", sort: "group" }, { label: "Topics", class: "n" },
+    { label: "Group", sort: "group" }, { label: "Problem", sort: "problem" },
+    { label: "Lag", sort: "lag", class: "n" }, { label: "In flight", class: "n" },
     { label: "Share-partitions", sort: "share-partitions", class: "n" },
-    { label: "State batches", sort: "state-batches", class: "n" },
     { label: "Last write", sort: "last-write", class: "n" },
   ], rows, view);
 }
@@ -181,9 +194,9 @@ export const group = {
     const node = el("div", {},
       el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), problem, figures, notice, list);
     const update = ({ page, signals }, context) => {
-      refill(problem, signals.problems ? problemList(signals) : null);
+      refill(problem, signals.problems ? problemOf(signals.items[0]) : null);
       refill(figures, signals.items.map(signalFacts));
-      refill(notice, elsewhere(context));
+      refill(notice, [elsewhere(context), missingAccess(context)]);
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           sharePartitionTable(page, context), pager(page, context.view)]

@@ -1,0 +1,227 @@
+"""Records that a coordinator reports as lost: jumps of start offsets, explained by its log."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+
+import pytest
+
+from coordinator.errors import LogUnavailable
+from coordinator.observe.signals import GroupSignals, SignalMonitor
+from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.losses import (
+    PAUSE_PER_READ,
+    REQUEST_PARTITIONS_MAX,
+    LoggedSkips,
+    LossCounter,
+)
+from coordinator.operate.history.request import SkipsRequest
+from coordinator.operate.history.skips import read_skips
+from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from protocol.messages.share_snapshot import ShareSnapshotValue
+from protocol.messages.share_update import ShareUpdateValue
+from protocol.record_batch import encode_batch
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import ACKNOWLEDGED, AVAILABLE, KEY, BatchTuple, pack_batches
+from tests.unit.log.kafka_logs import run_simulated
+
+READ_S = 1.0
+
+
+class SkippingCoordinator:
+    """A coordinator with one shard: its log, its state, its monitor and the log start of the user topic."""
+
+    def __init__(self) -> None:
+        self.shard = Shard(0, SnapshotPolicy())
+        self.log: list[bytes] = []
+        self.log_start = 0
+        self.reads = 0
+        self.is_log_readable = True
+        self.monitor = SignalMonitor(
+            self,  # type: ignore[arg-type]
+            topics=self,  # type: ignore[arg-type]
+            members=None,
+            now_ms=lambda: 1_000,
+            sample=AppendSample(),
+            read_skips=self._read_skips,
+        )
+        self.append(ShareSnapshotValue(0, 1, 2, 0, 5, 5, b"", 0))
+
+    # The parts of `StateView`, of the log and of the cluster that are used.
+
+    state_partitions = 1
+
+    def outdated_partitions(self) -> Collection[int]:
+        return ()
+
+    async def share_partitions(self) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+        for entry in self.shard.items():
+            yield entry
+
+    async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
+        for batch in self.log:
+            yield batch
+
+    async def end_offsets(self, partitions: Collection[tuple[bytes, int]]) -> Mapping[tuple[bytes, int], int]:
+        return dict.fromkeys(partitions, 1_000)
+
+    async def start_offsets(
+        self, partitions: Collection[tuple[bytes, int]]
+    ) -> Mapping[tuple[bytes, int], int]:
+        return dict.fromkeys(partitions, self.log_start)
+
+    async def offsets_at_times(
+        self, times_ms: Mapping[tuple[bytes, int], int]
+    ) -> Mapping[tuple[bytes, int], int]:
+        return {}
+
+    async def _read_skips(
+        self, number: int, from_offsets: Mapping[SharePartitionKey, int]
+    ) -> Mapping[SharePartitionKey, LoggedSkips]:
+        assert number == 0
+        self.reads += 1
+        await asyncio.sleep(READ_S)
+        if not self.is_log_readable:
+            raise LogUnavailable("no disk")
+        return await read_skips(SkipsRequest(self, number, from_offsets))
+
+    # What the coordinator does.
+
+    def append(self, value: ShareUpdateValue | ShareSnapshotValue, *, is_logged: bool = True) -> None:
+        record = StateRecord(KEY, value)
+        self.shard.replay(record, len(self.log), 1)
+        if is_logged:
+            self.store(value)
+
+    def store(self, value: ShareUpdateValue | ShareSnapshotValue) -> None:
+        self.log.append(encode_batch(len(self.log), 1, [encode_record(StateRecord(KEY, value))]))
+
+    def update(self, *batches: BatchTuple, start_offset: int) -> None:
+        self.append(ShareUpdateValue(0, 2, start_offset, pack_batches(*batches), 0))
+
+    async def count_lost(self) -> int:
+        """Return the lost records after the next passes, which may read the log."""
+        for _ in range(3):
+            await self.monitor.look()
+            await asyncio.sleep(READ_S + 0.1)
+        return self.monitor.groups[KEY.group_id].lost_records
+
+
+@pytest.fixture
+def world() -> SkippingCoordinator:
+    return SkippingCoordinator()
+
+
+@pytest.mark.parametrize(
+    ("log_start", "acknowledged", "lost", "reads"),
+    [
+        pytest.param(8, 0, 4, 1, id="retention"),
+        pytest.param(0, 0, 0, 0, id="no retention"),
+        pytest.param(2, 0, 0, 1, id="retention of completed records"),
+        pytest.param(8, 4, 0, 1, id="completed before retention"),
+    ],
+)
+def test_skipped_records_are_lost_only_if_retention_deleted_them(
+    world: SkippingCoordinator, log_start: int, acknowledged: int, lost: int, reads: int
+) -> None:
+    async def main() -> None:
+        # Offsets 0 to 3 are complete, 4 to 7 are not.
+        world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+        await world.monitor.look()
+        if acknowledged:
+            world.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
+        world.log_start = log_start
+        world.update(start_offset=8)
+        assert await world.count_lost() == lost
+        assert world.reads == reads
+
+    run_simulated(main())
+
+
+def test_reset_of_offsets_loses_nothing(world: SkippingCoordinator) -> None:
+    async def main() -> None:
+        world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+        await world.monitor.look()
+        world.log_start = 8
+        world.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
+        assert await world.count_lost() == 0
+
+    run_simulated(main())
+
+
+def test_first_write_after_a_load_can_skip_records(world: SkippingCoordinator) -> None:
+    async def main() -> None:
+        world.monitor.shard_loaded(world.shard)
+        world.log_start = 8
+        world.update(start_offset=8)
+        assert await world.count_lost() == 8
+
+    run_simulated(main())
+
+
+def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoordinator) -> None:
+    async def main() -> None:
+        await world.monitor.look()
+        world.log_start = 9
+        world.update(start_offset=3)
+        last = ShareUpdateValue(0, 2, 9, b"", 0)
+        world.append(last, is_logged=False)
+        assert await world.count_lost() == 3
+        world.store(last)
+        await asyncio.sleep(PAUSE_PER_READ * READ_S)
+        assert await world.count_lost() == 9
+        await asyncio.sleep(PAUSE_PER_READ * READ_S)
+        assert await world.count_lost() == 9
+        assert world.reads == 2
+
+    run_simulated(main())
+
+
+def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinator) -> None:
+    async def main() -> None:
+        await world.monitor.look()
+        for offset in range(1, 101):
+            # Retention deletes each record before its delivery.
+            world.log_start = offset
+            world.update((offset, offset, AVAILABLE, 1), start_offset=offset)
+            await world.monitor.look()
+            await asyncio.sleep(READ_S)
+        assert world.reads <= 11
+        await asyncio.sleep(PAUSE_PER_READ * READ_S)
+        assert await world.count_lost() == 100
+
+    run_simulated(main())
+
+
+def test_unreadable_log_is_reported(world: SkippingCoordinator, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        await world.monitor.look()
+        world.log_start, world.is_log_readable = 8, False
+        world.update(start_offset=8)
+        assert await world.count_lost() == 0
+        assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
+
+    run_simulated(main())
+
+
+def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> None:
+    class Topics:
+        requested_max = 0
+
+        async def start_offsets(
+            self, partitions: Collection[tuple[bytes, int]]
+        ) -> Mapping[tuple[bytes, int], int]:
+            self.requested_max = max(self.requested_max, len(partitions))
+            return dict.fromkeys(partitions, 5)
+
+    async def main() -> None:
+        topics = Topics()
+        losses = LossCounter(topics, lambda: 0)
+        for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
+            losses.record_skip(KEY._replace(partition=number), 1, 5)
+        await losses.count(1)
+        signals = GroupSignals(group=KEY.group_id)
+        losses.add_to(signals)
+        assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
+        assert topics.requested_max <= REQUEST_PARTITIONS_MAX
+
+    asyncio.run(main())
