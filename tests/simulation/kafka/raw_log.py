@@ -14,7 +14,7 @@ from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.record_batch import LogRecord, decode_batches
 from protocol.state_records import SharePartitionKey, decode_record
 from tests.simulation.history import Violation
-from tests.simulation.kafka.brokers import SimPartition
+from tests.simulation.kafka.partition import SimPartition
 
 _INT = Struct(">i")
 _KEY_TYPE = Struct(">h")
