@@ -15,6 +15,8 @@ FIXED = {
         *(22, 29, 34, 182, 36, 38),
         # A seed that finds claimants that do not allow for different clock rates.
         835,
+        # A seed that finds that a forwarded request of unknown outcome is executed twice.
+        8_000_249,
         *(74, 83, 86, 103, 113, 117, 146, 147, 172, 224, 20_331),
     ),
 }

@@ -5,9 +5,9 @@ already has by producer id, producer epoch and sequence. An append succeeds only
 any other offset, another process has written to the log, or the log was truncated. The appender then reads
 the records in between to see whether a later claim fenced this process.
 
-When an append times out, its outcome is unknown, also if the batch is in the log: before Kafka 3.7, readers see
-a batch that a single replica has. A new claim resolves it. Its response proves that the replicas have all earlier
-batches, and readers ignore a batch of an older claim after it.
+When an append times out, its outcome is unknown, even if the batch is in the log: before Kafka 3.7, readers
+see a batch that a single replica has. A new claim resolves it. The response to the claim proves that the
+replicas have all earlier batches. Readers ignore a batch of an older claim after the new one.
 """
 
 import asyncio

@@ -14,8 +14,8 @@ A clean election loses no acknowledged record. A delayed request never arrives a
 or has lost the producer state. In Kafka, a restart closes the connection, and producer state expires only
 after a day.
 
-Replicas may receive an append late. Then it is uncommitted for a while: no reader sees it, its response waits,
-and the next leader may not have it. All in-sync replicas have the committed records.
+Replicas may receive an append late. Until they have it, it is uncommitted: no reader sees it, its response
+waits, and the next leader may not have it. All in-sync replicas have the committed records.
 """
 
 import asyncio
@@ -352,6 +352,7 @@ class SimBrokers:
                 partition.batches = [
                     batch for batch in partition.batches if next_offset_at(batch, 0) > partition.start
                 ]
+                partition.on_prune(partition.start)
                 answers[number] = ErrorCode.NONE
         return answers
 

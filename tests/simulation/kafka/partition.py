@@ -1,4 +1,4 @@
-"""A partition of the simulated cluster: its leader, its uncommitted batches, and all that was ever written."""
+"""A partition of the simulated cluster: its leader, its uncommitted batches, and all its earlier batches."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,6 +17,8 @@ class UncommittedBatch(NamedTuple):
     base_offset: int
     end: int
     producers: dict[int, FakeProducer]
+    # The name of the writing process, and the batch.
+    written: tuple[str, bytes]
     # An error code: NONE when the batch is committed.
     committed: asyncio.Future[int]
 
@@ -40,6 +42,8 @@ class SimPartition(FakePartition):
         # the batches that it loses.
         self.archive: list[tuple[str, bytes]] = []
         self.on_write: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[str, bytes], None] = lambda writer, batch: None
+        self.on_prune: Callable[[int], None] = lambda log_offset: None
         self.lost_records = False
 
     @property
@@ -53,8 +57,9 @@ class SimPartition(FakePartition):
         produced = self.append(batch)
         if self.end > before:
             committed = asyncio.get_running_loop().create_future()
-            self.uncommitted.append(UncommittedBatch(before, self.end, producers, committed))
-            self.archive.append((writer, self.batches[-1]))
+            written = (writer, self.batches[-1])
+            self.uncommitted.append(UncommittedBatch(before, self.end, producers, written, committed))
+            self.archive.append(written)
             self.appended_s[int.from_bytes(batch[43:51])] = now_s
             self.on_write()
         return produced
@@ -66,7 +71,9 @@ class SimPartition(FakePartition):
     def commit(self, end: int) -> None:
         """Commit the batches below an offset: all in-sync replicas have them."""
         while self.uncommitted and self.uncommitted[0].end <= end:
-            self.uncommitted.pop(0).committed.set_result(ErrorCode.NONE)
+            batch = self.uncommitted.pop(0)
+            batch.committed.set_result(ErrorCode.NONE)
+            self.on_commit(*batch.written)
 
     def change_leader(self, leader: int, rng: Random, code: int | None) -> None:
         """Begin the next leader epoch. The leader has all committed batches, and some uncommitted ones.

@@ -69,7 +69,7 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
 
 
 def _replicate_late(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """Let replicas receive some appends late, which elections then lose; not if elections lose all appends."""
+    """Let replicas receive some appends late, unless elections lose acknowledged records anyway."""
     if plan.nemesis.unclean_s is not None or rng.random() < 0.4:
         return plan
     faults = replace(
