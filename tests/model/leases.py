@@ -23,7 +23,8 @@ from coordinator.log.claims import (
     encode_renewal,
     owner_epoch_headers,
 )
-from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX, Ownership
+from coordinator.log.kafka import ownership as ownership_rules
+from coordinator.log.kafka.ownership import Ownership
 from protocol.record_batch import LogRecord
 
 CLAIM, WRITE, RENEWAL, RELEASE = "claim", "write", "renewal", "release"
@@ -318,7 +319,7 @@ class LeaseModel:
             if not rules.waits_after_own_claim and before.claim_offset == claim.previous_offset:
                 return 0
         previous_ms, older_ms = (
-            min(lease_ms, self.lease_ms) / (1 + CLOCK_DRIFT_MAX)  # type: ignore[type-var]
+            min(lease_ms, self.lease_ms) / (1 + ownership_rules.CLOCK_DRIFT_MAX)  # type: ignore[type-var]
             for lease_ms in (claim.previous_lease_ms, claim.older_lease_ms)
         )
         ownership.accepted(claim._replace(previous_lease_ms=previous_ms, older_lease_ms=older_ms), before)
