@@ -57,7 +57,7 @@ class Cluster(Protocol):
 
     def produce(
         self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> Mapping[int, ProduceResult] | asyncio.Task[Mapping[int, ProduceResult]]:
+    ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
         """Append; return the results, at once or later."""
         ...
 

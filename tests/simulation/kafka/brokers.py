@@ -30,7 +30,7 @@ from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, PartitionMetadat
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.kafka_in_memory.broker import RequestSender
-from tests.simulation.kafka.partition import SimPartition
+from tests.simulation.kafka.partition import ProduceResponse, SimPartition
 from tests.simulation.loop import SimLoop
 
 OFFSET_NOT_AVAILABLE = 78
@@ -58,18 +58,6 @@ class BrokerFaults:
     # The rate of appends that the replicas receive late, and the maximum delay.
     replicas_late_rate: float = 0.0
     replicas_late_max_s: float = 0.0
-
-
-async def _await_commits(
-    answers: dict[int, ProduceResult], pending: Mapping[int, asyncio.Future[int]], timeout_s: float
-) -> Mapping[int, ProduceResult]:
-    """Return the results when the pending batches are committed, or at the timeout of the request."""
-    await asyncio.wait(pending.values(), timeout=timeout_s)
-    for number, committed in pending.items():
-        code = committed.result() if committed.done() else ErrorCode.REQUEST_TIMED_OUT
-        if code != ErrorCode.NONE and answers[number].error_code == ErrorCode.NONE:
-            answers[number] = ProduceResult(code, -1)
-    return answers
 
 
 class SimBrokers:
@@ -236,7 +224,7 @@ class SimBrokers:
 
     def produce(
         self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> Mapping[int, ProduceResult] | asyncio.Task[Mapping[int, ProduceResult]]:
+    ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
         """Append, and respond when all in-sync replicas have the batches. On a disconnected node, the
         append times out. A batch is dropped if the partition lost its producer state while the request was
         in flight.
@@ -268,7 +256,7 @@ class SimBrokers:
                 answers[number], pending[number] = ProduceResult(code, -1), self.loop.create_future()
             else:
                 answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        return self.loop.create_task(_await_commits(answers, pending, timeout_s)) if pending else answers
+        return ProduceResponse(self.loop, answers, pending, timeout_s) if pending else answers
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""

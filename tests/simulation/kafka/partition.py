@@ -1,13 +1,14 @@
 """A partition of the simulated cluster: its leader, its uncommitted batches, and all its earlier batches."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import NamedTuple
 
 from coordinator.cluster.kafka.cluster import ProduceResult
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
+from tests.simulation.loop import SimLoop
 from tests.unit.log.fake_kafka import FakePartition, FakeProducer
 
 
@@ -110,3 +111,35 @@ class SimPartition(FakePartition):
         self.lost_records = True
         self.forgotten += 1
         return self._drop_from(end)
+
+
+class ProduceResponse(asyncio.Future[Mapping[int, ProduceResult]]):
+    """The results of a request, when its pending batches are committed or at the timeout of the request."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        answers: dict[int, ProduceResult],
+        pending: Mapping[int, asyncio.Future[int]],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(loop=loop)
+        self._answers = answers
+        self._pending = pending
+        timer = loop.call_later(timeout_s, self._complete)
+        self.add_done_callback(lambda _: timer.cancel())
+        for committed in pending.values():
+            committed.add_done_callback(self._complete_if_committed)
+
+    def _complete_if_committed(self, _: asyncio.Future[int]) -> None:
+        if all(committed.done() for committed in self._pending.values()):
+            self._complete()
+
+    def _complete(self) -> None:
+        if self.done():
+            return
+        for number, committed in self._pending.items():
+            code = committed.result() if committed.done() else ErrorCode.REQUEST_TIMED_OUT
+            if code != ErrorCode.NONE and self._answers[number].error_code == ErrorCode.NONE:
+                self._answers[number] = ProduceResult(code, -1)
+        self.set_result(self._answers)
