@@ -116,14 +116,25 @@ class LeaseTrace:
         return self._process(name).wait
 
     def acknowledged(
-        self, now_s: float, name: str, kind: str, log_offset: int, next_offset: int, sent_s: float, wait: int
+        self,
+        now_s: float,
+        name: str,
+        kind: str,
+        log_offset: int,
+        next_offset: int,
+        sent_s: tuple[float, float],
+        wait: int,
     ) -> None:
-        """Check that an append may count as a success. `wait` is the rest of the wait when it was sent."""
+        """Check that an append of one or several batches may count as a success.
+
+        `sent_s` are the send times of its first and of its last batch. `wait` is the rest of the wait for
+        earlier leases at the first of them.
+        """
         self._advance(now_s)
         first, end = self._index(log_offset), self._count_below(next_offset)
         process = self._serve(name, wait)
         record = self._state.log[end - 1]
-        sent = SentRequest(record, self._ticks(now_s - sent_s), first)
+        sent = SentRequest(record, self._ticks(now_s - sent_s[end - first > 1]), first)
         ((step, process, changes),) = self._model.move_request(self._state, process, sent)
         if step == "ends" or record.kind != kind or record.owner_epoch != process.owner_epoch:
             raise NotInModel(f"{name} takes the append of {record} at {log_offset} for a success: {step}")

@@ -17,7 +17,7 @@ def make_trace() -> LeaseTrace:
     trace.claimed(0.0, "first", 1, 0, 0.0)
     trace.verified(0.0, "first", 1)
     trace.committed(1.1, WRITE, 1, 1)
-    trace.acknowledged(1.2, "first", WRITE, 1, 4, 1.0, 0)
+    trace.acknowledged(1.2, "first", WRITE, 1, 4, (1.0, 1.0), 0)
     return trace
 
 
@@ -31,7 +31,7 @@ def add_second_owner(trace: LeaseTrace) -> None:
 def write_as_second(trace: LeaseTrace, now_s: float) -> None:
     wait = trace.wait_left(now_s, "second")
     trace.committed(now_s, WRITE, 2, 5)
-    trace.acknowledged(now_s, "second", WRITE, 5, 6, now_s, wait)
+    trace.acknowledged(now_s, "second", WRITE, 5, 6, (now_s, now_s), wait)
 
 
 def test_takeover_after_the_lease_is_a_run_of_the_model() -> None:
@@ -72,11 +72,11 @@ def _believes_a_replaced_claim(trace: LeaseTrace) -> None:
 def _believes_success_at_another_offset(trace: LeaseTrace) -> None:
     trace.committed(2.0, RENEWAL, 9, 4)
     trace.committed(2.0, WRITE, 1, 5)
-    trace.acknowledged(2.0, "first", WRITE, 5, 6, 2.0, 0)
+    trace.acknowledged(2.0, "first", WRITE, 5, 6, (2.0, 2.0), 0)
 
 
 def _believes_success_of_what_is_not_committed(trace: LeaseTrace) -> None:
-    trace.acknowledged(2.0, "first", WRITE, 4, 5, 2.0, 0)
+    trace.acknowledged(2.0, "first", WRITE, 4, 5, (2.0, 2.0), 0)
 
 
 def _prunes_the_owner_epoch(trace: LeaseTrace) -> None:

@@ -70,7 +70,7 @@ class SimBrokers:
         self.rng = rng
         self.faults = faults
         self.nodes = range(1, nodes + 1)
-        self.partitions = [SimPartition(1 + partition % nodes) for partition in range(partitions)]
+        self.partitions = [SimPartition(loop, 1 + partition % nodes) for partition in range(partitions)]
         self.configs: dict[str, str] = {}
         self.down: set[int] = set()
         # The number of times that each node died.

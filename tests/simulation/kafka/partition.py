@@ -27,8 +27,9 @@ class UncommittedBatch(NamedTuple):
 class SimPartition(FakePartition):
     """A partition, its leader, and all batches that were ever stored in it."""
 
-    def __init__(self, leader: int) -> None:
+    def __init__(self, loop: SimLoop, leader: int) -> None:
         super().__init__()
+        self._loop = loop
         self.leader = leader
         self.leader_epoch = 0
         # Before this time, a new leader does not return the end of its log.
@@ -57,7 +58,7 @@ class SimPartition(FakePartition):
         before, producers = self.end, dict(self.producers)
         produced = self.append(batch)
         if self.end > before:
-            committed = asyncio.get_running_loop().create_future()
+            committed = self._loop.create_future()
             written = (writer, self.batches[-1])
             self.uncommitted.append(UncommittedBatch(before, self.end, producers, written, committed))
             self.archive.append(written)
@@ -89,8 +90,7 @@ class SimPartition(FakePartition):
             if code is not None:
                 batch.committed.set_result(code)
         for batch in uncommitted[:kept]:
-            committed = batch.committed.get_loop().create_future()
-            self.uncommitted.append(batch._replace(committed=committed))
+            self.uncommitted.append(batch._replace(committed=self._loop.create_future()))
         if kept < len(uncommitted):
             self._drop_from(uncommitted[kept].base_offset)
             self.producers = uncommitted[kept].producers

@@ -95,7 +95,10 @@ class TracedLog(KafkaLog):
             if error is None and ownership is not None:
                 end = ownership.next_offset
                 begin = base_offset if records else end - 1
-                self._trace(state_partition, LeaseTrace.acknowledged, kind, begin, end, sent_s, wait)
+                # Each batch of a split append is sent after the previous one is acknowledged.
+                split_s = ownership.proven_s / self.clock_rate
+                times = sent_s, split_s
+                self._trace(state_partition, LeaseTrace.acknowledged, kind, begin, end, times, wait)
             done(base_offset, error)
 
         super().append(state_partition, records, timestamp_ms, on_appended, units)
