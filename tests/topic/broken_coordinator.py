@@ -1,12 +1,11 @@
 """Run the coordinator with a defect: `python -m tests.topic.broken_coordinator DEFECT serve ...`.
 
-The defects are those of the simulator, and wrong clocks of leases. They prove that the check of histories
+The defects are those of the simulator, and a wrong clock of leases. They prove that the check of histories
 notices a broken coordinator.
 """
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,22 +17,18 @@ from tests.kafka.served_process import ProgramBuild
 from tests.simulation.kafka.mutants import KAFKA_MUTANTS
 
 
-def _measure_leases_on(clock: Callable[[], float]) -> Callable[[pytest.MonkeyPatch], None]:
-    def plant(patch: pytest.MonkeyPatch) -> None:
-        init = KafkaLog.__init__
+def _measure_leases_without_suspensions(patch: pytest.MonkeyPatch) -> None:
+    init = KafkaLog.__init__
 
-        def init_with_clock(self: KafkaLog, *args: Any, **options: Any) -> None:
-            init(self, *args, **{**options, "monotonic": clock})
+    def init_with_clock(self: KafkaLog, *args: Any, **options: Any) -> None:
+        init(self, *args, **{**options, "monotonic": time.monotonic})
 
-        patch.setattr(KafkaLog, "__init__", init_with_clock)
-
-    return plant
+    patch.setattr(KafkaLog, "__init__", init_with_clock)
 
 
 DEFECTS = {
     **KAFKA_MUTANTS,
-    "measures_leases_on_the_wall_clock": _measure_leases_on(time.time),
-    "measures_leases_on_a_clock_that_omits_suspensions": _measure_leases_on(time.monotonic),
+    "measures_leases_on_a_clock_that_omits_suspensions": _measure_leases_without_suspensions,
 }
 
 

@@ -83,13 +83,6 @@ def isolate_coordinator(place: int, lasts_s: float) -> FaultSchedule:
     )
 
 
-def isolate_and_step_clock(place: int, lasts_s: float) -> FaultSchedule:
-    """Return a schedule in which the wall clock of an isolated coordinator steps back."""
-    isolation = isolate_coordinator(place, lasts_s)
-    step = ScheduledFault(0.6, lasts_s, FaultKind.WALL_CLOCK, (_COORDINATORS[place],), seconds=-3_600.0)
-    return replace(isolation, faults=(*isolation.faults, step))
-
-
 def isolate_and_suspend(place: int, lasts_s: float) -> FaultSchedule:
     """Return a schedule in which an isolated coordinator is suspended while others take over its shards."""
     isolation = isolate_coordinator(place, lasts_s)
