@@ -150,7 +150,7 @@ class _RequestOperation(ForwardableOperation):
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
-            self.call.on_not_coordinator(self)
+            self.call.on_not_coordinator(self, error_message)
             return
         self.answer(self._partition_result(self.key.partition, int(error_code), error_message))
 

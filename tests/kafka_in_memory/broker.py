@@ -57,8 +57,8 @@ class Cluster(Protocol):
 
     def produce(
         self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> tuple[float, Mapping[int, ProduceResult]]:
-        """Append; return the delay of the response in seconds, and the results."""
+    ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
+        """Append; return the results, at once or later."""
         ...
 
     def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
@@ -94,6 +94,14 @@ def _when_done(result: Any, respond: Callable[[Any], None]) -> None:
         respond(result)
 
 
+def _encode_produced(request: Request, topic_id: bytes, results: Mapping[int, ProduceResult]) -> bytes:
+    partitions = [
+        PartitionProduceResponse(number, result.error_code, result.base_offset, -1, -1, [], None)
+        for number, result in results.items()
+    ]
+    return encode_response(request, ProduceResponse([TopicProduceResponse(topic_id, partitions)], 0))
+
+
 class Broker:
     """A broker of a cluster. `serve` answers one request.
 
@@ -124,29 +132,29 @@ class Broker:
             fetch.API_KEY: self._fetch,
         }
 
-    def serve(self, sender: RequestSender, frame: bytes, respond: Callable[[bytes, float], None]) -> None:
-        """Serve a request. `respond` receives the response, at once or later, and its delay in seconds."""
+    def serve(self, sender: RequestSender, frame: bytes, respond: Callable[[bytes], None]) -> None:
+        """Serve a request. `respond` receives the response, at once or later."""
         request = decode_request(frame)
         self.requests[request.api_key] += 1
         if request.api_key == _API_VERSIONS:
-            respond(frame_response(request, self._api_versions), 0.0)
+            respond(frame_response(request, self._api_versions))
         elif request.api_key == produce.API_KEY:
-            wait_s, response = self._produce(sender, request.message)
-            respond(encode_response(request, response), wait_s)
+            topic_id, result = self._produce(sender, request.message)
+            _when_done(result, lambda done: respond(_encode_produced(request, topic_id, done)))
         elif request.api_key == _METADATA:
-            respond(self._metadata(request), 0.0)
+            respond(self._metadata(request))
         elif request.api_key in GROUP_APIS:
             result = serve_group(request, self._groups.coordinator_at(self._node))
-            _when_done(result, lambda done: respond(encode_result(request, done), 0.0))
+            _when_done(result, lambda done: respond(encode_result(request, done)))
         elif request.api_key == _FIND_COORDINATOR and request.version >= _BATCHED_KEYS:
-            respond(encode_response(request, self._find_coordinators(request.message)), 0.0)
+            respond(encode_response(request, self._find_coordinators(request.message)))
         elif request.api_key not in self._apis:
             assert self._share_groups is not None
             result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
-            _when_done(result, lambda done: respond(encode_response(request, done), 0.0))
+            _when_done(result, lambda done: respond(encode_response(request, done)))
         else:
             fields = self._apis[request.api_key](sender, request.message)
-            respond(encode_response(request, *fields), 0.0)
+            respond(encode_response(request, *fields))
 
     def _metadata(self, request: Request) -> bytes:
         cluster = self._cluster
@@ -180,22 +188,14 @@ class Broker:
         )
         return encode_response(request, response)
 
-    def _produce(
-        self, sender: RequestSender, request: produce.ProduceRequest
-    ) -> tuple[float, ProduceResponse]:
+    def _produce(self, sender: RequestSender, request: produce.ProduceRequest) -> tuple[bytes, Any]:
         (topic,) = request.topic_data
         batches = [(each.index, each.records or b"") for each in topic.partition_data]
-        wait_s = 0.0
-        results: Mapping[int, ProduceResult]
-        if topic.topic_id == self._cluster.topic_id:
-            wait_s, results = self._cluster.produce(sender, self._node, batches, request.timeout_ms / 1_000)
-        else:
-            results = {number: ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1) for number, _ in batches}
-        partitions = [
-            PartitionProduceResponse(number, result.error_code, result.base_offset, -1, -1, [], None)
-            for number, result in results.items()
-        ]
-        return wait_s, ProduceResponse([TopicProduceResponse(topic.topic_id, partitions)], 0)
+        if topic.topic_id != self._cluster.topic_id:
+            unknown = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
+            return topic.topic_id, dict.fromkeys((number for number, _ in batches), unknown)
+        timeout_s = request.timeout_ms / 1_000
+        return topic.topic_id, self._cluster.produce(sender, self._node, batches, timeout_s)
 
     def _fetch(self, sender: RequestSender, request: fetch.FetchRequest) -> tuple[FetchResponse]:
         (topic,) = request.topics

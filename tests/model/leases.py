@@ -5,8 +5,7 @@ only a broker that is partitioned with it, so its appends are never committed.  
 lost, and one abandoned request may arrive later.  Time advances in ticks for all processes.
 
 The coordinator's own `FencingFilter` decides which claim is accepted, and how long an earlier lease may last.
-If a process claims again after its own ownership, it does not wait, because that ownership has waited
-already.
+Its `Ownership` decides how long the claimant waits. If the previous ownership was its own, it waits less.
 
 The checked property: a process that may answer a read knows every write that was acknowledged to a client.
 """
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from coordinator.cluster.kafka.cluster import ProducerId
 from coordinator.log.claims import (
     AcceptedClaim,
     FencingFilter,
@@ -23,11 +23,13 @@ from coordinator.log.claims import (
     encode_renewal,
     owner_epoch_headers,
 )
+from coordinator.log.kafka import ownership as ownership_rules
+from coordinator.log.kafka.ownership import Ownership
 from protocol.record_batch import LogRecord
 
 CLAIM, WRITE, RENEWAL, RELEASE = "claim", "write", "renewal", "release"
 IDLE, CLAIMING, CLAIMED, WAITING, SERVING, RELEASING = range(6)
-TICK_MS = 1_000
+_NO_PRODUCER = ProducerId(0, -1, -1)
 
 
 class LeaseRules(NamedTuple):
@@ -39,11 +41,13 @@ class LeaseRules(NamedTuple):
     lease_from_sending: bool = True
     waits: bool = True
     unknown_lease_is_longest: bool = True
+    # False: a process does not wait if the previous claim is its own, although it has not read that claim.
+    waits_after_own_claim: bool = True
     success_only_at_expected_offset: bool = True
 
 
 class CheckBounds(NamedTuple):
-    """The bounds of a check."""
+    """The bounds of a check, and the length of a tick. No lease is longer than `lease_ticks`."""
 
     processes: int = 2
     lease_ticks: int = 2
@@ -51,6 +55,7 @@ class CheckBounds(NamedTuple):
     writes: int = 2
     renewals: int = 1
     releases: int = 1
+    tick_ms: float = 1_000
 
 
 class Record(NamedTuple):
@@ -69,8 +74,25 @@ class SentRequest(NamedTuple):
     offset: int = -1
 
 
+class EarlierOwnership(NamedTuple):
+    """The previous ownership of a process, if it ended without a crash.
+
+    If it was verified, `wait` is the rest of its wait. Otherwise, its claim was not read, and `claimed` is
+    the time since the response to the claim.
+    """
+
+    owner_epoch: int
+    verified: bool
+    claim_offset: int = -1
+    wait: int = 0
+    claimed: int = 0
+
+
 class Process(NamedTuple):
-    """A coordinator; `age` is the time in ticks since it sent its last committed append."""
+    """A coordinator; `age` is the time in ticks since it sent its last committed append.
+
+    `claimed` is the time since the response to its claim, until it has read the claim.
+    """
 
     phase: int = IDLE
     owner_epoch: int = 0
@@ -78,10 +100,10 @@ class Process(NamedTuple):
     next_offset: int = -1
     claim_offset: int = -1
     age: int = 0
+    claimed: int = 0
     wait: int = 0
     sent: SentRequest | None = None
-    # The owner epoch of the previous ownership if it was a verified ownership of this process, else -1.
-    before_epoch: int = -1
+    before: EarlierOwnership | None = None
     # The end offset that the broker of this process returns since both were partitioned; -1 while connected.
     cut_at: int = -1
 
@@ -109,24 +131,25 @@ class LogReading(NamedTuple):
     write_offset: int
 
 
-@cache
-def read_log(log: tuple[Record, ...], start: int, lease_ticks: int) -> LogReading:
+def read_log(log: tuple[Record, ...], start: int, lease_ms: int) -> LogReading:
     """Read a log with the coordinator's own filter."""
     validity, value, write_offset = FencingFilter(), 0, -1
     for offset, record in enumerate(log, start):
-        if validity.accepts(_encode_record(record, offset, lease_ticks)) and record.kind == WRITE:
+        if validity.accepts(_encode_record(record, offset, lease_ms)) and record.kind == WRITE:
             value, write_offset = record.value, offset
     return LogReading(validity.claim, value, write_offset)
 
 
-def _encode_record(record: Record, offset: int, lease_ticks: int) -> LogRecord:
-    lease_ms = lease_ticks * TICK_MS
+_read_log_again = cache(read_log)
+
+
+def _encode_record(record: Record, offset: int, lease_ms: int) -> LogRecord:
     key, value = {
-        CLAIM: encode_claim(0, "", lease_ms),
-        RENEWAL: encode_renewal(0, lease_ms),
-        RELEASE: encode_release(0),
-        WRITE: (b"key", b"value"),
-    }[record.kind]
+        CLAIM: lambda: encode_claim(0, "", lease_ms),
+        RENEWAL: lambda: encode_renewal(0, lease_ms),
+        RELEASE: lambda: encode_release(0),
+        WRITE: lambda: (b"key", b"value"),
+    }[record.kind]()
     return LogRecord(offset, 0, key, value, owner_epoch_headers(record.owner_epoch))
 
 
@@ -136,6 +159,7 @@ class LeaseModel:
     def __init__(self, rules: LeaseRules, scope: CheckBounds) -> None:
         self.rules = rules
         self.scope = scope
+        self.lease_ms = round(scope.lease_ticks * scope.tick_ms)
         self.first = State((Process(),) * scope.processes)
 
     def may_answer(self, state: State, process: Process) -> bool:
@@ -156,7 +180,7 @@ class LeaseModel:
 
     def steps(self, state: State) -> Iterator[tuple[str, State]]:
         """Yield each possible next step: its name, and the state after it."""
-        yield "time passes", self._advance_time(state)
+        yield "time passes", self.advance_time(state)
         if state.late is not None:
             yield f"late {state.late.kind} arrives", state._replace(log=(*state.log, state.late), late=None)
         for number, process in enumerate(state.processes):
@@ -165,17 +189,22 @@ class LeaseModel:
                 processes[number] = following
                 yield f"process {number} {name}", state._replace(processes=tuple(processes), **changes)
 
-    def _advance_time(self, state: State) -> State:
-        most = self.scope.lease_ticks
-        return state._replace(
-            processes=tuple(
-                process._replace(
-                    age=min(process.age + 1, most),
-                    wait=max(process.wait - 1, 0),
-                    sent=process.sent and process.sent._replace(age=min(process.sent.age + 1, most)),
-                )
-                for process in state.processes
-            )
+    def advance_time(self, state: State, ticks: int = 1) -> State:
+        """Let time pass for all processes."""
+        return state._replace(processes=tuple(self._age(process, ticks) for process in state.processes))
+
+    def _age(self, process: Process, ticks: int) -> Process:
+        most, sent, before = self.scope.lease_ticks, process.sent, process.before
+        return process._replace(
+            age=min(process.age + ticks, most),
+            claimed=min(process.claimed + ticks, most) if process.phase == CLAIMED else 0,
+            wait=max(process.wait - ticks, 0),
+            sent=sent and sent._replace(age=min(sent.age + ticks, most)),
+            before=before
+            and before._replace(
+                wait=max(before.wait - ticks, 0),
+                claimed=0 if before.verified else min(before.claimed + ticks, most),
+            ),
         )
 
     def _process_steps(
@@ -187,19 +216,18 @@ class LeaseModel:
         elif not self.rules.lease_from_log:
             # With a lease from the log, a partitioned process behaves like a slow process.
             yield "is cut off", process._replace(cut_at=state.end), {}
-        if process.phase != IDLE or process.before_epoch >= 0:
+        if process.phase != IDLE or process.before is not None:
             yield "crashes", Process(cut_at=process.cut_at), self._may_be_late(state, process.sent)
         if process.phase == SERVING and process.sent is not None:
             # The outcome is unknown until a new claim decides it.
-            given_up = Process(before_epoch=process.owner_epoch, cut_at=process.cut_at)
-            yield "gives up", given_up, self._may_be_late(state, process.sent)
+            yield "gives up", give_up(process), self._may_be_late(state, process.sent)
         if process.sent is not None:
             if not is_cut:
-                yield from self._move_request(state, process, process.sent)
+                yield from self.move_request(state, process, process.sent)
             return
         yield from self._send_append_steps(state, process)
         if process.phase == CLAIMED and not is_cut:
-            yield "reads the log", self._verify_claim(state, process), {}
+            yield "reads the log", self.verify_claim(state, process), {}
         elif process.phase == WAITING and not process.wait:
             yield "serves", process._replace(phase=SERVING), {}
         elif process.phase == SERVING and not is_cut:
@@ -217,10 +245,9 @@ class LeaseModel:
         scope, epoch = self.scope, process.owner_epoch
         counts = {kind: sum(record.kind == kind for record in state.log) for kind in (RENEWAL, RELEASE)}
         heard = max((record.owner_epoch for record in state.log), default=0)
-        if process.phase in (IDLE, SERVING) and heard < scope.claims and process.cut_at < 0:
+        if heard < scope.claims and process.cut_at < 0:
             claim = SentRequest(Record(CLAIM, heard + 1))
-            before_epoch = epoch if process.phase == SERVING else process.before_epoch
-            yield "claims", Process(CLAIMING, heard + 1, sent=claim, before_epoch=before_epoch), {}
+            yield "claims", give_up(process)._replace(phase=CLAIMING, owner_epoch=heard + 1, sent=claim), {}
         if process.phase == SERVING:
             if process.value < scope.writes:
                 sent = SentRequest(Record(WRITE, epoch, process.value + 1))
@@ -231,9 +258,10 @@ class LeaseModel:
             sent = SentRequest(Record(RELEASE, epoch))
             yield "releases", process._replace(phase=RELEASING, sent=sent), {}
 
-    def _move_request(
+    def move_request(
         self, state: State, process: Process, sent: SentRequest
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
+        """Yield the next step of a request: it is appended to the log, or its response arrives."""
         if sent.offset < 0:
             landed = sent._replace(offset=state.end)
             log = (*state.log, sent.record)
@@ -246,7 +274,7 @@ class LeaseModel:
         elif process.phase == RELEASING or (
             self.rules.success_only_at_expected_offset and sent.offset != process.next_offset
         ):
-            yield "ends", Process(cut_at=process.cut_at), {}
+            yield "ends", give_up(process), {}
         else:
             following = process._replace(next_offset=sent.offset + 1, age=age, sent=None)
             if sent.record.kind == RENEWAL:
@@ -259,34 +287,63 @@ class LeaseModel:
                     {"acknowledged": acknowledged},
                 )
 
-    def _verify_claim(self, state: State, process: Process) -> Process:
-        found = read_log(state.log, state.start, self.scope.lease_ticks)
+    def verify_claim(self, state: State, process: Process) -> Process:
+        """Return the process after it has read the log: it waits, or it is not the owner."""
+        found = _read_log_again(state.log, state.start, self.lease_ms)
         claim = found.claim
         if claim is None or claim.log_offset != process.claim_offset:
-            return Process(cut_at=process.cut_at)
-        wait_ms = max(claim.previous_lease_ms, claim.older_lease_ms)
-        if not self.rules.unknown_lease_is_longest and wait_ms > self.scope.lease_ticks * TICK_MS:
-            wait_ms = 0
-        # No lease is longer than the lease of this scope.
-        if not self.rules.waits or claim.previous_epoch == process.before_epoch:
-            wait_ms = 0
+            return give_up(process)
         return process._replace(
             phase=WAITING,
             value=found.value,
             claim_offset=-1,
+            claimed=0,
             next_offset=state.end,
-            wait=min(wait_ms // TICK_MS, self.scope.lease_ticks),
-            before_epoch=-1,
+            wait=self._wait_ticks(claim, process),
+            before=None,
         )
+
+    def _wait_ticks(self, claim: AcceptedClaim, process: Process) -> int:
+        """Return the wait in ticks by the coordinator's rule, without its margin: clocks are equal."""
+        rules, tick_s = self.rules, self.scope.tick_ms / 1_000
+        wait_ms = max(claim.previous_lease_ms, claim.older_lease_ms)
+        if not rules.waits or (not rules.unknown_lease_is_longest and wait_ms > self.lease_ms):
+            return 0
+        ownership, before = Ownership(0, claim.owner_epoch, _NO_PRODUCER), None
+        ownership.claimed_s = -process.claimed * tick_s
+        if process.before is not None:
+            before = Ownership(0, process.before.owner_epoch, _NO_PRODUCER)
+            before.verified, before.claim_offset = process.before.verified, process.before.claim_offset
+            before.serve_from_s = process.before.wait * tick_s
+            before.claimed_s = -process.before.claimed * tick_s
+            if not rules.waits_after_own_claim and before.claim_offset == claim.previous_offset:
+                return 0
+        previous_ms, older_ms = (
+            min(lease_ms, self.lease_ms) / (1 + ownership_rules.CLOCK_DRIFT_MAX)  # type: ignore[type-var]
+            for lease_ms in (claim.previous_lease_ms, claim.older_lease_ms)
+        )
+        ownership.accepted(claim._replace(previous_lease_ms=previous_ms, older_lease_ms=older_ms), before)
+        return max(round(ownership.serve_from_s / tick_s), 0)
 
     def _prune_steps(
         self, state: State, process: Process
     ) -> Iterator[tuple[str, Process, dict[str, object]]]:
-        found = read_log(state.log, state.start, self.scope.lease_ticks)
+        found = _read_log_again(state.log, state.start, self.lease_ms)
         before = found.write_offset
         is_proven = process.age < self.scope.lease_ticks and process.value == found.value
         if is_proven and before > state.start:
             yield "prunes", process, {"log": state.log[before - state.start :], "start": before}
+
+
+def give_up(process: Process) -> Process:
+    """Return a process without an ownership, which knows its earlier one."""
+    before = process.before
+    if process.phase == CLAIMED:
+        claim = process.claim_offset, 0, process.claimed
+        before = EarlierOwnership(process.owner_epoch, False, *claim)
+    elif process.phase in (WAITING, SERVING, RELEASING):
+        before = EarlierOwnership(process.owner_epoch, verified=True, wait=process.wait)
+    return Process(before=before, cut_at=process.cut_at)
 
 
 class CoordinatorResult(NamedTuple):

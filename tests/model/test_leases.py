@@ -26,6 +26,9 @@ def test_no_schedule_returns_stale_read(scope: CheckBounds) -> None:
             LeaseRules(lease_from_log=False), SCOPE, id="the broker is asked for the end of the log"
         ),
         pytest.param(LeaseRules(waits=False), SCOPE, id="no wait for an earlier lease"),
+        pytest.param(
+            LeaseRules(waits_after_own_claim=False), SCOPE._replace(claims=3), id="no wait after an own claim"
+        ),
         pytest.param(LeaseRules(lease_from_sending=False), SCOPE, id="the lease counts from the answer"),
         pytest.param(
             LeaseRules(success_only_at_expected_offset=False), SCOPE, id="success is believed at any offset"

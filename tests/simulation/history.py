@@ -34,6 +34,8 @@ DEFERRED = frozenset(
 )
 # The message of a coordinator that did not process an operation.
 NOT_OURS = "This coordinator does not own the share-partition."
+# The message of a coordinator that does not know to which coordinator to forward an operation.
+NO_OWNER = "The owner of the share-partition is not known."
 # The message of a coordinator that has forwarded an operation and received no response.
 OWNER_SILENT = "The owner of the share-partition did not answer."
 # The client library reports a missing response with the additional codes.

@@ -83,6 +83,13 @@ def isolate_coordinator(place: int, lasts_s: float) -> FaultSchedule:
     )
 
 
+def isolate_and_suspend(place: int, lasts_s: float) -> FaultSchedule:
+    """Return a schedule in which an isolated coordinator is suspended while others take over its shards."""
+    isolation = isolate_coordinator(place, lasts_s)
+    suspension = ScheduledFault(0.6, 0.75 * lasts_s, FaultKind.SUSPEND, (_COORDINATORS[place],))
+    return replace(isolation, faults=(*isolation.faults, suspension))
+
+
 def make_island_schedule(place: int, lasts_s: float) -> FaultSchedule:
     """Return a schedule in which clients reach a coordinator that reaches only one broker.
 

@@ -25,6 +25,7 @@ from tests.topic.partition_schedule import (
     PLACES,
     FaultSchedule,
     draw_schedule,
+    isolate_and_suspend,
     isolate_coordinator,
     make_island_schedule,
 )
@@ -49,6 +50,9 @@ PLANTED = (
     PlantedDefect("has_a_lease_that_never_ends", isolate_coordinator, 8.0),
     PlantedDefect("has_a_lease_that_never_ends", make_island_schedule, 12.0),
     PlantedDefect("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
+    PlantedDefect(
+        "measures_leases_on_a_clock_that_omits_suspensions", isolate_and_suspend, 20.0, LONG_LEASES_S
+    ),
 )
 # The first schedules of faults warm the coordinators up. The memory and latency of the next schedules are the
 # baseline.

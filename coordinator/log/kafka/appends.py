@@ -5,8 +5,9 @@ already has by producer id, producer epoch and sequence. An append succeeds only
 any other offset, another process has written to the log, or the log was truncated. The appender then reads
 the records in between to see whether a later claim fenced this process.
 
-When an append times out, the appender reads the log to find the batch. A missing batch may still arrive, so
-the outcome is unknown. A new claim resolves it, because readers ignore a batch of an older claim after it.
+When an append times out, its outcome is unknown, even if the batch is in the log: before Kafka 3.7, readers
+see a batch that a single replica has. A new claim resolves it. The response to the claim proves that the
+replicas have all earlier batches. Readers ignore a batch of an older claim after the new one.
 """
 
 import asyncio
@@ -218,18 +219,16 @@ class Appender:
         self._loop.call_soon(done, expected, error)
 
     async def _find_in_log(self, append: AppendInFlight, why: str) -> None:
-        """Read the log to see whether the batch is at its expected offset, and end the append."""
+        """End an append without a result, with the claim of another process if one follows in the log."""
         ownership = append.ownership
         expected = ownership.next_offset
         try:
             end = await self._end_offsets.find(append.state_partition)
             if not append.anywhere and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
-                    if _is_own_batch(batch, ownership, expected):
-                        self._record_result(append, expected)
-                    else:
+                    if not _is_own_batch(batch, ownership, expected):
                         await self._explain(ownership, expected, end, append.done)
-                    return
+                        return
         except (LogError, DecodeError) as error:
             why = f"{why}; {error}"
         self._end(append, LogOutcomeUnknown(f"no answer in time ({why})"))

@@ -43,9 +43,6 @@ from protocol.state_records import SharePartitionKey
 _logger = logging.getLogger(__name__)
 
 _NOT_OWNED_HERE = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator does not own the share-partition.")
-_NOT_OWNED_BY_PEER = ErrorReason(
-    ErrorCode.NOT_COORDINATOR, "The share-partition is moving to another coordinator."
-)
 _STOPPING = ErrorReason(ErrorCode.NOT_COORDINATOR, "This coordinator is stopping.")
 _NO_OWNER = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition is not known.")
 _NO_RESPONSE = ErrorReason(
@@ -78,9 +75,9 @@ class _RoutedRequest:
         self.group_id = group_id
         self.rpc: Rpc = RPC_BY_API_KEY[api_key]
 
-    def on_not_coordinator(self, operation: ForwardableOperation) -> None:
-        """Hold an operation that the runtime rejected with NOT_COORDINATOR."""
-        self._forwarder.hold(self, operation, _NOT_OWNED_HERE)
+    def on_not_coordinator(self, operation: ForwardableOperation, message: str) -> None:
+        """Hold an operation that the runtime rejected with NOT_COORDINATOR. It may have been executed."""
+        self._forwarder.hold(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
 
 
 class _DeferredOperation(NamedTuple):
@@ -344,7 +341,8 @@ class Forwarder:
                 continue
             first_error = first_error or result.error_code
             if result.error_code == ErrorCode.NOT_COORDINATOR:
-                self.hold(call, operation, _NOT_OWNED_BY_PEER)
+                message = f"The owner refused the request: {result.error_message}"
+                self.hold(call, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
             else:
                 operation.call = None
                 operation.answer(result)

@@ -13,8 +13,8 @@ _PART_BYTES = 40
 class ClientRequest(Protocol):
     """A client request whose operations are being routed."""
 
-    def on_not_coordinator(self, operation: "ForwardableOperation") -> None:
-        """Route an operation again, because this coordinator does not own its shard."""
+    def on_not_coordinator(self, operation: "ForwardableOperation", message: str) -> None:
+        """Route an operation again, because this coordinator does not own its shard, or did not own it."""
         ...
 
 

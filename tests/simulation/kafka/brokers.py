@@ -14,9 +14,11 @@ A clean election loses no acknowledged record. A delayed request never arrives a
 or has lost the producer state. In Kafka, a restart closes the connection, and producer state expires only
 after a day.
 
-Appends are committed at once. Readers cannot detect this, because brokers return committed records only.
+Replicas may receive an append late. Until they have it, it is uncommitted: no reader sees it, its response
+waits, and the next leader may not have it. All in-sync replicas have the committed records.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
@@ -28,8 +30,8 @@ from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, PartitionMetadat
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.kafka_in_memory.broker import RequestSender
+from tests.simulation.kafka.partition import ProduceResponse, SimPartition
 from tests.simulation.loop import SimLoop
-from tests.unit.log.fake_kafka import FakePartition
 
 OFFSET_NOT_AVAILABLE = 78
 FETCH_BATCHES_MAX = 20
@@ -53,49 +55,9 @@ class BrokerFaults:
     transactional: bool = True
     # The delay of each broker's metadata after an election.
     metadata_delay_s: float = 0.0
-
-
-class SimPartition(FakePartition):
-    """A partition, its leader, and all batches that were ever stored in it."""
-
-    def __init__(self, leader: int) -> None:
-        super().__init__()
-        self.leader = leader
-        self.leader_epoch = 0
-        # Before this time, a new leader does not return the end of its log.
-        self.settled_s = 0.0
-        # The number of times that the producer state was lost.
-        self.forgotten = 0
-        self.appended_s: dict[int, float] = {}
-        # (name of the writing process, batch) for all batches, including pruned batches. An unclean election
-        # removes the batches that it loses.
-        self.archive: list[tuple[str, bytes]] = []
-        self.on_write: Callable[[], None] = lambda: None
-        self.lost_records = False
-
-    def write(self, writer: str, batch: bytes, now_s: float) -> ProduceResult:
-        """Append a batch, and record the name of its writer."""
-        before = self.end
-        produced = self.append(batch)
-        if self.end > before:
-            self.archive.append((writer, self.batches[-1]))
-            self.appended_s[int.from_bytes(batch[43:51])] = now_s
-            self.on_write()
-        return produced
-
-    def forget(self) -> None:
-        """Lose the state of all producers."""
-        self.producers.clear()
-        self.forgotten += 1
-
-    def lose(self, end: int) -> list[bytes]:
-        """Lose the records from a log offset on. Return the lost batches."""
-        lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
-        self.truncate(end)
-        self.lost_records = True
-        self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
-        self.forgotten += 1
-        return lost
+    # The rate of appends that the replicas receive late, and the maximum delay.
+    replicas_late_rate: float = 0.0
+    replicas_late_max_s: float = 0.0
 
 
 class SimBrokers:
@@ -108,7 +70,7 @@ class SimBrokers:
         self.rng = rng
         self.faults = faults
         self.nodes = range(1, nodes + 1)
-        self.partitions = [SimPartition(1 + partition % nodes) for partition in range(partitions)]
+        self.partitions = [SimPartition(loop, 1 + partition % nodes) for partition in range(partitions)]
         self.configs: dict[str, str] = {}
         self.down: set[int] = set()
         # The number of times that each node died.
@@ -121,8 +83,8 @@ class SimBrokers:
         self.views: dict[int, list[int]] = {}
         # The metadata of each node, by partition.
         self._metadata = {node: self._current_metadata() for node in self.nodes}
-        # The delays have their own random generator, so that they do not change other runs.
-        self._delays = Random(nodes)
+        # These delays have their own random generators, so that they do not change other runs.
+        self._delays, self._replica_delays = Random(nodes), Random(nodes)
         self._producer_ids: dict[str, tuple[int, int]] = {}
         self.topic, self.topic_id = "state", bytes(range(16))
         # The topic ids of nodes that report another one than `topic_id`.
@@ -159,7 +121,7 @@ class SimBrokers:
 
     def cut_off(self, node: int) -> None:
         """Disconnect a node from the others. They elect new leaders, and the node keeps its old view."""
-        self.views[node] = [partition.end for partition in self.partitions]
+        self.views[node] = [partition.high_watermark for partition in self.partitions]
         self._elect_new_leaders(node)
 
     def reconnect_broker(self, node: int) -> None:
@@ -192,16 +154,19 @@ class SimBrokers:
                 self._elect_leader(number, kafka.NO_NODE)
 
     def _elect_leader(self, number: int, not_node: int) -> None:
-        """Elect a leader cleanly: the new leader has all committed records."""
+        """Elect a leader cleanly: the new leader has all committed records, and maybe some others."""
         partition, rng = self.partitions[number], self.rng
         able = [node for node in self.nodes if node not in self.down and node not in self.views]
         others = [node for node in able if node != not_node] or able
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
-        partition.leader = rng.choice(others)
-        partition.leader_epoch += 1
+        # The previous leader responds to the appends in progress if it knows of the election.
+        code = None if partition.leader == kafka.NO_NODE else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition.change_leader(rng.choice(others), self._replica_delays, code)
         self._publish_leader(number)
         partition.settled_s = self.loop.time() + rng.expovariate(1 / self.faults.elections_s)
+        if partition.uncommitted:
+            self._commit_at(partition.settled_s, partition)
         if rng.random() < self.faults.forgets_rate:
             partition.forget()
 
@@ -246,8 +211,7 @@ class SimBrokers:
                 if partition.appended_s.get(producer_id, 0.0) < older_than_s:
                     del partition.producers[producer_id]
 
-    # Requests. Each method takes the receiving node. `produce` also returns the delay of its response in
-    # seconds.
+    # Requests. Each method takes the receiving node.
 
     def _is_leader(self, node: int, number: int) -> bool:
         return self.partitions[number].leader == node and node not in self.views
@@ -260,13 +224,16 @@ class SimBrokers:
 
     def produce(
         self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> tuple[float, Mapping[int, ProduceResult]]:
-        """Append. On a disconnected node, the append times out, because the replicas do not acknowledge
-        it. A batch is dropped if the partition lost its producer state while the request was in flight.
+    ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
+        """Append, and respond when all in-sync replicas have the batches. On a disconnected node, the
+        append times out. A batch is dropped if the partition lost its producer state while the request was
+        in flight.
         """
-        answers, wait_s = {}, 0.0
+        answers: dict[int, ProduceResult] = {}
+        pending: dict[int, asyncio.Future[int]] = {}
         for number, batch in batches:
-            if self.partitions[number].forgotten != sender.forgotten[number]:
+            partition = self.partitions[number]
+            if partition.forgotten != sender.forgotten[number]:
                 continue
             error = self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
             if error != ErrorCode.NONE:
@@ -274,19 +241,42 @@ class SimBrokers:
             elif len(batch) > MAX_MESSAGE_BYTES:
                 answers[number] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
             elif self._is_leader(node, number):
-                produced = self.partitions[number].write(sender.name, batch, self.loop.time())
+                produced = partition.write(sender.name, batch, self.loop.time())
+                self._replicate(partition)
                 # Sometimes the replicas are slow, and the leader responds before they have the records.
                 slow = self._random_error(
                     (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
                 )
                 answers[number] = ProduceResult(slow, -1) if slow else produced
+                committed = partition.commit_of(answers[number].base_offset)
+                if committed is not None:
+                    pending[number] = committed
             elif self._believes_to_lead(node, number):
-                wait_s = timeout_s
                 code = self.rng.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS))
-                answers[number] = ProduceResult(code, -1)
+                answers[number], pending[number] = ProduceResult(code, -1), self.loop.create_future()
             else:
                 answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        return wait_s, answers
+        return ProduceResponse(self.loop, answers, pending, timeout_s) if pending else answers
+
+    def _replicate(self, partition: SimPartition) -> None:
+        """Commit the records of a partition when all in-sync replicas have them."""
+        faults, delays, now_s = self.faults, self._replica_delays, self.loop.time()
+        is_late = len(self.nodes) > 1 and delays.random() < faults.replicas_late_rate
+        delay_s = delays.uniform(0.0, faults.replicas_late_max_s) if is_late else 0.0
+        partition.replicated_s = max(partition.replicated_s, now_s + delay_s)
+        if partition.replicated_s > now_s:
+            self._commit_at(partition.replicated_s, partition)
+        else:
+            partition.commit(partition.end)
+
+    def _commit_at(self, when_s: float, partition: SimPartition) -> None:
+        end, leader_epoch = partition.end, partition.leader_epoch
+
+        def commit() -> None:
+            if partition.leader_epoch == leader_epoch:
+                partition.commit(end)
+
+        self.loop.call_at(when_s, commit)
 
     def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return end offsets. A disconnected node returns the end offsets of its old view."""
@@ -300,7 +290,7 @@ class SimBrokers:
             return ListedOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         if self.loop.time() < partition.settled_s:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
-        return ListedOffset(ErrorCode.NONE, partition.end)
+        return ListedOffset(ErrorCode.NONE, partition.high_watermark)
 
     def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return start offsets."""
@@ -318,9 +308,9 @@ class SimBrokers:
     def _fetch(self, node: int, number: int, leader_epoch: int, position: int) -> FetchResult:
         partition = self.partitions[number]
         if self._is_leader(node, number):
-            end = partition.end
+            end = partition.high_watermark
         elif self._believes_to_lead(node, number):
-            end = min(partition.end, self.views[node][number])
+            end = min(partition.high_watermark, self.views[node][number])
         else:
             return FetchResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, b"")
         current = self._metadata[node][number].leader_epoch if node in self.views else partition.leader_epoch
@@ -343,13 +333,14 @@ class SimBrokers:
             partition = self.partitions[number]
             if not self._is_leader(node, number):
                 answers[number] = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            elif offset > partition.end:
+            elif offset > partition.high_watermark:
                 answers[number] = ErrorCode.OFFSET_OUT_OF_RANGE
             else:
                 partition.start = max(partition.start, offset)
                 partition.batches = [
                     batch for batch in partition.batches if next_offset_at(batch, 0) > partition.start
                 ]
+                partition.on_prune(partition.start)
                 answers[number] = ErrorCode.NONE
         return answers
 

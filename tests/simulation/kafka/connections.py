@@ -213,11 +213,7 @@ class BrokerConnection(asyncio.Transport):
         if self.node not in self._brokers.silent:
             self._network.served_by[self.node].serve(*self._arrived[0], self._send_response)
 
-    def _send_response(self, response: bytes, wait_s: float) -> None:
-        if wait_s:
-            now_s = self._brokers.loop.time()
-            self._call_at(now_s + wait_s, self._network.world, self._send_response, response, 0.0)
-            return
+    def _send_response(self, response: bytes) -> None:
         _, request = self._arrived.popleft()
         if api_key(request) in GROUP_APIS and not self._network.reaches_group(self.name):
             self.fail(self._network.request_timeout_s)

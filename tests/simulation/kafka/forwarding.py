@@ -6,7 +6,7 @@ from coordinator.metrics import Metrics
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
 from tests.simulation.clients import RPCS
-from tests.simulation.history import OWNER_SILENT, History
+from tests.simulation.history import NO_OWNER, NOT_OURS, History
 
 _KINDS = {rpc.api.API_KEY: kind for kind, rpc in RPCS.items()}
 
@@ -19,8 +19,9 @@ class RecordedForwarder(Forwarder):
         self._history = history
 
     def hold(self, call: Any, operation: Any, why: Any) -> None:
-        """Hold an operation. If its owner did not respond, it may be executed twice."""
+        """Hold an operation. It may be executed twice if its owner did not respond, or ended during it."""
         super().hold(call, operation, why)
-        if operation.call is not None and why.message == OWNER_SILENT:
+        was_not_executed = why.message == NO_OWNER or why.message.endswith(NOT_OURS)
+        if operation.call is not None and not was_not_executed:
             kind = _KINDS[call.api_key]
             self._history.repeat(self._loop.time(), kind, operation.key, operation.unit)

@@ -145,6 +145,19 @@ def takes_no_answer_for_success(patch: Patch) -> None:
 
 
 @_register_mutant
+def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
+    settle = Appender._settle
+    uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _settle(self: Any, append: Any, produced: Any) -> Any:
+        if produced.error_code in uncommitted and not append.anywhere:
+            produced = produced._replace(error_code=0, base_offset=append.ownership.next_offset)
+        return settle(self, append, produced)
+
+    patch.setattr(Appender, "_settle", _settle)
+
+
+@_register_mutant
 def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
     explain = Appender._explain
 

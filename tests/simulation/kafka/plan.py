@@ -140,7 +140,8 @@ class KafkaPlan:
         """Return the seconds after which an operation can have no effect, if there are no faults."""
         net, limits = self.net, self.log_limits
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
-        append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + self.broker_faults.late_max_s
+        late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
+        append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + late_s
         return self._hops * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
 
     @property

@@ -28,6 +28,7 @@ from tests.simulation.kafka.group import TOPIC, ProductMembership
 from tests.simulation.kafka.http_writes import HttpWrites
 from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
+from tests.simulation.kafka.traced_log import LeaseTraces, TracedLog
 from tests.simulation.loop import PROCESS, Process, SimLoop
 from tests.simulation.process import NODE_ID_FIRST, SimClock, StartStopTimeout
 
@@ -61,8 +62,10 @@ class KafkaProcess:
         clock: SimClock,
         topics: TopicDirectory,
         history: History,
+        traces: LeaseTraces | None = None,
     ) -> None:
         self.place = place
+        self._traces = traces
         self.name = f"{place}.{life}"
         self.address = replica_address(place)
         self.log: KafkaLog
@@ -104,7 +107,8 @@ class KafkaProcess:
 
     async def _start(self) -> None:
         plan, metrics = self._plan, Metrics()
-        self.log = KafkaLog(
+        log_class = KafkaLog if self._traces is None else TracedLog
+        self.log = log_class(
             self._cluster,
             TopicConfig(TOPIC, plan.state_partitions),
             owner=self.name,
@@ -112,6 +116,9 @@ class KafkaProcess:
             limits=plan.log_limits,
             monotonic=self._monotonic_s,
         )
+        if isinstance(self.log, TracedLog):
+            assert self._traces is not None
+            self.log.traces, self.log.name, self.log.clock_rate = self._traces, self.name, self._clock_rate
         self.runtime = Runtime(
             log=self.log,
             clock=self._clock,

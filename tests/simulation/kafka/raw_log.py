@@ -14,7 +14,7 @@ from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.record_batch import LogRecord, decode_batches
 from protocol.state_records import SharePartitionKey, decode_record
 from tests.simulation.history import Violation
-from tests.simulation.kafka.brokers import SimPartition
+from tests.simulation.kafka.partition import SimPartition
 
 _INT = Struct(">i")
 _KEY_TYPE = Struct(">h")
@@ -32,15 +32,16 @@ class RawRecord(NamedTuple):
     @property
     def is_claim(self) -> bool:
         """Return whether the record is a claim."""
-        return self._key_type == _CLAIM
+        return self.key_type == _CLAIM
 
     @property
     def is_ownership_record(self) -> bool:
         """Return whether the record is a claim, a release or a renewal, without state of share groups."""
-        return self._key_type in (_CLAIM, _RELEASE, _RENEWAL)
+        return self.key_type in (_CLAIM, _RELEASE, _RENEWAL)
 
     @property
-    def _key_type(self) -> int:
+    def key_type(self) -> int:
+        """The type of the record's key."""
         key_type: int = _KEY_TYPE.unpack_from(self.record.key or b"")[0]
         return key_type
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.log.kafka import KafkaLogLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.kafka.plan import KafkaNemesis, KafkaPlan, draw_any
@@ -22,6 +24,8 @@ FORWARDING = 0x15F8
 EXPIRY = 0x2C30
 HTTP_WRITES = 0x30F4
 CLOCK_DRIFT = 0xE005
+REPLICAS = 0x15E0
+DEFAULTS = 0xDEFA
 # Disable periodic snapshots: they write the state in memory again, which would hide a wrong log.
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
@@ -56,9 +60,40 @@ def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if http_writes.random() < 0.1:
         every_s = draw_log_uniform(http_writes, 0.5, 5.0)
         plan = replace(plan, nemesis=replace(plan.nemesis, http_writes_s=every_s))
+    plan = _replicate_late(plan, Random(seed ^ REPLICAS))
+    if plan.scenario == "any" and Random(seed ^ DEFAULTS).random() < 0.2:
+        plan = _use_default_limits(plan)
     if minutes is not None:
         plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
     return plan
+
+
+def _replicate_late(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+    """Let replicas receive some appends late, unless elections lose acknowledged records anyway."""
+    if plan.nemesis.unclean_s is not None or rng.random() < 0.4:
+        return plan
+    faults = replace(
+        plan.broker_faults,
+        replicas_late_rate=draw_log_uniform(rng, 0.01, 0.5),
+        replicas_late_max_s=draw_log_uniform(rng, 0.1, 15.0),
+    )
+    return replace(plan, broker_faults=faults)
+
+
+def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
+    """Use the default timeouts of the log, of the leases and of the membership."""
+    session_s = GroupLimits().session_timeout_s
+    return replace(
+        plan,
+        log_limits=KafkaLogLimits(),
+        membership=replace(
+            plan.membership,
+            session_s=session_s,
+            heartbeat_s=GroupLimits().heartbeat_interval_s,
+            lease_s=GroupLimits().lease_s,
+        ),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
 
 
 def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:

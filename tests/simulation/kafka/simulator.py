@@ -26,6 +26,7 @@ from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.nemesis import make_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import replica_address
+from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
 from tests.simulation.phases import Simulation, SimulationOutcome
 from tests.simulation.workloads import SharedClientState
@@ -89,6 +90,8 @@ class KafkaSimulator(Simulation):
         self._clients.apart = world.apart
         self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
         world.delete_state = self._delete_state
+        if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
+            world.traces = LeaseTraces(world.brokers, plan.log_limits.lease_s, self._violations.append)
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))

@@ -62,8 +62,8 @@ async def produce_batch(cluster: Brokers, data: bytes, node: int | None = None) 
     return (await cluster.produce(node, "lane", [(0, data)], 1_000))[0]
 
 
-async def fetch_records(cluster: Brokers, node: int) -> kafka.FetchResult:
-    return (await cluster.fetch(node, "lane", {0: 0}, 1 << 20))[0]
+async def fetch_records(cluster: Brokers, node: int, channel: str = "lane") -> kafka.FetchResult:
+    return (await cluster.fetch(node, channel, {0: 0}, 1 << 20))[0]
 
 
 def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(run_scene: Play) -> None:
@@ -82,8 +82,8 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
     run_scene(scenario, elections_s=0.2, metadata_delay_s=2.0)
 
 
-async def read_end_offset(cluster: Brokers, node: int) -> kafka.ListedOffset:
-    return (await cluster.list_ends(node, "lane", [0]))[0]
+async def read_end_offset(cluster: Brokers, node: int, channel: str = "lane") -> kafka.ListedOffset:
+    return (await cluster.list_ends(node, channel, [0]))[0]
 
 
 def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene: Play) -> None:
@@ -122,6 +122,48 @@ def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: Play) -
         assert await read_end_offset(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
 
     run_scene(scenario)
+
+
+def test_append_is_visible_when_the_replicas_have_it(run_scene: Play) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+        node, partition = cluster.leader(0), brokers.partitions[0]
+        assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+        assert (partition.end, partition.high_watermark) == (1, 0)
+        assert await read_end_offset(cluster, node, "read") == (ErrorCode.NONE, 0)
+        assert (await fetch_records(cluster, node, "read")).data == b""
+        committed = asyncio.create_task(produce_batch(cluster, encode_test_batch(0)))
+        await asyncio.sleep(0.5)
+        assert not committed.done()
+        partition.commit(1)
+        assert await committed == (ErrorCode.NONE, 0)
+        assert await read_end_offset(cluster, node, "read") == (ErrorCode.NONE, 1)
+        assert (await fetch_records(cluster, node, "read")).data
+
+    run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0)
+
+
+def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: Play) -> None:
+    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+        partition = brokers.partitions[0]
+        lost = 0
+        for sequence in range(20):
+            end = partition.end
+            pending = asyncio.create_task(produce_batch(cluster, encode_test_batch(sequence)))
+            await wait_until(lambda end=end: partition.end == end + 1, lambda: partition.end)
+            assert partition.high_watermark == end
+            brokers.move(0)
+            assert (await pending).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            lost += partition.end == end
+            cluster.refresh_soon()
+            await wait_until(lambda: cluster.leader(0) == partition.leader, brokers.leaders)
+            await asyncio.sleep(1.0)
+            # The producer sends the batch again. The new leader has it, or appends it now.
+            brokers.faults = replace(brokers.faults, replicas_late_rate=0.0)
+            assert await produce_batch(cluster, encode_test_batch(sequence)) == (ErrorCode.NONE, end)
+            brokers.faults = replace(brokers.faults, replicas_late_rate=1.0)
+        assert 0 < lost < 20
+
+    run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0, elections_s=0.01)
 
 
 def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: Play) -> None:

@@ -40,7 +40,9 @@ class ScriptedLog:
 
     def write(self, record: tuple[bytes, bytes | None], owner_epoch: int) -> None:
         headers = owner_epoch_headers(owner_epoch)
-        self.brokers.partitions[0].write("a", encode_batch(0, 1, [record], headers), 0.0)
+        partition = self.brokers.partitions[0]
+        partition.write("a", encode_batch(0, 1, [record], headers), 0.0)
+        partition.commit(partition.end)
 
     def claim(self, owner_epoch: int) -> None:
         self.write(encode_claim(0, "a"), owner_epoch)

@@ -20,6 +20,7 @@ from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import KafkaProcess
 from tests.simulation.kafka.raw_log import read_states
+from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.simulation.process import SimClock
@@ -59,6 +60,8 @@ class KafkaWorld:
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
+        # Set by the simulator, if the model covers the faults of the plan.
+        self.traces: LeaseTraces | None = None
         self.clocks = [SimClock(loop) for _ in range(plan.coordinators)]
         self.processes: list[KafkaProcess | None] = [None] * plan.coordinators
         # By place: a fault holds this lock while it starts or ends the process of the place.
@@ -100,6 +103,7 @@ class KafkaWorld:
                 clock=self.clocks[place],
                 topics=self._topics,
                 history=self.history,
+                traces=self.traces,
             )
             self._started.append(process)
             try:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.metadata import PartitionMetadata
+from coordinator.cluster.kafka.metadata import ClusterMetadata, PartitionMetadata
 from protocol.messages import metadata
 from tests.kafka_in_memory.broker import Broker
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
@@ -155,3 +155,24 @@ def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
         assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
 
     play(scenario, NEW, NEW, NEW, newest_version=5)
+
+
+def test_refreshes_continue_after_an_unexpected_exception(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+        refresh = brokers._connections.metadata.refresh
+
+        async def fail_once(**options: bool) -> list[ClusterMetadata]:
+            monkeypatch.setattr(brokers._connections.metadata, "refresh", refresh)
+            raise RuntimeError("a defect")
+
+        monkeypatch.setattr(brokers._connections.metadata, "refresh", fail_once)
+        fleet.report(1, NEW)
+        brokers.refresh_soon()
+        await asyncio.sleep(0.05)
+        assert "a defect" in caplog.text
+        brokers.refresh_soon()
+        await wait_until(lambda: brokers.leader(0) == NEW.leader)
+
+    play(scenario, OLD)

@@ -1,0 +1,209 @@
+"""Check that a trace of real coordinators is a run of the lease model.
+
+Each event of the trace must be a step that the model allows at that time, and each state must be safe. The
+trace contains the batches that the brokers commit, and the events of each coordinator: its claim is
+acknowledged, it has read the log, an append is acknowledged, it may answer a read. A batch may be committed
+at any time, like a late request in the model.
+"""
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from tests.model.leases import (
+    CLAIM,
+    CLAIMED,
+    CLAIMING,
+    RELEASING,
+    SERVING,
+    WAITING,
+    WRITE,
+    CheckBounds,
+    LeaseModel,
+    LeaseRules,
+    Process,
+    Record,
+    SentRequest,
+    State,
+    give_up,
+    read_log,
+)
+
+TICKS_PER_S = 1_000_000
+# Times are rounded to ticks, and leases in the log to milliseconds.
+TOLERANCE_TICKS = 2_000
+_LAST_CLAIM = Record(CLAIM, (1 << 31) - 1)
+
+
+class NotInModel(AssertionError):
+    """An event that the model does not allow."""
+
+
+class Reclaim(NamedTuple):
+    """What a later claimant learns from a log: the owner epoch before it, and the longest earlier lease."""
+
+    previous_epoch: int | None
+    lease_ms: int
+
+
+class LeaseTrace:
+    """The trace of one state partition. Times are in seconds; coordinators are known by their names."""
+
+    def __init__(self, lease_s: float, now_s: float) -> None:
+        lease_ticks = round(lease_s * TICKS_PER_S) + TOLERANCE_TICKS
+        bounds = CheckBounds(processes=0, lease_ticks=lease_ticks, tick_ms=1_000 / TICKS_PER_S)
+        self._model = LeaseModel(LeaseRules(), bounds)
+        self._lease_ms = round(lease_s * 1_000)
+        self._state = State(())
+        self._names: list[str] = []
+        # The log offset of each record of the model, which is a batch.
+        self._log_offsets: list[int] = []
+        # Until then, a coordinator may answer reads; its next event ends this.
+        self._leased_until_s: dict[str, float] = {}
+        self._now_s = now_s
+
+    # Events of the log.
+
+    def committed(self, now_s: float, kind: str, owner_epoch: int, log_offset: int) -> None:
+        """Record that a batch is committed."""
+        self._advance(now_s)
+        value = len(self._log_offsets) if kind == WRITE else 0
+        self._log_offsets.append(log_offset)
+        self._state = self._state._replace(log=(*self._state.log, Record(kind, owner_epoch, value)))
+
+    def pruned(self, log_offset: int) -> None:
+        """Check that the rest of the log tells the next claimant at least as long a lease as all of it.
+
+        The model keeps all records, because it has a single value, which a later write need not contain.
+        """
+        start = self._count_below(log_offset)
+        whole, rest = self._reclaim(0), self._reclaim(start)
+        if rest.previous_epoch != whole.previous_epoch or rest.lease_ms < whole.lease_ms:
+            raise NotInModel(f"the log was pruned to {log_offset}, which changes {whole} to {rest}")
+
+    def _reclaim(self, start: int) -> Reclaim:
+        claim = read_log((*self._state.log[start:], _LAST_CLAIM), start, self._lease_ms).claim
+        assert claim is not None
+        return Reclaim(claim.previous_epoch, max(claim.previous_lease_ms, claim.older_lease_ms))
+
+    # Events of coordinators.
+
+    def claimed(self, now_s: float, name: str, owner_epoch: int, log_offset: int, sent_s: float) -> None:
+        """Record that a coordinator got the response to its claim."""
+        self._advance(now_s)
+        sent = SentRequest(Record(CLAIM, owner_epoch), self._ticks(now_s - sent_s), self._index(log_offset))
+        claiming = give_up(self._process(name))._replace(phase=CLAIMING, owner_epoch=owner_epoch)
+        ((_, process, _),) = self._model.move_request(self._state, claiming, sent)
+        self._set(name, process)
+
+    def verified(self, now_s: float, name: str, end_offset: int) -> None:
+        """Check that a coordinator that has read the log up to an offset is the owner."""
+        self._advance(now_s)
+        process = self._process(name)
+        log = self._state.log[: self._count_below(end_offset)]
+        following = self._model.verify_claim(self._state._replace(log=log), process)
+        if process.phase != CLAIMED or following.phase != WAITING:
+            raise NotInModel(f"{name} is the owner in its own view, not in the model: {process}, {following}")
+        self._set(name, following)
+
+    def owner_epoch(self, name: str) -> int | None:
+        """Return the owner epoch that a coordinator has verified, None without one."""
+        process = self._process(name)
+        return process.owner_epoch if process.phase in (WAITING, SERVING) else None
+
+    def wait_left(self, now_s: float, name: str) -> int:
+        """Return the rest of the wait for earlier leases in ticks."""
+        self._advance(now_s)
+        return self._process(name).wait
+
+    def acknowledged(
+        self,
+        now_s: float,
+        name: str,
+        kind: str,
+        log_offset: int,
+        next_offset: int,
+        sent_s: tuple[float, float],
+        wait: int,
+    ) -> None:
+        """Check that an append of one or several batches may count as a success.
+
+        `sent_s` are the send times of its first and of its last batch. `wait` is the rest of the wait for
+        earlier leases at the first of them.
+        """
+        self._advance(now_s)
+        first, end = self._index(log_offset), self._count_below(next_offset)
+        process = self._serve(name, wait)
+        record = self._state.log[end - 1]
+        sent = SentRequest(record, self._ticks(now_s - sent_s[end - first > 1]), first)
+        ((step, process, changes),) = self._model.move_request(self._state, process, sent)
+        if step == "ends" or record.kind != kind or record.owner_epoch != process.owner_epoch:
+            raise NotInModel(f"{name} takes the append of {record} at {log_offset} for a success: {step}")
+        self._state = self._state._replace(**changes)  # type: ignore[arg-type]
+        self._set(name, process._replace(next_offset=end))
+
+    def may_answer(self, now_s: float, name: str, next_offset: int) -> None:
+        """Check that a coordinator may answer reads from memory.
+
+        If its next offset differs, it has just got a response, whose event follows.
+        """
+        if now_s < self._leased_until_s.get(name, 0.0):
+            return
+        self._advance(now_s)
+        if self._count_below(next_offset) != self._process(name).next_offset:
+            return
+        process = self._serve(name, self._process(name).wait)
+        if not self._model.may_answer(self._state, process):
+            raise NotInModel(f"{name} answers a read without a lease: {process}")
+        self._set(name, process)
+        left_ticks = self._model.scope.lease_ticks - process.age
+        self._leased_until_s[name] = now_s + left_ticks / TICKS_PER_S
+
+    def resigned(self, now_s: float, name: str) -> None:
+        """Record that a coordinator answers no more requests."""
+        self._advance(now_s)
+        process = self._process(name)
+        if process.phase in (WAITING, SERVING):
+            self._set(name, process._replace(phase=RELEASING))
+
+    # The state.
+
+    def _serve(self, name: str, wait: int) -> Process:
+        process = self._process(name)
+        if process.phase not in (WAITING, SERVING) or wait > TOLERANCE_TICKS:
+            raise NotInModel(f"{name} serves although it must not, for {wait} ticks: {process}")
+        return process._replace(phase=SERVING, wait=0)
+
+    def _advance(self, now_s: float) -> None:
+        ticks, self._now_s = self._ticks(now_s - self._now_s), now_s
+        self._state = self._model.advance_time(self._state, ticks)
+
+    def _process(self, name: str) -> Process:
+        if name not in self._names:
+            return Process()
+        return self._state.processes[self._names.index(name)]
+
+    def _set(self, name: str, process: Process) -> None:
+        self._leased_until_s.pop(name, None)
+        if name not in self._names:
+            self._names.append(name)
+            self._state = self._state._replace(processes=(*self._state.processes, process))
+        processes = list(self._state.processes)
+        processes[self._names.index(name)] = process
+        self._state = self._state._replace(processes=tuple(processes))
+        if not self._model.is_safe(self._state):
+            raise NotInModel(
+                f"an owner may answer a read without an acknowledged write: {self._state.processes}"
+            )
+
+    def _count_below(self, log_offset: int) -> int:
+        return bisect_left(self._log_offsets, log_offset)
+
+    def _index(self, log_offset: int) -> int:
+        index = self._count_below(log_offset)
+        if self._log_offsets[index : index + 1] != [log_offset]:
+            raise NotInModel(f"no committed batch begins at {log_offset}")
+        return index
+
+    @staticmethod
+    def _ticks(seconds: float) -> int:
+        return round(seconds * TICKS_PER_S)

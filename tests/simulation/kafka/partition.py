@@ -1,0 +1,145 @@
+"""A partition of the simulated cluster: its leader, its uncommitted batches, and all its earlier batches."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import NamedTuple
+
+from coordinator.cluster.kafka.cluster import ProduceResult
+from protocol.errors import ErrorCode
+from protocol.record_batch import next_offset_at
+from tests.simulation.loop import SimLoop
+from tests.unit.log.fake_kafka import FakePartition, FakeProducer
+
+
+class UncommittedBatch(NamedTuple):
+    """A batch that not all in-sync replicas have, and the producers before it."""
+
+    base_offset: int
+    end: int
+    producers: dict[int, FakeProducer]
+    # The name of the writing process, and the batch.
+    written: tuple[str, bytes]
+    # An error code: NONE when the batch is committed.
+    committed: asyncio.Future[int]
+
+
+class SimPartition(FakePartition):
+    """A partition, its leader, and all batches that were ever stored in it."""
+
+    def __init__(self, loop: SimLoop, leader: int) -> None:
+        super().__init__()
+        self._loop = loop
+        self.leader = leader
+        self.leader_epoch = 0
+        # Before this time, a new leader does not return the end of its log.
+        self.settled_s = 0.0
+        # The time at which all replicas have the newest batch.
+        self.replicated_s = 0.0
+        self.uncommitted: list[UncommittedBatch] = []
+        # The number of times that the producer state was lost.
+        self.forgotten = 0
+        self.appended_s: dict[int, float] = {}
+        # (name of the writing process, batch) for all batches, including pruned batches. An election removes
+        # the batches that it loses.
+        self.archive: list[tuple[str, bytes]] = []
+        self.on_write: Callable[[], None] = lambda: None
+        self.on_commit: Callable[[str, bytes], None] = lambda writer, batch: None
+        self.on_prune: Callable[[int], None] = lambda log_offset: None
+        self.lost_records = False
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which all records are committed."""
+        return self.uncommitted[0].base_offset if self.uncommitted else self.end
+
+    def write(self, writer: str, batch: bytes, now_s: float) -> ProduceResult:
+        """Append a batch, and record the name of its writer. The batch is uncommitted."""
+        before, producers = self.end, dict(self.producers)
+        produced = self.append(batch)
+        if self.end > before:
+            committed = self._loop.create_future()
+            written = (writer, self.batches[-1])
+            self.uncommitted.append(UncommittedBatch(before, self.end, producers, written, committed))
+            self.archive.append(written)
+            self.appended_s[int.from_bytes(batch[43:51])] = now_s
+            self.on_write()
+        return produced
+
+    def commit_of(self, base_offset: int) -> asyncio.Future[int] | None:
+        """Return the future commit of the batch at an offset, None if it is committed."""
+        return next((batch.committed for batch in self.uncommitted if batch.base_offset == base_offset), None)
+
+    def commit(self, end: int) -> None:
+        """Commit the batches below an offset: all in-sync replicas have them."""
+        while self.uncommitted and self.uncommitted[0].end <= end:
+            batch = self.uncommitted.pop(0)
+            batch.committed.set_result(ErrorCode.NONE)
+            self.on_commit(*batch.written)
+
+    def change_leader(self, leader: int, rng: Random, code: int | None) -> None:
+        """Begin the next leader epoch. The leader has all committed batches, and some uncommitted ones.
+
+        `code` is the response of the previous leader to the appends in progress, None if it does not respond.
+        """
+        self.leader, self.replicated_s = leader, 0.0
+        self.leader_epoch += 1
+        uncommitted, self.uncommitted = self.uncommitted, []
+        kept = rng.randrange(len(uncommitted) + 1) if uncommitted else 0
+        for batch in uncommitted:
+            if code is not None:
+                batch.committed.set_result(code)
+        for batch in uncommitted[:kept]:
+            self.uncommitted.append(batch._replace(committed=self._loop.create_future()))
+        if kept < len(uncommitted):
+            self._drop_from(uncommitted[kept].base_offset)
+            self.producers = uncommitted[kept].producers
+
+    def _drop_from(self, end: int) -> list[bytes]:
+        lost = [batch for batch in self.batches if next_offset_at(batch, 0) > end]
+        self.truncate(end)
+        self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
+        return lost
+
+    def forget(self) -> None:
+        """Lose the state of all producers."""
+        self.producers.clear()
+        self.forgotten += 1
+
+    def lose(self, end: int) -> list[bytes]:
+        """Lose the records from a log offset on, and the state of all producers. Return the lost batches."""
+        self.lost_records = True
+        self.forgotten += 1
+        return self._drop_from(end)
+
+
+class ProduceResponse(asyncio.Future[Mapping[int, ProduceResult]]):
+    """The results of a request, when its pending batches are committed or at the timeout of the request."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        answers: dict[int, ProduceResult],
+        pending: Mapping[int, asyncio.Future[int]],
+        timeout_s: float,
+    ) -> None:
+        super().__init__(loop=loop)
+        self._answers = answers
+        self._pending = pending
+        timer = loop.call_later(timeout_s, self._complete)
+        self.add_done_callback(lambda _: timer.cancel())
+        for committed in pending.values():
+            committed.add_done_callback(self._complete_if_committed)
+
+    def _complete_if_committed(self, _: asyncio.Future[int]) -> None:
+        if all(committed.done() for committed in self._pending.values()):
+            self._complete()
+
+    def _complete(self) -> None:
+        if self.done():
+            return
+        for number, committed in self._pending.items():
+            code = committed.result() if committed.done() else ErrorCode.REQUEST_TIMED_OUT
+            if code != ErrorCode.NONE and self._answers[number].error_code == ErrorCode.NONE:
+                self._answers[number] = ProduceResult(code, -1)
+        self.set_result(self._answers)

@@ -1,0 +1,118 @@
+"""Record the events of leases in the logs of coordinators, and check them against `tests.model`."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from coordinator.log.base import AppendCallback, LoggedBatch, Unit
+from coordinator.log.kafka import KafkaLog
+from tests.model.lease_trace import LeaseTrace, NotInModel
+from tests.model.leases import CLAIM, RELEASE, RENEWAL, WRITE
+from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.kafka.raw_log import read_records
+
+_KINDS = {32_000: CLAIM, 32_001: RELEASE, 32_002: RENEWAL}
+
+
+class LeaseTraces:
+    """The traces of all state partitions. `report` gets the first event that the model does not allow."""
+
+    def __init__(self, brokers: SimBrokers, lease_s: float, report: Callable[[NotInModel], None]) -> None:
+        self.loop = brokers.loop
+        self._traces = [LeaseTrace(lease_s, self.loop.time()) for _ in brokers.partitions]
+        self._report = report
+        for number, partition in enumerate(brokers.partitions):
+            partition.on_commit = partial(self._on_commit, number)
+            partition.on_prune = partial(self.check, number, LeaseTrace.pruned)
+
+    def _on_commit(self, number: int, writer: str, batch: bytes) -> None:
+        record = read_records([(writer, batch)])[0]
+        kind = _KINDS.get(record.key_type, WRITE)
+        self.check(number, LeaseTrace.committed, self.now_s, kind, record.owner_epoch, record.record.offset)
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time in seconds."""
+        return self.loop.time()
+
+    def check(self, number: int, event: Callable[..., Any], *args: Any) -> Any:
+        """Add an event to the trace of a state partition; report it if the model does not allow it."""
+        try:
+            return event(self._traces[number], *args)
+        except NotInModel as violation:
+            violation.args = (f"state partition {number} at {self.now_s:.6f}: {violation}",)
+            self._report(violation)
+            return None
+
+
+class TracedLog(KafkaLog):
+    """A log of a coordinator whose name is `name`. `clock_rate` is the speed of its clock."""
+
+    traces: LeaseTraces
+    name: str
+    clock_rate: float
+
+    async def own(self, state_partition: int, *args: Any) -> int:
+        """Claim a state partition."""
+        owner_epoch = await super().own(state_partition, *args)
+        ownership = self._ownerships.get(state_partition)
+        assert ownership is not None
+        sent_s = ownership.proven_s / self.clock_rate
+        self._trace(state_partition, LeaseTrace.claimed, owner_epoch, ownership.claim_offset, sent_s)
+        return owner_epoch
+
+    async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        """Read state partitions, which verifies claims."""
+        partitions = list(state_partitions)
+        async for chunk in super().read(partitions):
+            yield chunk
+        for partition in partitions:
+            ownership = self._ownerships.get(partition)
+            if ownership is not None and ownership.verified:
+                known = self._check(partition, LeaseTrace.owner_epoch, self.name)
+                if known != ownership.owner_epoch:
+                    self._trace(partition, LeaseTrace.verified, ownership.next_offset)
+
+    async def release(self, state_partition: int) -> None:
+        """Release a state partition."""
+        self._trace(state_partition, LeaseTrace.resigned)
+        await super().release(state_partition)
+
+    def append(
+        self,
+        state_partition: int,
+        records: Sequence[tuple[bytes, bytes | None]],
+        timestamp_ms: int,
+        done: AppendCallback,
+        units: Sequence[Unit] = (),
+    ) -> None:
+        """Append records, or a renewal."""
+        sent_s, kind = self.traces.now_s, WRITE if records else RENEWAL
+        wait = self._check(state_partition, LeaseTrace.wait_left, sent_s, self.name)
+
+        def on_appended(base_offset: int, error: Any) -> None:
+            ownership = self._ownerships.get(state_partition)
+            if error is None and ownership is not None:
+                end = ownership.next_offset
+                begin = base_offset if records else end - 1
+                # Each batch of a split append is sent after the previous one is acknowledged.
+                split_s = ownership.proven_s / self.clock_rate
+                times = sent_s, split_s
+                self._trace(state_partition, LeaseTrace.acknowledged, kind, begin, end, times, wait)
+            done(base_offset, error)
+
+        super().append(state_partition, records, timestamp_ms, on_appended, units)
+
+    def lease_left_s(self, state_partition: int) -> float:
+        """Return the seconds for which reads may be answered from memory."""
+        left_s = super().lease_left_s(state_partition)
+        if left_s > 0:
+            next_offset = self.end_offset(state_partition)
+            self._trace(state_partition, LeaseTrace.may_answer, next_offset)
+        return left_s
+
+    def _trace(self, state_partition: int, event: Callable[..., Any], *args: Any) -> None:
+        self._check(state_partition, event, self.traces.now_s, self.name, *args)
+
+    def _check(self, state_partition: int, event: Callable[..., Any], *args: Any) -> Any:
+        return self.traces.check(state_partition, event, *args)
