@@ -4,8 +4,6 @@ The model keeps one dictionary for each share-partition, with the greatest (coun
 has no batches, records or snapshots.
 """
 
-from typing import Any
-
 from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey

@@ -14,7 +14,7 @@ from protocol.state_batches import StateBatch, pack
 from tests.builders import KEY
 from tests.property.modelled_shard import ModelledShard
 
-# A delivery count and a delivery state. In the first pair the greater count wins, in the second the greater state.
+# A delivery count and a delivery state. In the first pair the greater count decides, in the second the state.
 Kind = tuple[int, int]
 KINDS: list[tuple[Kind, Kind]] = [((1, 4), (2, 2)), ((1, 2), (1, 4))]
 
@@ -93,7 +93,7 @@ STEPS: dict[str, Step] = {
 
 @pytest.mark.parametrize("length", [4, pytest.param(6, marks=pytest.mark.slow)])
 def test_all_sessions_of_one_share_partition(length: int) -> None:
-    """Each response must be the model's, and a shard loaded from the log must equal the live one at the end."""
+    """Each response must be the model's. At the end, a shard loaded from the log must equal the live one."""
     for names in product(STEPS, repeat=length):
         shard = ModelledShard(SnapshotPolicy(1, 0))
         try:
