@@ -17,8 +17,8 @@ import pytest
 
 from tests.mutation.executed_lines import PROFILE
 
-# Libraries that the tests import. They are imported once, before the first fork; the product and the tests are
-# imported in each process.
+# Libraries that the tests import. They are imported once, before the first fork; each process imports
+# the product and the tests.
 _LIBRARIES = (
     *("aiokafka", "cryptography.x509", "fastapi", "httpx", "hypothesis.stateful", "jwt", "numpy"),
     *("prometheus_client", "pyarrow.compute", "pytest_timeout", "rich.console", "scramp", "typer"),
