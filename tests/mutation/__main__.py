@@ -129,12 +129,19 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
 
 
 def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
-    """Return the tests that execute the line of the mutant, the fastest first."""
+    """Return the tests that execute the line of the mutant, the fastest first.
+
+    A line that is executed by an import may affect all tests of its module, or else of its folder.
+    """
     lines = executed.tests.get(mutant.path, {})
-    if mutant.at_import:
-        tests = set().union(*lines.values())
-    else:
-        tests = lines.get(mutant.line, set()) or lines.get(mutant.statement_line, set())
+    tests = lines.get(mutant.line, set()) or lines.get(mutant.statement_line, set())
+    if "" in tests or mutant.at_import:
+        tests = set().union(*lines.values()) - {""}
+    folder = mutant.path.rpartition("/")[0]
+    while not tests and folder and mutant.at_import:
+        files = [executed.tests[path] for path in executed.tests if path.startswith(f"{folder}/")]
+        tests = {test for file in files for line in file.values() for test in line} - {""}
+        folder = folder.rpartition("/")[0]
     return sorted(tests, key=lambda test: executed.durations_s.get(test, 0.0))
 
 
@@ -150,10 +157,8 @@ def run_mutant(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Iterato
 def check_unchanged(mutant: Mutant, executed: ExecutedLines) -> None:
     """Run the tests of a mutant without its change: they must pass."""
     path = ROOT / mutant.path
-    tests = next(tests for tests in executed.tests[mutant.path].values() if tests)
-    child = Child(
-        path, compile(path.read_bytes(), str(path), "exec"), sorted(tests), BUILD / "unchanged", 300
-    )
+    tests = find_tests(mutant, executed)[:_FIRST_TESTS]
+    child = Child(path, compile(path.read_bytes(), str(path), "exec"), tests, BUILD / "unchanged", 300)
     while not (outcome := child.poll()):
         time.sleep(0.02)
     if outcome != "survived":

@@ -30,7 +30,10 @@ settings.register_profile(
 
 
 class ExecutedLines(NamedTuple):
-    """For each file and line, the tests that execute it; for each test, its duration in seconds."""
+    """For each file and line, the tests that execute it; for each test, its duration in seconds.
+
+    The test "" stands for the import of the modules.
+    """
 
     tests: dict[str, dict[int, set[str]]]
     durations_s: dict[str, float]
@@ -85,5 +88,5 @@ def read_executed_lines(folder: Path) -> ExecutedLines:
         for path, lines in found["lines"].items():
             for line, tests in lines.items():
                 known = executed.tests.setdefault(path, {}).setdefault(int(line), set())
-                known.update(test for test in tests if test)
+                known.update(tests)
     return executed

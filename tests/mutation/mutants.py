@@ -1,8 +1,9 @@
 """Generate the mutants of a module: copies of its syntax tree with one small change each.
 
-A change replaces an operator or a constant, negates a condition, or removes a statement. Log calls,
-annotations, assertions and `__repr__` are not changed, because no test should depend on them. A constant
-index (`x[0]`) is not changed, because each test that executes it fails.
+A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
+depend on log calls, annotations, assertions, formatted texts, options of classes, `__repr__` and large default
+values, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes it
+fails.
 """
 
 import ast
@@ -35,6 +36,8 @@ _OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
     ast.RShift: ast.LShift,
 }
 _FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+# A greater value that is computed when the module is imported is a limit, and is tuned.
+_NOT_TUNED_MAX = 255
 _LOGGERS = ("_logger", "logger")
 
 
@@ -92,17 +95,22 @@ class _Changes:
         self._visit(tree)
 
     def _visit(self, node: ast.AST) -> None:
-        if _is_excluded(node):
+        if _is_excluded(node) or isinstance(node, ast.JoinedStr):
             return
         outer = self._statement
         is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if isinstance(node, ast.stmt):
             self._statement = node
-        for text, apply in _changes_of(node):
+        is_tuned = (
+            isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > _NOT_TUNED_MAX
+        )
+        for text, apply in () if is_tuned and not self._functions else _changes_of(node):
             line = getattr(node, "lineno", self._statement.lineno)
             self.found.append(_Change(line, self._statement, not self._functions, text, apply))
         for field, value in ast.iter_fields(node):
             if field in ("annotation", "returns") or (field == "slice" and isinstance(value, ast.Constant)):
+                continue
+            if field == "keywords" and isinstance(node, ast.ClassDef):
                 continue
             # Only the body of a function is executed later; its defaults are not.
             self._functions += is_function and field == "body"
