@@ -1,9 +1,9 @@
 """Generate the mutants of a module: copies of its syntax tree with one small change each.
 
 A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
-depend on log calls, annotations, assertions, formatted texts, options of classes, `__repr__` and large default
-values, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes it
-fails.
+depend on log calls, annotations, assertions, formatted texts, options of classes, `__repr__` and large
+defaults, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes
+it fails.
 """
 
 import ast
