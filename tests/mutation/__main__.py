@@ -75,10 +75,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--package", choices=PACKAGES, action="append", help="only this package")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--recorded", action="store_true", help="use the last recording, also if files changed"
+    )
+    parser.add_argument("--also", action="append", default=[], metavar="TEST", help="a test for all mutants")
     options = parser.parse_args()
     os.chdir(ROOT)
     os.environ["SHARE_COORDINATOR_PURE_PYTHON"] = "1"
-    executed = record_executed_lines(options.workers)
+    executed = record_executed_lines(options.workers, reuse=options.recorded)
+    executed.for_all.extend(options.also)
     packages = options.package or list(PACKAGES)
     sample = draw_sample(packages, options.mutants // len(packages), options.seed)
     import_libraries()
@@ -87,13 +92,18 @@ def main() -> None:
     report(results, options.seed)
 
 
-def record_executed_lines(workers: int) -> ExecutedLines:
-    """Run the quick tests and record the lines that they execute, unless that was done for these files."""
+def record_executed_lines(workers: int, *, reuse: bool) -> ExecutedLines:
+    """Run the quick tests and record the lines that they execute, unless that was done for these files.
+
+    With `reuse`, take the last recording of other files: the lines of new tests are missing.
+    """
     digest = hashlib.sha256()
     for folder in ("protocol", "coordinator", "tests"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     folder = BUILD / f"lines-{digest.hexdigest()[:16]}"
+    if reuse:
+        folder = next(BUILD.glob("lines-*"), folder)
     if not folder.exists():
         began_s = time.monotonic()
         shutil.rmtree(BUILD, ignore_errors=True)
@@ -142,7 +152,7 @@ def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
         files = [executed.tests[path] for path in executed.tests if path.startswith(f"{folder}/")]
         tests = {test for file in files for line in file.values() for test in line} - {""}
         folder = folder.rpartition("/")[0]
-    return sorted(tests, key=lambda test: executed.durations_s.get(test, 0.0))
+    return executed.for_all + sorted(tests, key=lambda test: executed.durations_s.get(test, 0.0))
 
 
 def run_mutant(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Iterator[Child]:

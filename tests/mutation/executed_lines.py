@@ -32,11 +32,12 @@ settings.register_profile(
 class ExecutedLines(NamedTuple):
     """For each file and line, the tests that execute it; for each test, its duration in seconds.
 
-    The test "" stands for the import of the modules.
+    The test "" stands for the import of the modules. The tests `for_all` run for each mutant.
     """
 
     tests: dict[str, dict[int, set[str]]]
     durations_s: dict[str, float]
+    for_all: list[str]
 
 
 class _Recorder:
@@ -81,7 +82,7 @@ if folder := os.environ.get(FOLDER_ENV):
 
 def read_executed_lines(folder: Path) -> ExecutedLines:
     """Merge the files of all workers."""
-    executed = ExecutedLines({}, {})
+    executed = ExecutedLines({}, {}, [])
     for file in folder.glob("*.json"):
         found = json.loads(file.read_text())
         executed.durations_s.update(found["durations_s"])
