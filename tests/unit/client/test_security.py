@@ -24,8 +24,8 @@ from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import CertificateAuthority
-from tests.unit.client.coroutine_tests import async_test
 from tests.unit.clock_skipping import skip_time
+from tests.unit.coroutine_tests import async_test
 from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator

@@ -20,6 +20,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
 # One shard, so that all operations share it.
@@ -87,15 +88,7 @@ class RuntimeDriver:
         """Send a request for one share-partition; return its error code."""
         return (await self.ask(rpc, *parts, **more))[0].error_code
 
-    async def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait until the condition holds, at most 60 s."""
-        steps = 0
-        async with asyncio.timeout(60):
-            while not condition():
-                steps += 1
-                # After 1000 steps, let time pass too, because some conditions need it (the lease of an
-                # earlier owner).
-                await asyncio.sleep(0 if steps < 1_000 else 0.001)
+    wait_until = staticmethod(wait_until)
 
 
 @asynccontextmanager

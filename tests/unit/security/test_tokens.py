@@ -18,7 +18,7 @@ from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
-from tests.unit.client.coroutine_tests import async_test
+from tests.unit.coroutine_tests import async_test
 from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
