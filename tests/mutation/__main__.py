@@ -186,7 +186,8 @@ def run_sample(sample: list[tuple[str, Mutant]], executed: ExecutedLines, worker
         results.append(Result(package, mutant, outcome, failed_test, reason))
         if outcome not in ("killed", "timeout"):
             mark = "accepted" if reason else outcome
-            print(f"{mark}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}", flush=True)
+            of = f"{len(results)} of {len(sample)}"
+            print(f"{of} {mark}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}", flush=True)
 
     while waiting or running:
         for worker in range(workers):
