@@ -18,7 +18,6 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,8 +56,8 @@ _TESTS = (
 )
 _QUICK = "not slow and not broker and not e2e and not spark and not browser"
 _KILLED_MIN = 0.9
-# The first tests of a mutant; the others run only if these pass.
-_FIRST_TESTS = 200
+# The number of tests that run for a mutant, so that survivors do not take most of the time.
+_TESTS_MAX = 300
 
 
 class Result(NamedTuple):
@@ -139,7 +138,7 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
 
 
 def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
-    """Return the tests that execute the line of the mutant, the fastest first.
+    """Return the tests that execute the line of the mutant: first those of its package, the fastest first.
 
     A line that is executed by an import may affect all tests of its module, or else of its folder.
     """
@@ -152,22 +151,26 @@ def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
         files = [executed.tests[path] for path in executed.tests if path.startswith(f"{folder}/")]
         tests = {test for file in files for line in file.values() for test in line} - {""}
         folder = folder.rpartition("/")[0]
-    return executed.for_all + sorted(tests, key=lambda test: executed.durations_s.get(test, 0.0))
+    package = Path(mutant.path).parent.name
+    order = sorted(tests, key=lambda test: (f"/{package}/" not in test, executed.durations_s.get(test, 0.0)))
+    # Half of the tests are of other packages: simulations and properties also detect faults.
+    own = [test for test in order if f"/{package}/" in test]
+    return executed.for_all + [*own[: _TESTS_MAX // 2], *order[len(own) :]][:_TESTS_MAX]
 
 
-def run_mutant(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Iterator[Child]:
+def start_child(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Child | None:
+    """Run the tests of a mutant; return None if no test executes its line."""
     tests = find_tests(mutant, executed)
-    code = compile_mutant(ROOT, mutant)
-    for part in (tests[:_FIRST_TESTS], tests[_FIRST_TESTS:]):
-        if part:
-            timeout_s = 30 + 4 * sum(executed.durations_s.get(test, 0.0) for test in part)
-            yield Child(ROOT / mutant.path, code, part, folder, timeout_s)
+    if not tests:
+        return None
+    timeout_s = 30 + 2 * sum(executed.durations_s.get(test, 0.0) for test in tests)
+    return Child(ROOT / mutant.path, compile_mutant(ROOT, mutant), tests, folder, timeout_s)
 
 
 def check_unchanged(mutant: Mutant, executed: ExecutedLines) -> None:
     """Run the tests of a mutant without its change: they must pass."""
     path = ROOT / mutant.path
-    tests = find_tests(mutant, executed)[:_FIRST_TESTS]
+    tests = find_tests(mutant, executed)
     child = Child(path, compile(path.read_bytes(), str(path), "exec"), tests, BUILD / "unchanged", 300)
     while not (outcome := child.poll()):
         time.sleep(0.02)
@@ -178,7 +181,7 @@ def check_unchanged(mutant: Mutant, executed: ExecutedLines) -> None:
 def run_sample(sample: list[tuple[str, Mutant]], executed: ExecutedLines, workers: int) -> list[Result]:
     waiting = sample[::-1]
     results: list[Result] = []
-    running: dict[int, tuple[str, Mutant, Iterator[Child], Child]] = {}
+    running: dict[int, tuple[str, Mutant, Child]] = {}
     accepted = read_accepted()
 
     def finish(package: str, mutant: Mutant, outcome: str, failed_test: str = "") -> None:
@@ -193,19 +196,13 @@ def run_sample(sample: list[tuple[str, Mutant]], executed: ExecutedLines, worker
         for worker in range(workers):
             if worker not in running and waiting:
                 package, mutant = waiting.pop()
-                children = run_mutant(mutant, executed, BUILD / f"worker-{worker}")
-                if child := next(children, None):
-                    running[worker] = (package, mutant, children, child)
+                if child := start_child(mutant, executed, BUILD / f"worker-{worker}"):
+                    running[worker] = (package, mutant, child)
                 else:
                     finish(package, mutant, "not executed")
         time.sleep(0.02)
-        for worker, (package, mutant, children, child) in list(running.items()):
-            if (outcome := child.poll()) is None:
-                continue
-            following = next(children, None) if outcome == "survived" else None
-            if following:
-                running[worker] = (package, mutant, children, following)
-            else:
+        for worker, (package, mutant, child) in list(running.items()):
+            if (outcome := child.poll()) is not None:
                 del running[worker]
                 finish(package, mutant, outcome, child.failed_test())
     return results

@@ -20,21 +20,12 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
+from tests.standing_clock import StandingClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
 # One shard, so that all operations share it.
 STATE_PARTITIONS = 1
-
-
-class StandingClock:
-    """A wall clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
 
 
 class FakeOrigin:

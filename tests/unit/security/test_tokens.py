@@ -18,8 +18,9 @@ from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
+from tests.standing_clock import StandingClock
 from tests.unit.coroutine_tests import async_test
-from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
+from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
 ISSUER = TokenIssuer()
@@ -34,7 +35,7 @@ def make_validator(
     location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1
 ) -> TokenValidator:
     return TokenValidator(
-        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s)
+        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(round(now_s * 1000))
     )
 
 

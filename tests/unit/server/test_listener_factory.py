@@ -7,8 +7,9 @@ from coordinator.config import Config
 from coordinator.serve.server import make_listener_security
 from protocol.errors import ErrorCode
 from tests.certificates import CertificateAuthority
+from tests.standing_clock import StandingClock
 from tests.unit.security.handshakes import client_context
-from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
+from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 from tests.unit.server.sasl_clients import USERS, find_error, log_in
 from tests.unit.server.wire import serve_coordinator
 
@@ -54,7 +55,7 @@ def test_listener_takes_times_and_files_from_the_configuration(tmp_path: Path) -
         listen_handshake_timeout_ms=3_000,
         listen_reload_interval_ms=4_000,
     )
-    security = make_listener_security(config, StandingClock(NOW_S + 3_659))
+    security = make_listener_security(config, StandingClock((NOW_S + 3_659) * 1000))
     assert list(security.mechanisms) == ["OAUTHBEARER", "SCRAM-SHA-256"]
     assert (security.tls, len(security.watched)) == (None, 2)
     times = (security.reauth_max_ms, security.failed_delay_s, security.handshake_s, security.reload_s)

@@ -13,9 +13,9 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
 from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
+from tests.standing_clock import StandingClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
-from tests.unit.runtime.test_runtime import StandingClock
 
 STATE_PARTITIONS = 4
 _SIZE = Struct(">i")
