@@ -1,5 +1,6 @@
 """OAUTHBEARER tokens: validation, refusals as in Kafka, and key sets from files and URLs."""
 
+import asyncio
 import json
 import ssl
 import threading
@@ -19,7 +20,7 @@ from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
 from tests.standing_clock import StandingClock
-from tests.unit.coroutine_tests import async_test
+from tests.unit.coroutine_tests import async_test, wait_until
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
@@ -283,6 +284,28 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
             assert server.asked == 4
 
     check_keys()
+
+
+def test_login_ends_when_its_key_is_removed_from_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "RETRY_INTERVAL_S", 0.01)
+
+    @async_test
+    async def check_login() -> None:
+        with key_server() as (server, url):
+            server.keys = ISSUER.keys
+            validator = make_validator(url)
+            assert isinstance(validator.keys, UrlKeySource)
+            validator.keys._refresh_s = 0.02
+            watch = asyncio.create_task(validator.keys.watch(0.01))
+            login = await TokenExchange(validator).take(first_message(ISSUER.token()))
+            server.asked = 0
+            await wait_until(lambda: server.asked > 2)
+            assert login.is_valid()
+            server.keys = TokenIssuer("key-2").keys
+            await wait_until(lambda: not login.is_valid())
+            watch.cancel()
+
+    check_login()
 
 
 def test_key_server_must_have_a_certificate_of_the_given_authority(
