@@ -18,6 +18,8 @@ import sys
 import time
 import tomllib
 from collections import Counter
+from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,7 +89,9 @@ def main() -> None:
     sample = draw_sample(packages, options.mutants // len(packages), options.seed)
     import_libraries()
     check_unchanged(sample[0][1], executed)
-    results = run_sample(sample, executed, options.workers)
+    results: list[Result] = []
+    with suppress(KeyboardInterrupt):
+        run_sample(sample, executed, options.workers, results)
     report(results, options.seed)
 
 
@@ -123,7 +127,7 @@ def record_executed_lines(workers: int, *, reuse: bool) -> ExecutedLines:
 
 def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mutant]]:
     """Return `size` mutants of each package, or all if it has fewer."""
-    sample = []
+    samples = []
     for package in packages:
         paths = sorted(
             path.relative_to(ROOT).as_posix()
@@ -133,8 +137,9 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
         )
         mutants = [mutant for path in paths for mutant in list_mutants(ROOT, path)]
         chosen = random.Random(f"{package} {seed}").sample(mutants, min(size, len(mutants)))
-        sample += [(package, mutant) for mutant in chosen]
-    return sample
+        samples.append([(package, mutant) for mutant in chosen])
+    # One mutant of each package, then the next, so that an interrupted run has results of all.
+    return [one for row in zip_longest(*samples) for one in row if one is not None]
 
 
 def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
@@ -144,10 +149,11 @@ def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
     """
     lines = executed.tests.get(mutant.path, {})
     tests = lines.get(mutant.line, set()) or lines.get(mutant.statement_line, set())
-    if "" in tests or mutant.at_import:
+    is_imported = "" in tests or mutant.at_import
+    if is_imported:
         tests = set().union(*lines.values()) - {""}
     folder = mutant.path.rpartition("/")[0]
-    while not tests and folder and mutant.at_import:
+    while not tests and folder and is_imported:
         files = [executed.tests[path] for path in executed.tests if path.startswith(f"{folder}/")]
         tests = {test for file in files for line in file.values() for test in line} - {""}
         folder = folder.rpartition("/")[0]
@@ -178,34 +184,41 @@ def check_unchanged(mutant: Mutant, executed: ExecutedLines) -> None:
         sys.exit(f"The tests fail in a forked process without a mutant; see {child.log}.")
 
 
-def run_sample(sample: list[tuple[str, Mutant]], executed: ExecutedLines, workers: int) -> list[Result]:
+def run_sample(
+    sample: list[tuple[str, Mutant]], executed: ExecutedLines, workers: int, results: list[Result]
+) -> None:
+    """Run all mutants, and add their results."""
     waiting = sample[::-1]
-    results: list[Result] = []
     running: dict[int, tuple[str, Mutant, Child]] = {}
     accepted = read_accepted()
 
     def finish(package: str, mutant: Mutant, outcome: str, failed_test: str = "") -> None:
         reason = accepted.get((mutant.path, mutant.source, mutant.change), "")
         results.append(Result(package, mutant, outcome, failed_test, reason))
+        with open(BUILD / "results.tsv", "a" if len(results) > 1 else "w") as file:
+            file.write(f"{outcome}\t{mutant.path}:{mutant.line}\t{mutant.change}\t{failed_test}\n")
         if outcome not in ("killed", "timeout"):
             mark = "accepted" if reason else outcome
             of = f"{len(results)} of {len(sample)}"
             print(f"{of} {mark}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}", flush=True)
 
-    while waiting or running:
-        for worker in range(workers):
-            if worker not in running and waiting:
-                package, mutant = waiting.pop()
-                if child := start_child(mutant, executed, BUILD / f"worker-{worker}"):
-                    running[worker] = (package, mutant, child)
-                else:
-                    finish(package, mutant, "not executed")
-        time.sleep(0.02)
-        for worker, (package, mutant, child) in list(running.items()):
-            if (outcome := child.poll()) is not None:
-                del running[worker]
-                finish(package, mutant, outcome, child.failed_test())
-    return results
+    try:
+        while waiting or running:
+            for worker in range(workers):
+                if worker not in running and waiting:
+                    package, mutant = waiting.pop()
+                    if child := start_child(mutant, executed, BUILD / f"worker-{worker}"):
+                        running[worker] = (package, mutant, child)
+                    else:
+                        finish(package, mutant, "not executed")
+            time.sleep(0.02)
+            for worker, (package, mutant, child) in list(running.items()):
+                if (outcome := child.poll()) is not None:
+                    del running[worker]
+                    finish(package, mutant, outcome, child.failed_test())
+    finally:
+        for _, _, child in running.values():
+            child.stop()
 
 
 def read_accepted() -> dict[tuple[str, str, str], str]:
@@ -240,11 +253,6 @@ def report(results: list[Result], seed: int) -> None:
             lines.append(f"{one.outcome}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}")
     text = "\n".join(lines)
     (BUILD / "report.txt").write_text(text + "\n")
-    rows = (
-        f"{one.outcome}\t{one.mutant.path}:{one.mutant.line}\t{one.mutant.change}\t{one.failed_test}\n"
-        for one in results
-    )
-    (BUILD / "results.tsv").write_text("".join(rows))
     print(text)
     if low:
         sys.exit(f"Less than {_KILLED_MIN:.0%} killed: {', '.join(low)}.")

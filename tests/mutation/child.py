@@ -59,9 +59,13 @@ class Child:
             return "survived" if os.waitstatus_to_exitcode(status) in (0, 5) else "killed"
         if time.monotonic() < self._ends_s:
             return None
+        self.stop()
+        return "timeout"
+
+    def stop(self) -> None:
+        """End the process."""
         self._kill_group()
         os.waitpid(self.pid, 0)
-        return "timeout"
 
     def _kill_group(self) -> None:
         """End the processes that the tests have started, too."""
