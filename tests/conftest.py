@@ -42,8 +42,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             is_long = any(item.get_closest_marker(name) for name in _LONG_MARKERS)
             if is_long and item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(_LONG_TIMEOUT_S))
-    place = {name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
+    if hasattr(config, "workerinput"):
+        place = {name: place for place, name in enumerate(_LONG)}
+        items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
     if part := config.getoption("--part"):
         others = [item for item in items if _is_computing(item) != (part == "computing")]
         config.hook.pytest_deselected(items=others)
