@@ -169,8 +169,8 @@ def start_child(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Child 
     tests = find_tests(mutant, executed)
     if not tests:
         return None
-    timeout_s = 30 + 2 * sum(executed.durations_s.get(test, 0.0) for test in tests)
-    return Child(ROOT / mutant.path, compile_mutant(ROOT, mutant), tests, folder, timeout_s)
+    cpu_s = 20 + 2 * sum(executed.durations_s.get(test, 0.0) for test in tests)
+    return Child(ROOT / mutant.path, compile_mutant(ROOT, mutant), tests, folder, cpu_s)
 
 
 def check_unchanged(mutant: Mutant, executed: ExecutedLines) -> None:
