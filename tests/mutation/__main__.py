@@ -158,10 +158,11 @@ def find_tests(mutant: Mutant, executed: ExecutedLines) -> list[str]:
         tests = {test for file in files for line in file.values() for test in line} - {""}
         folder = folder.rpartition("/")[0]
     package = Path(mutant.path).parent.name
-    order = sorted(tests, key=lambda test: (f"/{package}/" not in test, executed.durations_s.get(test, 0.0)))
-    # Half of the tests are of other packages: simulations and properties also detect faults.
-    own = [test for test in order if f"/{package}/" in test]
-    return executed.for_all + [*own[: _TESTS_MAX // 2], *order[len(own) :]][:_TESTS_MAX]
+    order = sorted(tests, key=lambda test: executed.durations_s.get(test, 0.0))
+    own = [test for test in order if f"/{package}/" in test][: _TESTS_MAX // 2]
+    # Properties compare whole states, so they detect what other tests do not check.
+    properties = [test for test in order if test.startswith("tests/property/")][: _TESTS_MAX // 4]
+    return executed.for_all + list(dict.fromkeys([*own, *properties, *order]))[:_TESTS_MAX]
 
 
 def start_child(mutant: Mutant, executed: ExecutedLines, folder: Path) -> Child | None:
