@@ -26,7 +26,7 @@ def test_connection_has_large_requests_until_the_last_one_ends() -> None:
 
         for _ in range(2):
             requests.add(origin, 1_000, lambda response: None, begin)  # type: ignore[arg-type]
-        while len(seen) < 2 or requests.has(origin):
+        while len(seen) < 2 or requests.has(origin):  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert seen == [True, True]
         assert not requests.has(Origin())
