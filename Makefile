@@ -11,6 +11,7 @@
 # RECOVERY_ARGS  passed to the benchmark of the recovery jobs, which make bench ARGS=recovery runs alone
 # MINUTES  how long make fuzz searches, all decoders together, and how long make soak begins new schedules
 # SEEDS  how many seeds make soak-simulation runs
+# MUTANTS, SEED  how many mutants make mutants tests, and the seed that selects them
 # ARGS    passed on: make run ARGS='--listen 127.0.0.1:9195 --log memory', make test ARGS='-k journal'
 
 PYTHON ?= python3
@@ -18,6 +19,8 @@ ARGS ?=
 RECOVERY_ARGS ?=
 MINUTES ?= 5
 SEEDS ?= 10000
+MUTANTS ?= 320
+SEED ?= 1
 TEST_WORKERS ?= 4
 
 VENV := .venv
@@ -30,11 +33,11 @@ COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
-	@echo "targets: install observe run check test sanitize fuzz soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
+	@echo "targets: install observe run check test sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -139,6 +142,10 @@ fuzz: $(INSTALLED)
 # MINUTES runs so many schedules.
 soak: $(INSTALLED)
 	@$(BIN)/python -m tests.topic.soak --minutes $(MINUTES) $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(ARGS)
+
+# A sample of MUTANTS small changes of the product, chosen by SEED: a quick test must fail for each.
+mutants: $(INSTALLED)
+	@$(BIN)/python -m tests.mutation --mutants $(MUTANTS) --seed $(SEED) $(ARGS)
 
 # New seeds of the simulator, SEEDS for each kind of simulation.
 soak-simulation: $(INSTALLED)

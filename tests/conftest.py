@@ -18,6 +18,9 @@ settings.register_profile("quick", settings.get_profile("unhurried"), max_exampl
 _HERE = Path(__file__).parent
 # Directories with test files that run for minutes.
 _LONG = ("chaos", "e2e", "deploy", "topic", "simulation", "recovery")
+# Tests that may take longer than the timeout in pyproject.toml.
+_LONG_MARKERS = ("broker", "browser", "e2e", "slow", "spark")
+_LONG_TIMEOUT_S = 600
 # Directories with CPU-bound tests: virtual time, models, random values. Tests with Spark are not included,
 # because the processes of Spark must connect to each other within 10 s, also on a busy machine.
 _COMPUTING = ("simulation", "model", "property", "transcripts", "unit/shard", "unit/protocol")
@@ -33,9 +36,15 @@ def _is_computing(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort long tests first, so that several workers end at about the same time."""
-    place = {name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
+    """Sort long tests first, so that several workers end at about the same time. Give them more time."""
+    if config.getoption("--timeout") is None:
+        for item in items:
+            is_long = any(item.get_closest_marker(name) for name in _LONG_MARKERS)
+            if is_long and item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_LONG_TIMEOUT_S))
+    if hasattr(config, "workerinput"):
+        place = {name: place for place, name in enumerate(_LONG)}
+        items.sort(key=lambda item: place.get(item.path.relative_to(_HERE).parts[0], len(_LONG)))
     if part := config.getoption("--part"):
         others = [item for item in items if _is_computing(item) != (part == "computing")]
         config.hook.pytest_deselected(items=others)

@@ -60,6 +60,10 @@ class KeySource:
         """Return the current keys with a key id; for None, return all keys."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
+    def contains(self, key: jwt.PyJWK) -> bool:
+        """Return whether a key is still in the set, with the same key id."""
+        return any(each.key == key.key for each in self.select(key.key_id))
+
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id; for None, return all keys. A subclass may load them first."""
         return self.select(key_id)

@@ -48,6 +48,13 @@ class InvalidToken(Exception):
     """A token is invalid; the exception text is logged and contains the reason but no part of the token."""
 
 
+class ValidToken(NamedTuple):
+    """The identity in a valid token, and the key of its signature."""
+
+    identity: Identity
+    key: jwt.PyJWK
+
+
 class TokenValidator:
     """Validates tokens for all connections of a listener."""
 
@@ -56,8 +63,8 @@ class TokenValidator:
         self._rules = rules
         self._clock = clock
 
-    async def validate(self, token: str) -> Identity:
-        """Return the identity in a valid token. Raises InvalidToken."""
+    async def validate(self, token: str) -> ValidToken:
+        """Return the identity in a valid token, and its key. Raises InvalidToken."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, RecursionError, ValueError) as error:
@@ -67,14 +74,14 @@ class TokenValidator:
         keys = await self.keys.find_keys(header.get("kid"))
         if not keys:
             raise InvalidToken(f"signed with key {header.get('kid')!r}, which is not in the set")
-        claims = self._decode_claims(token, keys)
+        claims, key = self._decode_claims(token, keys)
         expires_s = self._validate_times(claims)
         subject = claims.get(self._rules.subject_claim)
         if not isinstance(subject, str) or not subject.strip():
             raise InvalidToken(f"without {self._rules.subject_claim}")
-        return Identity(subject, int(expires_s * 1000))
+        return ValidToken(Identity(subject, int(expires_s * 1000)), key)
 
-    def _decode_claims(self, token: str, keys: list[jwt.PyJWK]) -> Mapping[str, Any]:
+    def _decode_claims(self, token: str, keys: list[jwt.PyJWK]) -> tuple[Mapping[str, Any], jwt.PyJWK]:
         rules = self._rules
         why: Exception | None = None
         for key in keys:
@@ -96,7 +103,7 @@ class TokenValidator:
             except (jwt.PyJWTError, RecursionError, ValueError) as error:
                 why = error
                 continue
-            return claims
+            return claims, key
         raise InvalidToken(str(why))
 
     def _validate_times(self, claims: Mapping[str, Any]) -> float:
@@ -136,7 +143,7 @@ class TokenExchange:
         self._refused = ""
         authorization_id, bearer = _parse_bearer_token(token)
         try:
-            identity = await self._tokens.validate(bearer)
+            identity, key = await self._tokens.validate(bearer)
         except InvalidToken as error:
             self._refused = json.dumps({"status": "invalid_token"}, separators=(",", ":"))
             return SaslStep(self._refused.encode(), refusal=str(error))
@@ -145,8 +152,7 @@ class TokenExchange:
                 f"Authentication failed: Client requested an authorization id ({authorization_id}) that is "
                 f"different from the token's principal name ({identity.name})"
             )
-        key_id = jwt.get_unverified_header(bearer).get("kid")
-        return SaslStep(b"", identity, is_valid=lambda: bool(self._tokens.keys.select(key_id)))
+        return SaslStep(b"", identity, is_valid=lambda: self._tokens.keys.contains(key))
 
 
 def _parse_bearer_token(token: bytes) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.kafka.served_process import ServedProcess
+from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
 class RelayProcess(ServedProcess):
@@ -18,6 +18,7 @@ class RelayProcess(ServedProcess):
         broker_port: int,
         coordinator_port: int,
         settings: Mapping[str, str] | None = None,
+        build: ProgramBuild = INSTALLED,
     ) -> None:
         """Prepare a relay that listens at `port`, without starting it."""
         self.port = port
@@ -29,7 +30,7 @@ class RelayProcess(ServedProcess):
             *("--relay-coordinator", f"127.0.0.1:{coordinator_port}"),
         ]
         log = directory / "relay.log"
-        super().__init__("share-coordinator relay", arguments, settings or {}, log, http_port)
+        super().__init__("share-coordinator relay", arguments, settings or {}, log, http_port, build)
 
     def figure(self, name: str) -> float:
         """Return the value of a relay metric, or 0 if the metric is missing.

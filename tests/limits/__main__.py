@@ -1,8 +1,10 @@
 """Measure how hostile connections of each kind affect other clients: `python -m tests.limits`.
 
-A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port. The figures are the CPU
-time of the event loop (its share, for each connection, and between two ticks of a timer), the latency of a
-broker and of a probe, the memory growth of the process, and the growth that remains 30 s after the attack.
+A coordinator with TLS and SASL is attacked over its Kafka port and its HTTP port, then a relay with TLS.
+
+The figures are the CPU time of the event loop (its share, for each connection, and between two ticks of a
+timer), the latency of a broker and of a probe, the memory growth of the process, and the growth that remains
+30 s after the attack.
 """
 
 import argparse
@@ -13,6 +15,7 @@ from tests.benchmarks.start_systems import coordinator_process
 from tests.limits.attacks import HTTP, KAFKA
 from tests.limits.cost import HEADINGS, measure_attack
 from tests.limits.observed import LoopTimes
+from tests.limits.relay import relay_process
 from tests.limits.victims import coordinator_settings
 
 
@@ -21,21 +24,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.limits", description=__doc__)
     parser.add_argument("--connections", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--target", choices=("coordinator", "relay"), action="append")
     parser.add_argument("kinds", nargs="*", default=[*KAFKA, *HTTP])
     options = parser.parse_args()
-    print(f"{options.connections} connections of each kind, {options.seconds:g} s")
-    print(HEADINGS)
     faults = []
-    with tempfile.TemporaryDirectory(prefix="share-coordinator-limits-") as name:
-        folder = Path(name)
-        loop_times = LoopTimes(folder / "loop-times")
-        with coordinator_process(
-            folder / "attacked", coordinator_settings(folder), loop_times.build
-        ) as process:
-            for kind in options.kinds:
-                cost = measure_attack(process, [kind], options.connections, options.seconds, loop_times)
-                print(cost.line(), flush=True)
-                faults += [f"{kind}: {fault}" for fault in cost.faults()]
+    for target in options.target or ("coordinator", "relay"):
+        print(f"{target}: {options.connections} connections of each kind, {options.seconds:g} s")
+        print(HEADINGS)
+        with tempfile.TemporaryDirectory(prefix="share-coordinator-limits-") as name:
+            folder = Path(name)
+            loop_times = LoopTimes(folder / "loop-times")
+            with (
+                relay_process(folder, loop_times.build)
+                if target == "relay"
+                else coordinator_process(folder / "attacked", coordinator_settings(folder), loop_times.build)
+            ) as process:
+                for kind in options.kinds:
+                    cost = measure_attack(process, [kind], options.connections, options.seconds, loop_times)
+                    print(cost.line(), flush=True)
+                    faults += [f"{target}, {kind}: {fault}" for fault in cost.faults()]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

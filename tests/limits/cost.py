@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tests.benchmarks.machine import resident_bytes
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.relay import RelayProcess
 from tests.limits.attacks import HTTP, KAFKA
 from tests.limits.observed import LoopTime, LoopTimes
 from tests.limits.victims import MeasuredClients
@@ -66,7 +67,11 @@ class AttackCost(NamedTuple):
 
 
 def measure_attack(
-    process: CoordinatorProcess, kinds: Sequence[str], count: int, seconds: float, loop_times: LoopTimes
+    process: CoordinatorProcess | RelayProcess,
+    kinds: Sequence[str],
+    count: int,
+    seconds: float,
+    loop_times: LoopTimes,
 ) -> AttackCost:
     """Attack each port of the kinds with `count` connections, and return the measured effect."""
     pid = process.process.pid

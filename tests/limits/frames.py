@@ -14,9 +14,11 @@ FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 10, 17, 18, 
 INITIALIZE, READ, WRITE, DELETE, SUMMARY = 83, 84, 85, 86, 87
 
 
-def make_frame(api_key: int, version: int, body: bytes, *, flexible: bool = True) -> bytes:
+def make_frame(
+    api_key: int, version: int, body: bytes, *, flexible: bool = True, client_id: bytes = b"load"
+) -> bytes:
     """Return a request frame with its size."""
-    header = _HEADER.pack(api_key, version, 7, 4) + b"load" + (b"\0" if flexible else b"")
+    header = _HEADER.pack(api_key, version, 7, len(client_id)) + client_id + (b"\0" if flexible else b"")
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
@@ -77,10 +79,11 @@ def with_one_batch_each(count: int) -> bytes:
     return make_frame(WRITE, 0, _GROUP + b"\x02" + topic + b"\0")
 
 
-def make_find_with_keys(keys: list[bytes]) -> bytes:
+def make_find_with_keys(keys: list[bytes], client_id: bytes = b"load") -> bytes:
     """Return a FindCoordinator request for these keys."""
     encoded = b"".join(write_uvarint(len(key) + 1) + key for key in keys)
-    return make_frame(FIND_COORDINATOR, 6, b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0")
+    body = b"\x02" + write_uvarint(len(keys) + 1) + encoded + b"\0"
+    return make_frame(FIND_COORDINATOR, 6, body, client_id=client_id)
 
 
 def make_request_with_tags(api_key: int, version: int, fields: bytes, count: int) -> bytes:

@@ -13,6 +13,7 @@ from socket import create_connection
 
 from tests.certificates import CertificateAuthority
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.relay import RelayProcess
 from tests.limits import frames
 from tests.limits.attacks import LISTED, handshake_frames, untrusting_context
 
@@ -26,7 +27,7 @@ _USERS = "broker=broker-secret\nguest=guest-secret\n"
 class MeasuredClients:
     """A broker with a permanent connection, and a probe with a new connection for each request."""
 
-    def __init__(self, process: CoordinatorProcess) -> None:
+    def __init__(self, process: CoordinatorProcess | RelayProcess) -> None:
         self._process = process
         self._running = True
         self.broker_ms: list[float] = []
@@ -49,7 +50,8 @@ class MeasuredClients:
             for part in (login[:first], login[first:]):
                 connection.sendall(part)
                 read_response(connection)
-            request = frames.make_find_with_keys([b"g:AAECAwQFBgcICQoLDA0ODw:0"])
+            # A relay recognizes a broker's persister by its client id.
+            request = frames.make_find_with_keys([b"g:AAECAwQFBgcICQoLDA0ODw:0"], b"Persister-client-1")
             while self._running:
                 began_s = time.perf_counter()
                 connection.sendall(request)

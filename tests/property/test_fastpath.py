@@ -36,7 +36,8 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
 from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
-from tests.unit.runtime.test_runtime import FakeOrigin, StandingClock
+from tests.standing_clock import StandingClock
+from tests.unit.runtime.test_runtime import FakeOrigin
 from tests.unit.server.wire import request_frame
 
 compiled = pytest.importorskip(

@@ -28,19 +28,14 @@ from tests.recovery.logs_on_disk import (
     offsets_read,
     write_segments,
 )
+from tests.standing_clock import StandingClock
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARCHIVE, RESULTS = "archive-1", "rebuild-1"
 RECORDS, RECORDS_LATER, COMMITTED = 60, 90, (20, 60)
 ALONE = LocalEngine(1)
 
-
-class SetClock:
-    """A clock with a fixed time."""
-
-    def now_ms(self) -> int:
-        """Return the time of the recording."""
-        return 1_700_000_000_000
+CLOCK = StandingClock(1_700_000_000_000)
 
 
 def write_log(folder: Path, count: int) -> SegmentSource:
@@ -52,7 +47,7 @@ def write_log(folder: Path, count: int) -> SegmentSource:
 
 def write_archive(log: Path, folder: Path) -> None:
     for count in COMMITTED:
-        archive(write_log(log, count), folder, clock=SetClock())
+        archive(write_log(log, count), folder, clock=CLOCK)
 
 
 def read_commits(folder: Path) -> list[dict[str, object]]:
@@ -91,13 +86,18 @@ def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> Non
     assert comparable_rows(sort_by_key(states.to_pylist())) == load_expected_states(
         {0: encode_batches(make_varied_records(RECORDS), size=5)}
     )
-    done = archive(write_log(tmp_path / "log", RECORDS_LATER), folder, clock=SetClock())
+    done = archive(write_log(tmp_path / "log", RECORDS_LATER), folder, clock=CLOCK)
     assert (done.commit, done.records, done.is_whole) == (len(COMMITTED) + 1, RECORDS_LATER - RECORDS, True)
     assert offsets_read(source) == {0: [*range(RECORDS_LATER)]}
 
 
 def test_results_format_is_unchanged(tmp_path: Path) -> None:
-    rebuild(ALONE, write_log(tmp_path / "log", RECORDS), to=tmp_path / "results", clock=SetClock())
+    rebuild(
+        ALONE,
+        write_log(tmp_path / "log", RECORDS),
+        to=tmp_path / "results",
+        clock=CLOCK,
+    )
     written, recorded = (
         json.loads((folder / MANIFEST).read_text("utf-8"))
         for folder in (tmp_path / "results", GOLDEN / RESULTS)
@@ -128,5 +128,5 @@ if __name__ == "__main__":
     if sys.argv[1].startswith("archive"):
         write_archive(Path("log"), target)
     else:
-        rebuild(ALONE, write_log(Path("log"), RECORDS), to=target, clock=SetClock())
+        rebuild(ALONE, write_log(Path("log"), RECORDS), to=target, clock=CLOCK)
     shutil.rmtree("log")

@@ -6,25 +6,40 @@ Importing uvicorn and FastAPI would take longer than the rest of the relay's sta
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
+from typing import NamedTuple
 
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.process.fair_queue import client_network
+from coordinator.security.connection_eviction import evict_oldest
 
 _REQUEST_BYTES_MAX = 8 << 10
 _REQUEST_S = 5.0
-_CONNECTIONS_MAX = 32
+CONNECTIONS_MAX = 32
 
 Answer = tuple[HTTPStatus, str]
 
 
+class _Connection(NamedTuple):
+    """A connection whose response has not been sent; `evict` closes it."""
+
+    network: str
+    active_s: float
+    evict: Callable[[], None]
+
+
 class HealthServer:
-    """Answers GET and HEAD for a few paths, one request per connection."""
+    """Answers GET and HEAD for a few paths, one request per connection.
+
+    At the limit of connections, those that have waited longest for a request are closed.
+    """
 
     def __init__(self, answers: dict[str, Callable[[], Answer]]) -> None:
         """`answers` maps each path to a function that returns status and text."""
         self._answers = answers
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        # By their tasks, the oldest first.
+        self._connections: dict[asyncio.Task[None] | None, _Connection] = {}
 
     async def start(self, address: HostPort) -> None:
         """Bind and serve. Raises ListenError."""
@@ -48,18 +63,26 @@ class HealthServer:
             self._server.close()
 
     async def _serve_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        task = asyncio.current_task()
+
+        def evict() -> None:
+            self._connections.pop(task)
+            writer.transport.abort()
+
+        if len(self._connections) >= CONNECTIONS_MAX:
+            evict_oldest(self._connections.values())
+        now_s = asyncio.get_running_loop().time()
+        self._connections[task] = _Connection(client_network(writer.transport), now_s, evict)
         try:
-            if self._connections <= _CONNECTIONS_MAX:
-                async with asyncio.timeout(_REQUEST_S):
-                    head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._build_response(head))
-                    await writer.drain()
+            async with asyncio.timeout(_REQUEST_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._build_response(head))
+                await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             # Not HTTP, too long, or too slow.
             pass
         finally:
-            self._connections -= 1
+            self._connections.pop(task, None)
             writer.close()
 
     def _build_response(self, head: bytes) -> bytes:

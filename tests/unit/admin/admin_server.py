@@ -2,10 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from functools import wraps
-from typing import ParamSpec
 
 import httpx
 from fastapi import FastAPI
@@ -27,8 +25,7 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
-
-FunctionT = ParamSpec("FunctionT")
+from tests.unit.coroutine_tests import make_async_test
 
 MakeExpiry = Callable[[Runtime], Expiry | None]
 
@@ -238,11 +235,4 @@ def serve_admin(
         thread.join()
 
 
-def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
-    """Wrap a coroutine function as a test that runs it on a new event loop."""
-
-    @wraps(test)
-    def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
+async_test = make_async_test(asyncio.run)

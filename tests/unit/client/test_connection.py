@@ -20,7 +20,6 @@ from protocol.errors import EncodeError
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.builders import ACKNOWLEDGED, KEY
-from tests.unit.client.coroutine_tests import FakeSleep, async_test
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -37,6 +36,7 @@ from tests.unit.client.fake_coordinator import (
     send_truncated,
 )
 from tests.unit.clock_skipping import skip_time
+from tests.unit.coroutine_tests import FakeSleep, async_test
 
 LIMITS = ConnectionLimits(request_s=30)
 

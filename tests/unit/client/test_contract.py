@@ -24,9 +24,9 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.fake_coordinator import FakeCoordinator
 from tests.unit.client.our_coordinator import serve_real_coordinator
+from tests.unit.coroutine_tests import async_test
 
 Serving = Callable[[], AbstractAsyncContextManager[str]]
 

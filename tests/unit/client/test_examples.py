@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import coordinator.client
-from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.our_coordinator import serve_real_coordinator
+from tests.unit.coroutine_tests import async_test
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"

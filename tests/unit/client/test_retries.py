@@ -15,7 +15,6 @@ from coordinator.client import (
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.kafka.ports import free_ports
-from tests.unit.client.coroutine_tests import FakeSleep, async_test
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -33,6 +32,7 @@ from tests.unit.client.fake_coordinator import (
     send_truncated,
     send_wrong_correlation_id,
 )
+from tests.unit.coroutine_tests import FakeSleep, async_test
 
 
 def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:

@@ -24,9 +24,10 @@ from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import CertificateAuthority
-from tests.unit.client.coroutine_tests import async_test
+from tests.standing_clock import StandingClock
 from tests.unit.clock_skipping import skip_time
-from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
+from tests.unit.coroutine_tests import async_test
+from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator
 
@@ -52,7 +53,7 @@ async def connect_to(one: ServedCoordinator, security: ClientSecurity) -> Connec
 
 def token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
     keys = open_key_source(issuer.write_keys(folder / "keys.json"), "setting", 3600)
-    tokens = TokenValidator(keys, TokenRules(), StandingClock(NOW_S))
+    tokens = TokenValidator(keys, TokenRules(), StandingClock(NOW_S * 1000))
     return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
 
 

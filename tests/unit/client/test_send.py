@@ -10,7 +10,6 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 from tests.kafka.ports import free_ports
-from tests.unit.client.coroutine_tests import FakeSleep, async_test
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -21,6 +20,7 @@ from tests.unit.client.fake_coordinator import (
     never_answer,
 )
 from tests.unit.clock_skipping import skip_time
+from tests.unit.coroutine_tests import FakeSleep, async_test
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:

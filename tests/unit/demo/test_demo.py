@@ -15,7 +15,6 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.kafka.ports import free_ports
-from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.fake_coordinator import (
     INITIALIZE,
     READ,
@@ -29,6 +28,7 @@ from tests.unit.client.fake_coordinator import (
     error_answer,
 )
 from tests.unit.client.our_coordinator import serve_real_coordinator
+from tests.unit.coroutine_tests import async_test
 
 
 class AsciiStream(io.StringIO):

@@ -20,7 +20,8 @@ from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, make_memory_log
+from tests.standing_clock import StandingClock
+from tests.unit.admin.admin_server import SHARDS, make_memory_log
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 MINUTE_MS = 60_000
@@ -31,19 +32,6 @@ RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 
 def topic_id(topic: str) -> bytes:
     return topic.encode().ljust(16, b"-")
-
-
-class StandingClock:
-    """A clock that only the test advances."""
-
-    def __init__(self) -> None:
-        self.ms = NOW_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def move(self, minutes: float) -> None:
-        self.ms += round(minutes * MINUTE_MS)
 
 
 class FakeGroup:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from coordinator.metrics import Metrics
 from coordinator.operate.expiry import Expiry, make_expiry
 from coordinator.operate.expiry.cluster_thread import ClusterThread
 from tests.unit.admin.admin_server import async_test
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.expiry.fake_cluster import (
     RULES,
     FakeCluster,
@@ -22,12 +22,6 @@ from tests.unit.expiry.fake_cluster import (
     make_state,
     run_replica,
 )
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 def make_cluster() -> FakeCluster:

@@ -15,7 +15,7 @@ from coordinator.serve.forwarding.peer_connections import PeerConnections
 from coordinator.serve.server import ListenerSecurityConfig
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.unit.client.coroutine_tests import async_test
+from tests.unit.coroutine_tests import async_test
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import serve_coordinator
 

@@ -13,6 +13,7 @@ from tests.kafka_in_memory.broker import Broker
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork, connect_to_brokers
 from tests.simulation.loop import SimLoop, run
+from tests.unit.coroutine_tests import wait_until
 
 OLD, NEW, RECREATED = (PartitionMetadata(0, *leader) for leader in ((1, 4), (2, 5), (3, 0)))
 NEW_TOPIC_ID = b"\2" * 16
@@ -50,13 +51,6 @@ def play(
         await brokers.close()
 
     run(main())
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition is true. Raises TimeoutError."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def refresh_from(node: int, brokers: Brokers, network: BrokerNetwork) -> None:

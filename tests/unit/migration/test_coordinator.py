@@ -14,8 +14,8 @@ from coordinator.operate.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
-from tests.unit.client.coroutine_tests import async_test
 from tests.unit.client.our_coordinator import serve_real_coordinator
+from tests.unit.coroutine_tests import async_test
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from coordinator.observe import LogFollower
 from coordinator.shard import ShareState
@@ -13,6 +12,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, KEY, pack_batches
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import run_simulated
 
@@ -53,12 +53,6 @@ class FollowedTopic:
     def start_offset(self) -> int | None:
         state = self.follower.share_partition(KEY)
         return None if state is None else state.start_offset
-
-
-async def wait_until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def run_follower(test: Callable[[FollowedTopic], Awaitable[None]]) -> None:

@@ -164,12 +164,22 @@ def test_data_that_cannot_be_decompressed_is_refused(attributes: int) -> None:
         decode_one(make_batch(b"no compressed data at all", 1, attributes))
 
 
-@pytest.mark.parametrize("data", [b"\x82SNAPPY\x00", b"\x82SNAPPY\x00" + bytes(8) + b"\0\0\0\x63abc"])
-def test_malformed_snappy_framing_is_refused(data: bytes) -> None:
-    with pytest.raises(DecodeError):
+XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (XERIAL_HEADER[:8], "no records|does not decompress|record"),
+        (XERIAL_HEADER + b"\0\0\0\x04abc", "a snappy block of 4 bytes leaves its batch"),
+        (XERIAL_HEADER + b"\xff\xff\xff\xfeabc", "a snappy block of -2 bytes leaves its batch"),
+        (XERIAL_HEADER + b"\0\0\0\0", "does not decompress"),
+        (XERIAL_HEADER + b"\0\0", "does not decompress"),
+    ],
+)
+def test_malformed_snappy_framing_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(DecodeError, match=reason):
         decode_one(make_batch(data, 1, 2))
-    with pytest.raises(DecodeError):
-        decode_one(make_batch(data + b"\xff", 1, 2))
 
 
 def test_log_append_time_applies_to_all_records() -> None:

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from protocol.errors import DecodeError
+from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import (
     BATCH_BYTES,
     NO_TAGS,
@@ -108,3 +109,18 @@ def test_tagged_batches_survive_copy_and_pickle() -> None:
 def test_no_tags_has_one_zero_byte_for_each_batch() -> None:
     assert NO_TAGS[0] is None
     assert list(NO_TAGS[1:]) == [b"\0" * count for count in range(127)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 126, 127, 130])
+def test_request_with_a_tagged_batch_is_decoded_as_without_tags(count: int) -> None:
+    """The first or the last batch has tags. The bytes before the first batch are zero."""
+    plain = pack([StateBatch(1, 1, 1, 1)] * count)
+    request = write_api.WriteShareGroupStateRequest(
+        "g", [write_api.WriteStateData(bytes(16), [write_api.PartitionData(0, 0, 0, 0, -1, plain)])]
+    )
+    encoded = write_api.encode_request(request, 0)
+    begin = encoded.index(plain)
+    for place in {0, count - 1}:
+        at = begin + place * BATCH_BYTES + BATCH_BYTES - 1
+        tagged = encoded[:at] + SECTION + encoded[at + 1 :]
+        assert write_api.decode_request(tagged, 0, 0) == request

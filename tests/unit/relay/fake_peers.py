@@ -7,11 +7,10 @@ requests.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from functools import wraps
 from struct import Struct
-from typing import Any, ParamSpec
+from typing import Any
 
 import uvloop
 
@@ -26,6 +25,7 @@ from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports
+from tests.unit.coroutine_tests import make_async_test, wait_until
 
 HERE = "127.0.0.1"
 USERS = {"kafka": "secret", "eve": "hers"}
@@ -34,8 +34,6 @@ METADATA, API_VERSIONS, WRITE, FETCH, DESCRIBE_CLUSTER = 3, 18, 85, 1, 60
 MECHANISMS = ("PLAIN", "SCRAM-SHA-512")
 # Short limits, so that tests of timeouts end quickly.
 LIMITS = RelayLimits(connect_s=30, retry_s=0.05, broker_attempts=3, coordinator_wait_s=30, sweep_s=0.05)
-
-FunctionT = ParamSpec("FunctionT")
 
 _SIZE = Struct(">i")
 _CORRELATION_ID = Struct(">i")
@@ -362,21 +360,8 @@ async def connect_fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     return peer, broker
 
 
-async def wait_until(condition: Callable[[], object]) -> None:
-    """Wait until the condition holds, at most 60 s."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - no event announces the change
-            await asyncio.sleep(0.005)
-
-
-def async_test(test: Callable[FunctionT, Coroutine[None, None, None]]) -> Callable[FunctionT, None]:
-    """Wrap a coroutine function as a test that runs it on uvloop, which the relay uses."""
-
-    @wraps(test)
-    def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
-        uvloop.run(test(*args, **kwargs))
-
-    return run
+# The relay uses uvloop.
+async_test = make_async_test(uvloop.run)
 
 
 async def wait_seconds(seconds: float) -> None:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.config import HostPort, load_config
 from coordinator.errors import ConfigError, ListenError
-from coordinator.serve.relay.health_server import HealthServer
+from coordinator.serve.relay.health_server import CONNECTIONS_MAX, HealthServer
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.process import inherited_socket, make_route
@@ -62,6 +62,25 @@ async def test_health_server_answers_get_and_head() -> None:
         with pytest.raises(ListenError, match=r"relay\.http"):
             await HealthServer({}).start(HostPort(HERE, server.port))
     finally:
+        await server.stop()
+
+
+@async_test
+async def test_probe_is_answered_when_silent_clients_hold_all_connections() -> None:
+    server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
+    await server.start(HostPort(HERE, 0))
+    silent = [await asyncio.open_connection(HERE, server.port) for _ in range(2 * CONNECTIONS_MAX)]
+    try:
+        answer = await exchange_bytes(server.port, b"GET /livez HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        # The oldest connections were closed, and the newest are still open.
+        async with asyncio.timeout(60):
+            for reader, _ in silent[:CONNECTIONS_MAX]:
+                assert await reader.read() == b""
+        assert not silent[-1][0].at_eof()
+    finally:
+        for _, writer in silent:
+            writer.close()
         await server.stop()
 
 

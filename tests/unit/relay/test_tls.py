@@ -32,6 +32,7 @@ from tests.unit.relay.fake_peers import (
     plain_token,
     run_relay,
     token_request,
+    wait_seconds,
     wait_until,
 )
 from tests.unit.security.handshakes import client_context
@@ -143,6 +144,25 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: RelayC
             assert await eve.wait_until_closed()
         assert here.broker.accepted == 0
         assert here.figures.refused == {"principal": 2}
+
+
+@async_test
+async def test_removed_authority_closes_open_connections(certificates: RelayCertificates) -> None:
+    tls = certificates.relays("required")
+    other = CertificateAuthority(certificates.authority.certificate.parent / "other").certificate
+    async with run_relay(check="certificate", allowed="User:CN=kafka", tls=tls) as here:
+        peer = await here.peer(certificates.peers(certificates.kafka))
+        peer.send_bytes(encode_request(WRITE, PERSISTER))
+        await (await here.coordinator.connection()).frame()
+        authorities = certificates.authority.certificate
+        authorities.write_bytes(authorities.read_bytes() + other.read_bytes())
+        assert tls.reload_if_changed()
+        await wait_seconds(3 * LIMITS.sweep_s)
+        assert here.figures.refused == {}, "an authority was only added"
+        authorities.write_bytes(other.read_bytes())
+        assert tls.reload_if_changed()
+        assert await peer.wait_until_closed()
+        assert here.figures.refused == {"certificate_revoked": 1}
 
 
 @async_test

@@ -1,7 +1,7 @@
 """Runtimes in a coordinator group: a failure of one shard does not move other shards."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from coordinator.cluster.ownership import Assignment, Replica
@@ -10,6 +10,7 @@ from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.process.clock import SystemClock
 from tests.simulation.loop import run
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.ownership.fake_group import FakeGroup
@@ -89,12 +90,6 @@ async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIte
         for one in ones:
             await one.ownership.stop()
             await one.runtime.stop()
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60.0):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def make_group() -> FakeGroup:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
@@ -14,6 +14,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.runtime_without_jobs import make_runtime
@@ -36,12 +37,6 @@ async def run_runtime(
         yield runtime
     finally:
         await runtime.stop()
-
-
-async def wait_until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - no event announces a status
-            await asyncio.sleep(0.001)
 
 
 def shard_statuses(runtime: Runtime) -> list[str]:

@@ -9,8 +9,9 @@ from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, make_write
 from tests.simulation.loop import run
+from tests.standing_clock import StandingClock
 from tests.unit.runtime.blocking_log import BlockingLog
-from tests.unit.runtime.test_runtime import StandingClock, run_driver
+from tests.unit.runtime.test_runtime import run_driver
 
 
 def test_pruning_and_compaction_keep_the_state() -> None:

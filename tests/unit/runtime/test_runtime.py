@@ -20,20 +20,12 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
+from tests.standing_clock import StandingClock
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
 # One shard, so that all operations share it.
 STATE_PARTITIONS = 1
-
-
-class StandingClock:
-    """A wall clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.ms = 1_700_000_000_000
-
-    def now_ms(self) -> int:
-        return self.ms
 
 
 class FakeOrigin:
@@ -87,15 +79,7 @@ class RuntimeDriver:
         """Send a request for one share-partition; return its error code."""
         return (await self.ask(rpc, *parts, **more))[0].error_code
 
-    async def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait until the condition holds, at most 60 s."""
-        steps = 0
-        async with asyncio.timeout(60):
-            while not condition():
-                steps += 1
-                # After 1000 steps, let time pass too, because some conditions need it (the lease of an
-                # earlier owner).
-                await asyncio.sleep(0 if steps < 1_000 else 0.001)
+    wait_until = staticmethod(wait_until)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from coordinator.errors import ConfigError
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange
 from coordinator.security.users import ScramKeys, Users, format_scram_keys, format_user_line
-from tests.unit.client.coroutine_tests import async_test
+from tests.unit.coroutine_tests import async_test
 
 SETTING = "listen.sasl.users.file"
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")

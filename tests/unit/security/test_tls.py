@@ -15,7 +15,7 @@ import pytest
 from coordinator.errors import ConfigError
 from coordinator.security.tls import ServerTls, TlsFiles
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.unit.client.coroutine_tests import async_test
+from tests.unit.coroutine_tests import async_test
 from tests.unit.security.handshakes import client_context, common_name, perform_handshake
 
 

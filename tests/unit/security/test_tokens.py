@@ -1,5 +1,6 @@
 """OAUTHBEARER tokens: validation, refusals as in Kafka, and key sets from files and URLs."""
 
+import asyncio
 import json
 import ssl
 import threading
@@ -18,8 +19,9 @@ from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
-from tests.unit.client.coroutine_tests import async_test
-from tests.unit.security.token_issuer import NOW_S, StandingClock, TokenIssuer
+from tests.standing_clock import StandingClock
+from tests.unit.coroutine_tests import async_test, wait_until
+from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
 ISSUER = TokenIssuer()
@@ -34,7 +36,7 @@ def make_validator(
     location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1
 ) -> TokenValidator:
     return TokenValidator(
-        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(now_s)
+        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(round(now_s * 1000))
     )
 
 
@@ -50,7 +52,7 @@ def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
         assert turn.response == b""
         assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
         # The token may omit the id of its key.
-        identity = await make_validator(key_file).validate(ISSUER.token(key_id=None))
+        identity, _ = await make_validator(key_file).validate(ISSUER.token(key_id=None))
         assert identity.principal == "User:alice"
 
     check_token()
@@ -100,31 +102,11 @@ def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
     @async_test
     async def check_token() -> None:
         token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
-        identity = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
+        identity, _ = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
         assert identity.name == "client-7"
         # A clock difference of up to 30 s is allowed.
         assert await make_validator(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
         assert await make_validator(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
-
-    check_token()
-
-
-def rename_keys(key_file: str) -> None:
-    text = Path(key_file).read_text()
-    renamed = text.replace('"kid": "', '"kid": "another-')
-    assert renamed != text
-    Path(key_file).write_text(renamed)
-
-
-def test_login_is_valid_while_its_key_is_in_the_set(tmp_path: Path, key_file: str) -> None:
-    @async_test
-    async def check_token() -> None:
-        tokens = make_validator(key_file)
-        turn = await TokenExchange(tokens).take(first_message(ISSUER.token()))
-        assert turn.is_valid()
-        rename_keys(key_file)
-        assert tokens.keys.reload_if_changed()  # type: ignore[attr-defined]
-        assert not turn.is_valid()
 
     check_token()
 
@@ -182,6 +164,32 @@ def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
     assert keys.reload_if_changed() is True
     check_key("key-1", 0)
     check_key("key-2", 1)
+
+
+@pytest.mark.parametrize("key_id", ["", None], ids=["named", "unnamed"])
+@pytest.mark.parametrize("other", [TokenIssuer(), TokenIssuer("key-2")], ids=["replaced", "removed"])
+def test_login_ends_when_the_key_of_its_token_is_removed(
+    tmp_path: Path, key_id: str | None, other: TokenIssuer
+) -> None:
+    """Also if the token does not name its key, and if another key has the same id."""
+    issuer = TokenIssuer()
+    file = tmp_path / "keys.json"
+    issuer.write_keys(file)
+    validator = make_validator(str(file))
+
+    @async_test
+    async def check_login() -> None:
+        login = await TokenExchange(validator).take(first_message(issuer.token(key_id=key_id)))
+        assert isinstance(validator.keys, jwks.FileKeySource)
+        both = [key for one in (other, issuer) for key in json.loads(one.keys)["keys"]]
+        file.write_text(json.dumps({"keys": both}))
+        assert validator.keys.reload_if_changed()
+        assert login.is_valid()
+        other.write_keys(file)
+        assert validator.keys.reload_if_changed()
+        assert not login.is_valid()
+
+    check_login()
 
 
 @pytest.mark.parametrize(
@@ -276,6 +284,28 @@ def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
             assert server.asked == 4
 
     check_keys()
+
+
+def test_login_ends_when_its_key_is_removed_from_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jwks, "RETRY_INTERVAL_S", 0.01)
+
+    @async_test
+    async def check_login() -> None:
+        with key_server() as (server, url):
+            server.keys = ISSUER.keys
+            validator = make_validator(url)
+            assert isinstance(validator.keys, UrlKeySource)
+            validator.keys._refresh_s = 0.02
+            watch = asyncio.create_task(validator.keys.watch(0.01))
+            login = await TokenExchange(validator).take(first_message(ISSUER.token()))
+            server.asked = 0
+            await wait_until(lambda: server.asked > 2)
+            assert login.is_valid()
+            server.keys = TokenIssuer("key-2").keys
+            await wait_until(lambda: not login.is_valid())
+            watch.cancel()
+
+    check_login()
 
 
 def test_key_server_must_have_a_certificate_of_the_given_authority(

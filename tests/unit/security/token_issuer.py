@@ -30,14 +30,3 @@ class TokenIssuer:
         headers = {} if key_id is None else {"kid": key_id or self.key_id}
         present = {name: value for name, value in whole.items() if value is not None}
         return jwt.encode(present, self._key, algorithm="ES256", headers=headers)
-
-
-class StandingClock:
-    """A clock with a fixed time that a test can change."""
-
-    def __init__(self, now_s: float = NOW_S) -> None:
-        self.now_s = now_s
-
-    def now_ms(self) -> int:
-        """Return the time in milliseconds."""
-        return int(self.now_s * 1000)

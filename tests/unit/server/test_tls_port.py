@@ -259,6 +259,33 @@ def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsL
     world.run(scenario, limits=ServerLimits(sweep_s=0.01))
 
 
+def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
+    """The file of authorities may contain the certificates of the clients, as a Java truststore may."""
+    here, gone = world.authority.issue_certificate("here"), world.authority.issue_certificate("gone")
+    server_authority = world.folder / "server-authority.pem"
+    server_authority.write_bytes(world.authority.certificate.read_bytes())
+    trusted, left = world.authority.certificate, world.folder / "left.pem"
+    trusted.write_bytes(here.certificate.read_bytes() + gone.certificate.read_bytes())
+    left.write_bytes(here.certificate.read_bytes())
+    contexts = [client_context(str(server_authority), str(own.combined_file)) for own in (here, gone)]
+
+    async def scenario(one: ServedCoordinator) -> None:
+        clients = [await one.connect(context) for context in contexts]
+        for client in clients:
+            assert await find_error(client) == 0
+        replace_file(trusted, left)
+        for client in clients:
+            assert await client.closed()
+        assert await find_error(await one.connect(contexts[0])) == 0
+        assert await (await one.connect(contexts[1])).closed()
+
+    world.run(
+        scenario,
+        limits=ServerLimits(sweep_s=0.01),
+        allowed=AllowedPrincipals.parse("User:CN=here;User:CN=gone"),
+    )
+
+
 def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
     tls = ServerTls(TlsFiles(str(world.server.combined_file)), "listen")

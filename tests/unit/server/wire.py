@@ -5,7 +5,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from struct import Struct
-from typing import Any
 
 from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
@@ -14,8 +13,9 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
 from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
+from tests.standing_clock import StandingClock
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
-from tests.unit.runtime.test_runtime import StandingClock
 
 STATE_PARTITIONS = 4
 _SIZE = Struct(">i")
@@ -101,11 +101,7 @@ class ServedCoordinator:
         self._writers.append(writer)
         return WireClient(reader, writer)
 
-    async def wait_until(self, condition: Any) -> None:
-        """Wait until the condition holds, at most 60 s."""
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+    wait_until = staticmethod(wait_until)
 
     async def close(self) -> None:
         """Close all clients, the listener and the runtime."""

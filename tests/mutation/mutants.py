@@ -1,0 +1,201 @@
+"""Generate the mutants of a module: copies of its syntax tree with one small change each.
+
+A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
+depend on log calls, annotations, assertions, formatted texts, options of classes, `__repr__` and large
+defaults, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes
+it fails.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType
+from typing import NamedTuple
+
+_OPERATORS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+}
+_FUNCTIONS = {"min": "max", "max": "min", "any": "all", "all": "any"}
+# A greater value that is computed when the module is imported is a limit, and is tuned.
+_NOT_TUNED_MAX = 255
+_LOGGERS = ("_logger", "logger")
+
+
+class Mutant(NamedTuple):
+    """One change of a file. `number` is its place among the changes of the file."""
+
+    path: str
+    number: int
+    line: int
+    # The first line of the statement, and whether it is executed when the module is imported.
+    statement_line: int
+    at_import: bool
+    change: str
+    source: str
+
+
+class _Change(NamedTuple):
+    line: int
+    statement: ast.stmt
+    at_import: bool
+    text: str
+    apply: Callable[[], None]
+
+
+def list_mutants(root: Path, path: str) -> list[Mutant]:
+    text = (root / path).read_text("utf-8")
+    lines = text.splitlines()
+    return [
+        Mutant(
+            path,
+            number,
+            change.line,
+            change.statement.lineno,
+            change.at_import,
+            change.text,
+            lines[change.line - 1].strip(),
+        )
+        for number, change in enumerate(_Changes(ast.parse(text)).found)
+    ]
+
+
+def compile_mutant(root: Path, mutant: Mutant) -> CodeType:
+    tree = ast.parse((root / mutant.path).read_text("utf-8"))
+    _Changes(tree).found[mutant.number].apply()
+    return compile(ast.fix_missing_locations(tree), str(root / mutant.path), "exec")
+
+
+class _Changes:
+    """The possible changes of a syntax tree, in a fixed order."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.found: list[_Change] = []
+        self._statement: ast.stmt = tree.body[0]
+        self._functions = 0
+        self._visit(tree)
+
+    def _visit(self, node: ast.AST) -> None:
+        if _is_excluded(node) or isinstance(node, ast.JoinedStr):
+            return
+        outer = self._statement
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if isinstance(node, ast.stmt):
+            self._statement = node
+        is_tuned = (
+            isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value > _NOT_TUNED_MAX
+        )
+        for text, apply in () if is_tuned and not self._functions else _changes_of(node):
+            line = getattr(node, "lineno", self._statement.lineno)
+            self.found.append(_Change(line, self._statement, not self._functions, text, apply))
+        for field, value in ast.iter_fields(node):
+            if field in ("annotation", "returns") or (field == "slice" and isinstance(value, ast.Constant)):
+                continue
+            if field == "keywords" and isinstance(node, ast.ClassDef):
+                continue
+            # Only the body of a function is executed later; its defaults are not.
+            self._functions += is_function and field == "body"
+            for place, child in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(child, ast.AST):
+                    if isinstance(value, list) and isinstance(child, ast.stmt):
+                        self._visit_statement(value, place, child)
+                    self._visit(child)
+            self._functions -= is_function and field == "body"
+        self._statement = outer
+
+    def _visit_statement(self, body: list[ast.stmt], place: int, statement: ast.stmt) -> None:
+        if (text := _removal_of(statement)) and not _is_excluded(statement):
+
+            def apply() -> None:
+                body[place] = ast.copy_location(ast.Pass(), statement)
+
+            self.found.append(_Change(statement.lineno, statement, not self._functions, text, apply))
+
+
+def _is_excluded(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return node.name == "__repr__"
+    if isinstance(node, ast.Assert | ast.Import | ast.ImportFrom):
+        return True
+    if isinstance(node, ast.If):
+        return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    call = node.value if isinstance(node, ast.Expr) else node
+    return (
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and ast.unparse(call.func.value).rpartition(".")[2] in _LOGGERS
+    )
+
+
+def _removal_of(statement: ast.stmt) -> str:
+    """Return a description of the removal of a statement, or an empty string if it is not removed."""
+    if isinstance(statement, ast.Expr):
+        value = statement.value.value if isinstance(statement.value, ast.Await) else statement.value
+        return "remove the call" if isinstance(value, ast.Call) else ""
+    if isinstance(statement, ast.Assign | ast.AugAssign):
+        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+        stored = all(isinstance(target, ast.Attribute | ast.Subscript) for target in targets)
+        return "remove the assignment" if stored else ""
+    names = {ast.Raise: "raise", ast.Delete: "del", ast.Break: "break", ast.Continue: "continue"}
+    if isinstance(statement, ast.Return):
+        return "remove the return" if statement.value is None else ""
+    return f"remove the {names[type(statement)]}" if type(statement) in names else ""
+
+
+def _changes_of(node: ast.AST) -> Iterator[tuple[str, Callable[[], None]]]:
+    match node:
+        case ast.Compare():
+            for place, operator in enumerate(node.ops):
+                if new := _OPERATORS.get(type(operator)):
+                    yield (
+                        _replaced(operator, new),
+                        lambda place=place, new=new: node.ops.__setitem__(place, new()),
+                    )
+        case ast.BoolOp() | ast.AugAssign():
+            if new := _OPERATORS.get(type(node.op)):
+                yield _replaced(node.op, new), lambda: setattr(node, "op", new())
+        case ast.BinOp():
+            texts = any(_is_text(side) for side in (node.left, node.right))
+            if not texts and (new := _OPERATORS.get(type(node.op))):
+                yield _replaced(node.op, new), lambda: setattr(node, "op", new())
+        case ast.UnaryOp(op=ast.Not()):
+            # `not x` becomes `not not x`, the truth value of x.
+            yield "remove not", lambda: setattr(node, "operand", ast.UnaryOp(ast.Not(), node.operand))
+        case ast.Constant(value=bool()):
+            yield f"{node.value} to {not node.value}", lambda: setattr(node, "value", not node.value)
+        case ast.Constant(value=int()):
+            yield f"{node.value} to {node.value + 1}", lambda: setattr(node, "value", node.value + 1)
+        case ast.Call(func=ast.Name(id=name)) if name in _FUNCTIONS:
+            yield f"{name} to {_FUNCTIONS[name]}", lambda: setattr(node.func, "id", _FUNCTIONS[name])
+        case ast.If() | ast.While() | ast.IfExp():
+            if isinstance(node.test, ast.Name | ast.Attribute | ast.Call | ast.NamedExpr | ast.Await):
+                yield "negate the condition", lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test))
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+    )
+
+
+def _replaced(operator: ast.AST, new: type[ast.AST]) -> str:
+    return f"{type(operator).__name__} to {new.__name__}"

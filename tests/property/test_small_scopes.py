@@ -1,0 +1,106 @@
+"""Enumerate all inputs of a small size, where random search finds too little.
+
+All merges over a few offsets, and all short sessions of one share-partition.
+"""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from coordinator.fastpath import compiled
+from coordinator.shard import SnapshotPolicy, combine
+from protocol.state_batches import StateBatch, pack
+from tests.builders import KEY
+from tests.property.modelled_shard import ModelledShard
+
+# A delivery count and a delivery state. In the first pair the greater count decides, in the second the state.
+Kind = tuple[int, int]
+KINDS: list[tuple[Kind, Kind]] = [((1, 4), (2, 2)), ((1, 2), (1, 4))]
+
+MERGES = [combine, *([compiled.merge_batches] if compiled else [])]
+
+
+def run_of(offsets: tuple[Kind, ...]) -> bytes:
+    """Return the run that has these values from offset 0; () means that the offset is not covered."""
+    batches: list[StateBatch] = []
+    for offset, kind in enumerate(offsets):
+        if kind:
+            count, state = kind
+            if batches and batches[-1] == StateBatch(batches[-1].first_offset, offset - 1, state, count):
+                batches[-1] = batches[-1]._replace(last_offset=offset)
+            else:
+                batches.append(StateBatch(offset, offset, state, count))
+    return pack(batches)
+
+
+@pytest.mark.parametrize("offsets", [3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kinds", KINDS, ids=["count-decides", "state-decides"])
+@pytest.mark.parametrize("merge", MERGES, ids=["python", "compiled"][: len(MERGES)])
+def test_all_merges_of_two_written_batches(
+    merge: Callable[[bytes, bytes, int], bytes], kinds: tuple[Kind, Kind], offsets: int
+) -> None:
+    runs = list(product(((), *kinds), repeat=offsets))
+    batches = [
+        StateBatch(first, last, state, count)
+        for first in range(offsets)
+        for last in range(first, offsets)
+        for count, state in kinds
+    ]
+    for written in ([], *([batch] for batch in batches), *map(list, product(batches, repeat=2))):
+        written_bytes = pack(written)
+        greatest = [
+            max(
+                (
+                    (batch.delivery_count, batch.delivery_state)
+                    for batch in written
+                    if batch.first_offset <= n <= batch.last_offset
+                ),
+                default=(),
+            )
+            for n in range(offsets)
+        ]
+        for current in runs:
+            merged = tuple(map(max, current, greatest))
+            for start_offset in range(-1, offsets + 1):
+                expected = tuple(kind if n >= start_offset else () for n, kind in enumerate(merged))
+                found = merge(run_of(current), written_bytes, start_offset)
+                assert found == run_of(expected), (current, written, start_offset)
+
+
+Step = Callable[[ModelledShard], None]
+
+
+def make_write_step(first: int, kind: Kind, **epochs_and_offset: int) -> Step:
+    count, state = kind
+    defaults = {"state_epoch": 1, "leader_epoch": 0, "start_offset": -1, "complete_count": 0}
+    return lambda shard: shard.write(
+        KEY, [(first, first + 1, state, count)], **{**defaults, **epochs_and_offset}
+    )
+
+
+# After the state epoch changed, after the leader epoch changed, with and without a new start offset.
+STEPS: dict[str, Step] = {
+    "initialize 1": lambda shard: shard.initialize(KEY, 1, 0),
+    "initialize 2": lambda shard: shard.initialize(KEY, 2, -1),
+    "write": make_write_step(0, (1, 4)),
+    "write with leader 1": make_write_step(1, (2, 2), state_epoch=2, leader_epoch=1, start_offset=1),
+    "read with leader 1": lambda shard: shard.read(KEY, 1),
+    "delete": lambda shard: shard.delete(KEY),
+    "compact and prune": lambda shard: (shard.compact(), shard.prune(1.0)),
+}
+
+
+@pytest.mark.parametrize("length", [4, pytest.param(6, marks=pytest.mark.slow)])
+def test_all_sessions_of_one_share_partition(length: int) -> None:
+    """Each response must be the model's. At the end, a shard loaded from the log must equal the live one."""
+    for names in product(STEPS, repeat=length):
+        shard = ModelledShard(SnapshotPolicy(1, 0))
+        try:
+            for name in names:
+                STEPS[name](shard)
+            shard.summary(KEY)
+            shard.check_replay()
+        except AssertionError as error:
+            error.add_note(" > ".join(names))
+            raise

@@ -1,0 +1,104 @@
+"""Credentials of HTTP clients that are removed while their connections are open."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import HostPort
+from coordinator.operate.admin import http_service
+from coordinator.operate.admin.http_service import HttpService
+from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.test_http_security import BOB, CertificateFiles
+from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
+from tests.unit.security.handshakes import client_context
+from tests.unit.security.test_tls import replace_file
+
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CertificateFiles:
+    monkeypatch.setattr(http_service, "_FILE_CHECK_INTERVAL_S", 0.02)
+    return CertificateFiles(tmp_path)
+
+
+@asynccontextmanager
+async def run_http_service(**settings: str) -> AsyncIterator[HttpService]:
+    async with run_admin(http=HostPort("127.0.0.1", 0), **settings) as admin:
+        service = HttpService(admin.runtime, admin.metrics, admin.config, None)
+        await service.start()
+        try:
+            yield service
+        finally:
+            await service.stop()
+
+
+async def get(service: HttpService, path: str, context: ssl.SSLContext | None, token: str = "") -> Client:
+    """Send a request, and read the head of its response, which must be a success."""
+    client = await asyncio.open_connection(
+        "127.0.0.1", service.port, ssl=context, server_hostname="localhost" if context else None
+    )
+    reader, writer = client
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n".encode())
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return client
+
+
+async def wait_closed(client: Client) -> None:
+    reader, writer = client
+    try:
+        async with asyncio.timeout(30):
+            while await reader.read(1 << 16):
+                pass
+    except ConnectionError:
+        pass
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize("trusted", ["authority", "certificates"])
+@async_test
+async def test_removed_certificate_or_authority_closes_open_connections(
+    files: CertificateFiles, tmp_path: Path, trusted: str
+) -> None:
+    """The file of authorities may also contain the certificates of the clients, as a Java truststore may."""
+    anchors, left = tmp_path / "anchors.pem", tmp_path / "left.pem"
+    alice, bob = files.alice.certificate.read_bytes(), files.bob.certificate.read_bytes()
+    before = files.authority.certificate.read_bytes() if trusted == "authority" else alice + bob
+    anchors.write_bytes(before)
+    left.write_bytes(alice)
+    settings = files.settings(
+        http_ssl_client_auth="required", http_allowed_principals=BOB, http_ssl_ca_location=str(anchors)
+    )
+    context = client_context(str(files.authority.certificate), str(files.bob.combined_file))
+    async with run_http_service(**settings) as service:
+        idle = await get(service, "/healthz", context)
+        stream = await get(service, "/api/v1/live", context)
+        replace_file(anchors, left)
+        await wait_closed(idle)
+        await wait_closed(stream)
+        with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
+            await get(service, "/healthz", context)
+
+
+@async_test
+async def test_removed_token_ends_its_event_stream(files: CertificateFiles) -> None:
+    async with run_http_service(http_token_file=str(files.tokens)) as service:
+        stream = await get(service, "/api/v1/live", None, READING)
+        write_token_file(files.tokens.parent, f"operator write {WRITING}\n")
+        reader, writer = stream
+        async with asyncio.timeout(30):
+            # The end of a chunked response.
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.transport.abort()
+        with pytest.raises(AssertionError, match="401 Unauthorized"):
+            await get(service, "/api/v1/live", None, READING)
