@@ -6,6 +6,7 @@ like those of Kafka's own coordinators. All batches of magic 2 are read, with an
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -140,7 +141,7 @@ def encode_batch(
     count = len(records)
     if not count:
         raise ValueError("a batch needs at least one record")
-    tail = _encode_headers(headers) if headers else b"\0"
+    tail = encode_headers(headers)
     fixed_bytes = 2 + len(tail)  # attributes byte and timestamp delta 0
     zigzags = _ZIGZAGS
     parts = [
@@ -168,7 +169,9 @@ def encode_batch(
     return _PREFIX.pack(base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered)) + covered
 
 
-def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+@lru_cache(maxsize=1024)
+def encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+    """Encode the number of headers and the headers; those of an owner are equal in all its records."""
     parts = [_encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()

@@ -33,7 +33,7 @@ from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH
+from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH, encode_headers
 from protocol.routing import state_partition
 from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
 from protocol.wire import ELEMENTS_MAX

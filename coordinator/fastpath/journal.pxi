@@ -23,7 +23,7 @@ cdef class Append:
         self.state_partition = state_partition
         self.base_offset = base_offset
         self.end_offset = base_offset + len(records)
-        self.entry = _batch(ENTRY_HEAD, base_offset, timestamp_ms, records)
+        self.entry = ENTRY_HEAD + encode_batch(base_offset, timestamp_ms, records)
         self.done = done
         begin = <uint8_t *> PyBytes_AS_STRING(self.entry)
         put16(begin, state_partition)

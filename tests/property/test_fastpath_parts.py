@@ -81,6 +81,10 @@ records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b
 def test_compiled_record_batch_is_equal(base_offset: int, timestamp_ms: int, written: Any) -> None:
     expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
     assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
+    # A batch of the owner of a topic's partition: leader epoch, producer id and epoch, sequence.
+    owner = ((("owner-epoch", (base_offset % 2**31).to_bytes(4)),), 7, base_offset, 2**15 - 1, 2**31 - 1)
+    expected = record_batch.encode_batch(0, timestamp_ms, written, *owner)
+    assert compiled.encode_batch(0, timestamp_ms, written, *owner) == expected
 
 
 def test_record_batch_over_the_length_limit_is_refused() -> None:
