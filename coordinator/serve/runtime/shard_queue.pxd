@@ -43,7 +43,6 @@ cdef class ShardQueue(OperationQueue):
     cpdef bytes state_to_read(self, key)
     cpdef _clear_queued_keys(self)
     cpdef _clear_in_flight_keys(self)
-    cpdef Py_ssize_t queued_operations(self) except -1
     @cython.locals(operations=list, batch=CommitBatch, last=Py_ssize_t, kernel=WriteDecider)
     cpdef process_batch(self, Commit commit)
     cpdef _schedule_batch(self)

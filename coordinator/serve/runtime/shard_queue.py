@@ -135,6 +135,7 @@ class ShardQueue(OperationQueue):
             self._park_or_refuse(operation)
         elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
             self._queue.append(operation)
+            self._scheduler.operation_arrived()
             if self._records_in_flight is None and not self._batch_scheduled:
                 self._schedule_batch()
 
@@ -217,10 +218,6 @@ class ShardQueue(OperationQueue):
         return True
 
     # Batches.
-
-    def queued_operations(self) -> int:
-        """Return the number of queued operations."""
-        return len(self._queue)
 
     def process_batch(self, commit: Commit) -> None:
         """Decide and apply the queued operations, and append their records once."""
