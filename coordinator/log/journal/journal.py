@@ -191,26 +191,20 @@ class Journal(UnsharedLog):
         takes_writes = self._failure is None and self._is_open
         return (self._pending, self._end_offsets, new_append) if takes_writes else None
 
-    def flush(self) -> None:
-        """Commit the pending appends; if a commit is in progress, they are part of the next commit."""
-        self._gathering = False
-        if self._pending and not self._commit_is_scheduled:
-            self._commit()
-
     def _schedule_commit(self) -> None:
         """Commit in the next iteration of the event loop, together with appends made until then."""
         self._commit_is_scheduled = True
-        asyncio.get_running_loop().call_soon(self._commit)
+        asyncio.get_running_loop().call_soon(self.flush)
 
-    def _commit(self) -> None:
+    def flush(self) -> None:
         """Write all pending appends as one frame, unless a commit or a new segment is in progress.
 
-        While appends are refused, none are pending. A frame without entries may still free old segments.
+        If one is, they are part of the next commit. While appends are refused, none are pending. A frame without entries may still free old segments.
         """
-        self._commit_is_scheduled = False
+        self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._needs_progress()
+        has_news = self._is_open and self._needs_progress()
         if not (self._pending or has_news):
             self._idle_event.set()
             return
@@ -263,7 +257,7 @@ class Journal(UnsharedLog):
             self._oldest_recorded = oldest
             self._segments.remove_segments_below(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
-            self._commit()
+            self.flush()
         for append in group:
             call_done(append, None)
         self._recovery_point.commit_done()
@@ -315,13 +309,13 @@ class Journal(UnsharedLog):
         except Exception as error:
             self._rolling = None
             self._refuse("no new segment can be made", error)
-            self._commit()
+            self.flush()
             return
         self._rolling = None
         if self._failure is not None:
             _logger.warning("The journal accepts writes again.")
         self._failure = None
-        self._commit()
+        self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
         """Begin a segment. The end of the previous one in its header decides commits of unknown outcome."""

@@ -48,12 +48,10 @@ cdef class ShardQueue(OperationQueue):
     cpdef _schedule_batch(self)
     @cython.locals(state_partition=Py_ssize_t, pending=list, ends=list)
     cpdef _append(self, CommitBatch batch, Commit commit)
-    @cython.locals(records=list, waiting=list)
+    @cython.locals(records=list, waiting=list, operation=QueuedOperation, was_active=bint)
     cpdef on_append_done(self, base_offset, error)
     @cython.locals(seconds=double, record_counts=Histogram, append_seconds=Histogram, append_bytes=Histogram)
     cdef _count_append(self, Py_ssize_t records, error)
-    @cython.locals(operation=QueuedOperation)
-    cpdef _answer_all(self, list waiting)
     cpdef bint _settle_or_recover(self, list records, int64_t base_offset, list waiting) except -1
     @cython.locals(log_offset=int64_t)
     cpdef _mark_durable(self, list records, int64_t base_offset)

@@ -303,7 +303,8 @@ def _base_offset(batch: bytes) -> int:
 def releases_under_its_own_append(patch: Patch) -> None:
     async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
-        self._answer_all(waiting)
+        for operation in waiting:
+            operation.answer_decided()
 
     patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
 
