@@ -199,7 +199,8 @@ class Journal(UnsharedLog):
     def flush(self) -> None:
         """Write all pending appends as one frame, unless a commit or a new segment is in progress.
 
-        If one is, they are part of the next commit. While appends are refused, none are pending. A frame without entries may still free old segments.
+        If one is, they are part of the next commit. While appends are refused, none are pending. A frame
+        without entries may still free old segments.
         """
         self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
