@@ -197,10 +197,9 @@ class Journal(UnsharedLog):
         asyncio.get_running_loop().call_soon(self.flush)
 
     def flush(self) -> None:
-        """Write all pending appends as one frame, unless a commit or a new segment is in progress.
+        """Write all pending appends as one frame, now or after the commit or new segment in progress.
 
-        If one is, they are part of the next commit. While appends are refused, none are pending. A frame
-        without entries may still free old segments.
+        While appends are refused, none are pending. A frame without entries may still free old segments.
         """
         self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
