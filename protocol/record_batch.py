@@ -1,8 +1,7 @@
 """Encode and decode Kafka record batches of magic 2.
 
 The batch length excludes the base offset and the length field. The CRC-32C covers the attributes and all
-later bytes. Written batches are uncompressed, use CreateTime, and have base sequence 0 without a producer id,
-like those of Kafka's own coordinators. All batches of magic 2 are read, with any compression.
+later bytes. Batches are written uncompressed and with CreateTime, and read with any compression.
 """
 
 from collections.abc import Iterator, Sequence
@@ -194,9 +193,8 @@ def batch_size_at(buf: bytes, offset: int) -> int | None:
 
 def next_offset_at(buf: bytes, offset: int) -> int:
     """Return the log offset after the batch at an offset; only the batch header is read."""
-    base_offset: int = _BASE_OFFSET.unpack_from(buf, offset)[0]
     last_offset_delta: int = _OFFSET_DELTA_AT.unpack_from(buf, offset + _LAST_OFFSET_DELTA_AT)[0]
-    return base_offset + last_offset_delta + 1
+    return int(_BASE_OFFSET.unpack_from(buf, offset)[0]) + last_offset_delta + 1
 
 
 def decode_batches(buf: bytes, offset: int = 0) -> Iterator[RecordBatch]:
