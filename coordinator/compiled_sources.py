@@ -22,6 +22,7 @@ COMPILED_SOURCES = frozenset(
         "coordinator.fastpath.commit_batch",
         "coordinator.fastpath.histogram",
         "coordinator.fastpath.operation_queue",
+        "coordinator.log.journal.pending",
         "coordinator.serve.runtime.commit_scheduler",
         "coordinator.serve.runtime.shard_queue",
         "coordinator.serve.server.connection",

@@ -1,11 +1,11 @@
 """Encode and decode Kafka record batches of magic 2.
 
 The batch length excludes the base offset and the length field. The CRC-32C covers the attributes and all
-later bytes. Written batches are uncompressed, use CreateTime, and have base sequence 0 without a producer id,
-like those of Kafka's own coordinators. All batches of magic 2 are read, with any compression.
+later bytes. Batches are written uncompressed and with CreateTime, and read with any compression.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import NamedTuple
@@ -140,7 +140,7 @@ def encode_batch(
     count = len(records)
     if not count:
         raise ValueError("a batch needs at least one record")
-    tail = _encode_headers(headers) if headers else b"\0"
+    tail = encode_headers(headers)
     fixed_bytes = 2 + len(tail)  # attributes byte and timestamp delta 0
     zigzags = _ZIGZAGS
     parts = [
@@ -168,7 +168,9 @@ def encode_batch(
     return _PREFIX.pack(base_offset, len(covered) + 9, leader_epoch, MAGIC, crc32c(covered)) + covered
 
 
-def _encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+@lru_cache(maxsize=1024)
+def encode_headers(headers: tuple[tuple[str, bytes], ...]) -> bytes:
+    """Encode the number of headers and the headers; those of an owner are equal in all its records."""
     parts = [_encode_varint(len(headers))]
     for name, value in headers:
         encoded = name.encode()
@@ -191,9 +193,8 @@ def batch_size_at(buf: bytes, offset: int) -> int | None:
 
 def next_offset_at(buf: bytes, offset: int) -> int:
     """Return the log offset after the batch at an offset; only the batch header is read."""
-    base_offset: int = _BASE_OFFSET.unpack_from(buf, offset)[0]
     last_offset_delta: int = _OFFSET_DELTA_AT.unpack_from(buf, offset + _LAST_OFFSET_DELTA_AT)[0]
-    return base_offset + last_offset_delta + 1
+    return int(_BASE_OFFSET.unpack_from(buf, offset)[0]) + last_offset_delta + 1
 
 
 def decode_batches(buf: bytes, offset: int = 0) -> Iterator[RecordBatch]:

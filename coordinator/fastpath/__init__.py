@@ -23,6 +23,7 @@ from importlib import import_module
 from types import ModuleType
 
 from coordinator.compiled_sources import is_pure_python
+from protocol import record_batch
 
 
 def _import_compiled(name: str) -> ModuleType | None:
@@ -36,3 +37,5 @@ def _import_compiled(name: str) -> ModuleType | None:
 
 compiled = _import_compiled("_compiled")
 loading = _import_compiled("_loading")
+
+encode_batch = record_batch.encode_batch if compiled is None else compiled.encode_batch

@@ -9,7 +9,6 @@ for Commits, tests/unit/log/test_committer.py checks this:
     WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
-    Append, take_frame_entries, encode_frame, advance_end_offsets, complete_appends    coordinator.log.journal
     Commits                ThreadCommitter in coordinator.log.journal.committer
 """
 
@@ -19,13 +18,12 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from coordinator.fastpath.commit_batch cimport CommitBatch
 from coordinator.fastpath.histogram cimport Histogram
 from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
 
-import asyncio
 import os
 
 from coordinator.shard import Shard
@@ -33,7 +31,7 @@ from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH
+from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH, encode_headers
 from protocol.routing import state_partition
 from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
 from protocol.wire import ELEMENTS_MAX
@@ -68,6 +66,12 @@ cdef extern from "syncs.h":
     int begin_sync(const Syncs *syncs, int file) nogil
     int take_outcome(const Syncs *syncs)
     void end_syncs(Syncs *syncs) nogil
+    int new_timer()
+    void set_timer(int timer, int64_t ns)
+    int take_timer(int timer)
+
+cdef extern from "unistd.h":
+    int close(int file)
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
@@ -85,11 +89,6 @@ cdef enum:
     TOPIC_BYTES = 1024
     PARTITION_BYTES = 256
     REMEMBERED_IN_STEP = 2000
-    FRAME_HEAD_BYTES = 40
-    FRAME_ALIGN_BYTES = 64
-    COMMIT_BYTES_MAX = 8388608
-    # Size of the state partition and the batch size that precede each record batch in the journal.
-    ENTRY_HEAD_BYTES = 6
     SIZE_BYTES = 4
     NO_COMPLETE_COUNT = -1
 
@@ -119,7 +118,6 @@ cdef struct _State:
 cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
-cdef bytes ENTRY_HEAD = bytes(ENTRY_HEAD_BYTES)
 cdef int64_t RESPONSE_BYTES_MAX = 16 << 20
 cdef tuple STORED_KEY = (WRITE_KEY, 0)
 

@@ -1,97 +1,4 @@
-# The journal: entries, frames, and the syncs of its commits.
-
-
-@cython.final
-@cython.no_gc
-@cython.freelist(1024)
-cdef class Append:
-    """See `coordinator.log.journal.pending.Append`."""
-
-    cdef readonly Py_ssize_t state_partition
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t end_offset
-    cdef readonly bytes entry
-    cdef readonly object done
-
-    def __init__(self, Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done):
-        self.fill(state_partition, base_offset, timestamp_ms, records, done)
-
-    cdef int fill(
-        self, Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done
-    ) except -1:
-        cdef uint8_t *begin
-        self.state_partition = state_partition
-        self.base_offset = base_offset
-        self.end_offset = base_offset + len(records)
-        self.entry = _batch(ENTRY_HEAD, base_offset, timestamp_ms, records)
-        self.done = done
-        begin = <uint8_t *> PyBytes_AS_STRING(self.entry)
-        put16(begin, state_partition)
-        put32(begin + 2, PyBytes_GET_SIZE(self.entry) - ENTRY_HEAD_BYTES)
-        return 0
-
-
-def new_append(Py_ssize_t state_partition, int64_t base_offset, int64_t timestamp_ms, list records, done):
-    """Return an `Append`; calling the class takes longer."""
-    cdef Append append = Append.__new__(Append)
-    append.fill(state_partition, base_offset, timestamp_ms, records, done)
-    return append
-
-
-def take_frame_entries(list pending):
-    """See `coordinator.log.journal.pending.take_frame_entries`."""
-    cdef Append append
-    cdef Py_ssize_t entry_bytes, entries_bytes = 0
-    cdef list entries = []
-    for append in pending:
-        entry_bytes = PyBytes_GET_SIZE(append.entry)
-        if entries_bytes and entries_bytes + entry_bytes > COMMIT_BYTES_MAX:
-            break
-        entries.append(append.entry)
-        entries_bytes += entry_bytes
-    return entries, _frame_bytes(entries_bytes)
-
-
-cdef inline Py_ssize_t _frame_bytes(Py_ssize_t entries_bytes) noexcept:
-    """See `coordinator.log.journal.layout.frame_bytes`."""
-    return (FRAME_HEAD_BYTES + entries_bytes + 4 + FRAME_ALIGN_BYTES - 1) // FRAME_ALIGN_BYTES * FRAME_ALIGN_BYTES
-
-
-def encode_frame(int64_t segment, int64_t position, int64_t commit, int64_t durable, int64_t oldest, list parts):
-    """Write a frame of the journal; see `coordinator.log.journal.layout.encode_frame`."""
-    cdef Py_ssize_t i, size = 0, frame_bytes
-    cdef uint8_t *begin
-    cdef uint8_t *out
-    cdef uint8_t place[16]
-    for i in range(len(parts)):
-        size += PyBytes_GET_SIZE(<bytes?> parts[i])
-    frame_bytes = _frame_bytes(size)
-    frame = PyBytes_FromStringAndSize(NULL, frame_bytes)
-    begin = <uint8_t *> PyBytes_AS_STRING(frame)
-    out = begin + FRAME_HEAD_BYTES
-    for i in range(len(parts)):
-        memcpy(out, PyBytes_AS_STRING(parts[i]), PyBytes_GET_SIZE(parts[i]))
-        out += PyBytes_GET_SIZE(parts[i])
-    memcpy(out, b"end\n", 4)
-    memset(out + 4, 0, begin + frame_bytes - out - 4)
-    memcpy(begin, b"\xf5shc", 4)
-    put32(begin + 4, size)
-    put64(begin + 8, commit)
-    put64(begin + 16, durable)
-    put64(begin + 24, oldest)
-    put32(begin + 32, <int32_t> crc32c_of(begin + FRAME_HEAD_BYTES, size, 0))
-    put64(place, segment)
-    put64(place + 8, position)
-    put32(begin + 36, <int32_t> crc32c_of(begin, 36, crc32c_of(place, 16, 0)))
-    return frame
-
-
-def advance_end_offsets(list group, list ends, dict last_offsets):
-    """See `coordinator.log.journal.pending.advance_end_offsets`."""
-    cdef Append append
-    for append in group:
-        ends[append.state_partition] = append.end_offset
-        last_offsets[append.state_partition] = append.end_offset - 1
+# The journal: the syncs of its commits, and the timer that delays them.
 
 
 cdef class Commits:
@@ -140,15 +47,25 @@ cdef class Commits:
             end_syncs(&self.syncs)
 
 
-def complete_appends(list group):
-    """See `coordinator.log.journal.pending.complete_appends`."""
-    cdef Append append
-    for append in group:
-        try:
-            append.done(append.base_offset, None)
-        except Exception as failure:
-            report_failure("an append's done callback failed", failure)
+@cython.final
+cdef class SystemTimer:
+    """A timer whose `file` becomes readable when it fires. Raises OSError if the system has none (timerfd)."""
 
+    cdef readonly int file
 
-def report_failure(message, failure):
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
+    def __cinit__(self):
+        self.file = new_timer()
+        if self.file < 0:
+            raise OSError("no timerfd")
+
+    def __dealloc__(self):
+        if self.file >= 0:
+            close(self.file)
+
+    def set(self, double seconds):
+        """Fire once after this time, or never if it is 0."""
+        set_timer(self.file, <int64_t> (seconds * 1e9 + 0.5))
+
+    def take(self):
+        """Return whether the timer has fired since the last call."""
+        return take_timer(self.file) != 0

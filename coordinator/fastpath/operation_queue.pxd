@@ -14,7 +14,6 @@ cdef class WriteDecider:
 cdef class OperationQueue:
     cpdef submit(self, QueuedOperation operation)
     cpdef bytes state_to_read(self, key)
-    cpdef Py_ssize_t queued_operations(self) except -1
     cpdef process_batch(self, Commit commit)
     cpdef batch_failed(self, failure)
     cpdef on_append_done(self, base_offset, error)

@@ -45,10 +45,6 @@ class OperationQueue:
         """Return the packed state of a share-partition if memory may answer a read of it now."""
         raise AssertionError("a queue must define which reads memory may answer")
 
-    def queued_operations(self) -> int:
-        """Return the number of queued operations."""
-        raise AssertionError("a queue must define its length")
-
     def process_batch(self, commit: Commit) -> None:
         """Decide the queued operations and append their records; an exception is a defect."""
         raise AssertionError("a queue must define how a batch is processed")

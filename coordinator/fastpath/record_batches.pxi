@@ -5,15 +5,14 @@ cdef inline uint64_t _zigzag(int64_t value) noexcept:
     return (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
 
 
-def encode_batch(int64_t base_offset, int64_t timestamp_ms, list records):
+def encode_batch(
+    int64_t base_offset, int64_t timestamp_ms, list records, tuple headers=(), int32_t leader_epoch=0,
+    int64_t producer_id=-1, int producer_epoch=-1, int32_t base_sequence=0
+):
     """Encode (key, value) records as one batch; see `protocol.record_batch.encode_batch`."""
-    return _batch(b"", base_offset, timestamp_ms, records)
-
-
-cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list records):
-    """Return the bytes `before`, followed by the records as one batch."""
     cdef Py_ssize_t count = len(records)
-    cdef Py_ssize_t before_bytes = PyBytes_GET_SIZE(before)
+    cdef bytes tail = encode_headers(headers)
+    cdef Py_ssize_t tail_bytes = PyBytes_GET_SIZE(tail)
     cdef Py_ssize_t i, size, covered_bytes = 40
     cdef Py_ssize_t key_bytes, value_bytes
     cdef uint8_t *out
@@ -22,32 +21,29 @@ cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list 
         raise ValueError("a batch needs at least one record")
     for i in range(count):
         key, value = <tuple?> records[i]
-        size = _record_bytes(i, key, value)
+        size = _record_bytes(i, key, value) + tail_bytes
         covered_bytes += uvarint_bytes(_zigzag(size)) + size
     if covered_bytes + 9 > INT32_MAX:
         raise OverflowError(f"a batch of {covered_bytes + 21} bytes: its length does not fit into 31 bits")
-    batch = PyBytes_FromStringAndSize(NULL, before_bytes + 21 + covered_bytes)
+    batch = PyBytes_FromStringAndSize(NULL, 21 + covered_bytes)
     begin = <uint8_t *> PyBytes_AS_STRING(batch)
-    memcpy(begin, PyBytes_AS_STRING(before), before_bytes)
-    begin += before_bytes
     put64(begin, base_offset)
     put32(begin + 8, covered_bytes + 9)
-    put32(begin + 12, 0)
+    put32(begin + 12, leader_epoch)
     begin[16] = MAGIC
     out = begin + 21
     put16(out, 0)
     put32(out + 2, count - 1)
     put64(out + 6, timestamp_ms)
     put64(out + 14, timestamp_ms)
-    # No producer: id and epoch are -1, the base sequence is 0.
-    put64(out + 22, -1)
-    put16(out + 30, -1)
-    put32(out + 32, 0)
+    put64(out + 22, producer_id)
+    put16(out + 30, producer_epoch)
+    put32(out + 32, base_sequence)
     put32(out + 36, count)
     out += 40
     for i in range(count):
         key, value = <tuple?> records[i]
-        out += put_uvarint(out, _zigzag(_record_bytes(i, key, value)))
+        out += put_uvarint(out, _zigzag(_record_bytes(i, key, value) + tail_bytes))
         out[0] = out[1] = 0
         out += 2
         out += put_uvarint(out, _zigzag(i))
@@ -62,16 +58,16 @@ cdef bytes _batch(bytes before, int64_t base_offset, int64_t timestamp_ms, list 
             out += put_uvarint(out, _zigzag(value_bytes))
             memcpy(out, PyBytes_AS_STRING(value), value_bytes)
             out += value_bytes
-        out[0] = 0
-        out += 1
+        memcpy(out, PyBytes_AS_STRING(tail), tail_bytes)
+        out += tail_bytes
     put32(begin + 17, <int32_t> crc32c_of(begin + 21, covered_bytes, 0))
     return batch
 
 
 cdef Py_ssize_t _record_bytes(Py_ssize_t index, bytes key, bytes value):
-    """Return the size of a record without its length field."""
-    # Attributes, timestamp delta and header count are one zero byte each.
-    cdef Py_ssize_t size = 3 + uvarint_bytes(_zigzag(index))
+    """Return the size of a record without its length field and its headers."""
+    # Attributes and timestamp delta are one zero byte each.
+    cdef Py_ssize_t size = 2 + uvarint_bytes(_zigzag(index))
     size += uvarint_bytes(_zigzag(PyBytes_GET_SIZE(key))) + PyBytes_GET_SIZE(key)
     if value is None:
         return size + 1

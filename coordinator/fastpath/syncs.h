@@ -1,5 +1,5 @@
-/* For _compiled.pyx: asynchronous fdatasync by the Linux kernel, which reports completion through an eventfd.
- * It requires Linux 4.18 (io_submit with IOCB_CMD_FDSYNC).  Functions return 0 or an errno by default. */
+/* For _compiled.pyx: a timer, and asynchronous fdatasync, by the Linux kernel, which reports both through file descriptors.
+ * The sync requires Linux 4.18 (io_submit with IOCB_CMD_FDSYNC).  Functions return 0 or an errno by default. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -19,6 +19,12 @@ typedef struct {
 /* One sync at a time.  If the trial sync takes longer than TRIAL_MS, it has failed. */
 enum { SYNCS_MAX = 1, TRIAL_MS = 10000, NOT_OVER = -1 };
 
+/* Return whether a timer has fired since the last call. */
+static int take_timer(int timer) {
+    uint64_t count;
+    return read(timer, &count, sizeof count) > 0;
+}
+
 /* Write all bytes at a position of a file. */
 static int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) {
     while (size) {
@@ -37,6 +43,15 @@ static int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t pos
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/timerfd.h>
+
+static int new_timer(void) { return timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK); }
+
+/* Make the timer readable once after this time, or never if it is 0. */
+static void set_timer(int timer, int64_t ns) {
+    struct itimerspec when = {{0, 0}, {(time_t)(ns / 1000000000), (long)(ns % 1000000000)}};
+    timerfd_settime(timer, 0, &when, NULL);
+}
 
 static int begin_sync(const Syncs *syncs, int file) {
     struct iocb sync, *all[] = {&sync};
@@ -94,6 +109,8 @@ static int prepare_syncs(Syncs *syncs) {
     return failure;
 }
 #else
+static int new_timer(void) { errno = ENOSYS; return -1; }
+static void set_timer(int timer, int64_t ns) {}
 static int begin_sync(const Syncs *syncs, int file) { return ENOSYS; }
 static int take_outcome(const Syncs *syncs) { return NOT_OVER; }
 static void end_syncs(Syncs *syncs) {}

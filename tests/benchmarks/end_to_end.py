@@ -73,9 +73,9 @@ _BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
 _SECONDS_MAX = 120
 
 
-def consume_modes(records: int) -> list[ConsumeMode]:
-    """Return the modes of consumption; slow modes use fewer records."""
-    return [
+def consume_modes(records: int, only: str = "") -> list[ConsumeMode]:
+    """Return the modes of consumption whose name contains a text; slow modes use fewer records."""
+    every = [
         ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, TargetRatios(1, 1, 1, 1)),
         ConsumeMode(
             "a commit for each poll", MANY_PARTITIONS, records, TargetRatios(1.2, 1.2, 1.2, 1.2), "poll"
@@ -92,6 +92,7 @@ def consume_modes(records: int) -> list[ConsumeMode]:
             for consumers in (1, 8, 32)
         ),
     ]
+    return [mode for mode in every if only in mode.name]
 
 
 class BrokerWithCoordinator(NamedTuple):
@@ -179,10 +180,11 @@ def _new_folder(folder: Path, name: str) -> Path:
     return own
 
 
-def run_rounds(folder: Path, records: int, rounds: int) -> dict[str, dict[str, list[float]]]:
+def run_rounds(
+    folder: Path, every: list[ConsumeMode], records: int, rounds: int
+) -> dict[str, dict[str, list[float]]]:
     """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
     with start_brokers(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
-        every = consume_modes(records)
         work = progress.add_task("producing", total=(rounds + 1) * len(every) * len(started))
         for pair in started:
             pair.produce(records)
@@ -205,6 +207,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make bench-consumers", description=__doc__)
     parser.add_argument("--records", type=int, default=600_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help='rows whose name has this text: "each record"')
     parser.add_argument("-o", "--output", choices=("table", "markdown", "json"), default="table")
     options = parser.parse_args()
     console = wide_console()
@@ -213,7 +216,8 @@ def main() -> int:
         return 1
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run_rounds(Path(name), options.records, options.rounds)
+        modes = consume_modes(options.records, options.only)
+        found = run_rounds(Path(name), modes, options.records, options.rounds)
     if options.output == "json":
         print(json.dumps({"machine": machine.facts(), "records_per_second": found}))
         return 0
@@ -222,7 +226,7 @@ def main() -> int:
     console.print(
         f"Kafka {NEWEST}, records of {RECORD_BYTES} bytes, {options.rounds} rounds after one to warm up"
     )
-    sheet = results_sheet(found, options.records)
+    sheet = results_sheet(found, modes)
     if options.output == "markdown":
         print(sheet.markdown())
     else:
@@ -230,7 +234,7 @@ def main() -> int:
     return 0
 
 
-def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> ResultTable:
+def results_sheet(found: dict[str, dict[str, list[float]]], modes: list[ConsumeMode]) -> ResultTable:
     """Return a table of records per second, with the ratio to the broker's own coordinator."""
     names = list(next(iter(found.values())))
     header = ["records/s"]
@@ -239,7 +243,7 @@ def results_sheet(found: dict[str, dict[str, list[float]]], records: int) -> Res
         if name != KAFKA:
             header.append("ratio")
     rows = []
-    for way in consume_modes(records):
+    for way in modes:
         rates = found[way.name]
         cells = [way.name]
         for name in names:

@@ -175,6 +175,7 @@ def check_release(clone: Path) -> None:
         "coordinator/fastpath/operation_queue",
         *(f"coordinator/serve/runtime/{name}" for name in ("commit_scheduler", "shard_queue")),
         *(f"coordinator/serve/server/{name}" for name in ("connection", "request_memory")),
+        "coordinator/log/journal/pending",
         *(f"protocol/{name}" for name in ("field_codecs", "struct_codecs")),
     }
     with tarfile.open(dist / f"share_coordinator-{VERSION}.tar.gz") as sdist:

@@ -1,4 +1,4 @@
-"""Compare parts of the compiled module with their Python equivalents: batches, records, journal."""
+"""Compare parts of the compiled module with their Python equivalents: batches and records."""
 
 from time import process_time
 from typing import Any
@@ -8,8 +8,6 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.log.journal import layout
-from coordinator.log.journal.pending import COMMIT_BYTES_MAX, Append, advance_end_offsets, take_frame_entries
 from coordinator.shard import combine
 from coordinator.shard.batches import merge_batches
 from protocol import record_batch
@@ -81,6 +79,10 @@ records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b
 def test_compiled_record_batch_is_equal(base_offset: int, timestamp_ms: int, written: Any) -> None:
     expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
     assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
+    # A batch of the owner of a topic's partition: leader epoch, producer id and epoch, sequence.
+    owner = ((("owner-epoch", (base_offset % 2**31).to_bytes(4)),), 7, base_offset, 2**15 - 1, 2**31 - 1)
+    expected = record_batch.encode_batch(0, timestamp_ms, written, *owner)
+    assert compiled.encode_batch(0, timestamp_ms, written, *owner) == expected
 
 
 def test_record_batch_over_the_length_limit_is_refused() -> None:
@@ -88,65 +90,6 @@ def test_record_batch_over_the_length_limit_is_refused() -> None:
     value = bytes(1 << 30)
     with pytest.raises(OverflowError, match="31 bits"):
         compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
-
-
-@given(st.integers(0, 2**16 - 1), st.integers(0, 2**62), st.lists(records, min_size=1, max_size=3))
-def test_compiled_journal_append_is_equal(state_partition: int, base_offset: int, written: Any) -> None:
-    def on_append_done(base_offset: int, error: Any) -> None:
-        raise AssertionError("this append is never written")
-
-    one, other = (
-        kind(state_partition, base_offset, 7, written, on_append_done) for kind in (compiled.Append, Append)
-    )
-    for field in Append.__slots__:
-        assert getattr(one, field) == getattr(other, field)
-
-
-@given(st.lists(st.binary(max_size=200), max_size=4), st.integers(0, 2**40), st.integers(0, 2**62))
-def test_compiled_journal_frame_is_equal(entries: list[bytes], segment: int, position: int) -> None:
-    expected = layout.encode_frame(segment, position, 8, 7, 3, entries)
-    assert compiled.encode_frame(segment, position, 8, 7, 3, entries) == expected
-
-
-# Value sizes for which some appends exceed the size limit of a commit, and some equal the limit.
-value_bytes = st.sampled_from([0, 100, COMMIT_BYTES_MAX // 2, COMMIT_BYTES_MAX, COMMIT_BYTES_MAX + 1])
-
-
-def make_append(kind: Any, size_bytes: int) -> Any:
-    """Return an append whose entry has `size_bytes` bytes, or the least possible size if that is greater."""
-    entry_bytes = len(kind(3, 5, 7, [(b"k", bytes(size_bytes))], None).entry)
-    # Subtract the overhead of the entry from the size of the value.
-    value = bytes(max(0, size_bytes - (entry_bytes - size_bytes)))
-    return kind(3, 5, 7, [(b"k", value)], None)
-
-
-@pytest.mark.slow
-@settings(max_examples=20, deadline=None)
-@given(st.lists(value_bytes, max_size=4))
-def test_compiled_take_frame_entries_is_equal(sizes: list[int]) -> None:
-    found = take_frame_entries([make_append(Append, size_bytes) for size_bytes in sizes])
-    assert (
-        compiled.take_frame_entries([make_append(compiled.Append, size_bytes) for size_bytes in sizes])
-        == found
-    )
-    assert bool(found[0]) == bool(sizes)
-
-
-def test_frame_may_be_filled_to_the_last_byte() -> None:
-    for kind, take in ((Append, take_frame_entries), (compiled.Append, compiled.take_frame_entries)):
-        entries, _ = take([make_append(kind, COMMIT_BYTES_MAX // 2)] * 3)
-        assert [len(entry) for entry in entries] == [COMMIT_BYTES_MAX // 2] * 2
-
-
-def test_compiled_advance_end_offsets_is_equal() -> None:
-    group = [Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)]
-    compiled_group = [
-        compiled.Append(place % 2, place, 7, [(b"k", b"v")] * 3, lambda *_: None) for place in range(5)
-    ]
-    noted: list[tuple[list[int], dict[int, int]]] = [([0, 0], {}), ([0, 0], {})]
-    advance_end_offsets(group, *noted[0])
-    compiled.advance_end_offsets(compiled_group, *noted[1])
-    assert noted[0] == noted[1] == ([7, 6], {0: 6, 1: 5})
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**32 - 1))

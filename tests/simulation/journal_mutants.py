@@ -38,9 +38,9 @@ def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
 
 @_register_mutant
 def takes_a_failed_commit_for_done(patch: Patch) -> None:
-    commit = Journal._commit
+    commit = Journal.flush
 
-    def _commit(self: Any) -> None:
+    def flush(self: Any) -> None:
         disk, write = self._disk, self._disk.write
 
         def write_bravely(*args: Any) -> None:
@@ -53,7 +53,7 @@ def takes_a_failed_commit_for_done(patch: Patch) -> None:
         finally:
             disk.write = write
 
-    patch.setattr(Journal, "_commit", _commit)
+    patch.setattr(Journal, "flush", flush)
 
 
 @_register_mutant

@@ -1,6 +1,6 @@
 """Implement the cluster interface of the state log with real brokers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from aiokafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest, DescribeConfigsRequest
@@ -22,15 +22,18 @@ from coordinator.cluster.kafka.cluster import (
     UnsupportedApi,
 )
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import topic_error_code
+from coordinator.cluster.kafka.produce_connection import ProduceConnection
 from coordinator.cluster.kafka.topic_id_requests import (
     fetch_request,
-    produce_request,
+    produce_message,
     read_fetch_response,
     read_produce_response,
 )
 from coordinator.errors import LogRefused, LogUnavailable
 from protocol.errors import ErrorCode
+from protocol.messages import produce as produce_api
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
@@ -71,6 +74,8 @@ class Brokers:
             client_id=client_id,
             request_timeout_s=request_timeout_s,
         )
+        self._client_id = client_id
+        self._produce_connections: dict[tuple[int, str], ProduceConnection] = {}
         self._coordinators: dict[str, int] = {}
 
     async def connect(self) -> None:
@@ -105,18 +110,44 @@ class Brokers:
 
     # Requests about the topic.
 
-    async def produce(
+    def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, ProduceResult]:
-        """Append one batch to each of these partitions, acks=all."""
+    ) -> Awaitable[Mapping[int, ProduceResult]]:
+        """Append one batch to each of these partitions, acks=all; a channel takes one request at a time."""
         topic_id = self._connections.metadata.topic.pinned_id
+        connection = self._produce_connections.get((node, channel))
+        address = self._connections.metadata.addresses.get(node)
+        if topic_id is not None and connection is not None and connection.is_open_to(address):
+            return connection.send(topic_id, batches, timeout_ms)
+        return self._connect_and_produce(node, channel, topic_id, batches, timeout_ms)
+
+    async def _connect_and_produce(
+        self,
+        node: int,
+        channel: str,
+        topic_id: bytes | None,
+        batches: Sequence[tuple[int, bytes]],
+        timeout_ms: int,
+    ) -> Mapping[int, ProduceResult]:
+        """Open a connection, and send its first request through aiokafka, which checks the version."""
+        connections = self._connections
         if topic_id is not None:
+            message = produce_message(topic_id, batches, timeout_ms)
             try:
-                request = produce_request(topic_id, batches, timeout_ms)
-                return read_produce_response(await self._connections.send(node, channel, request))
+                response = await connections.send(node, channel, GeneratedRequest(produce_api, message))
             except UnsupportedApi:
                 # Brokers below Kafka 4.1 identify the topic by its name only.
-                pass
+                return await self._produce_by_name(node, channel, batches, timeout_ms)
+            opened = connections.open_connection(node, channel)
+            if opened is not None:
+                self._produce_connections[node, channel] = ProduceConnection(
+                    opened,
+                    node=node,
+                    client_id=self._client_id,
+                    timeout_s=self._request_timeout_s,
+                    failed=connections.refresh_soon,
+                )
+            return read_produce_response(response)
         return await self._produce_by_name(node, channel, batches, timeout_ms)
 
     async def _produce_by_name(

@@ -5,7 +5,7 @@ connection in order, and answers an acks=all produce after the replicas have it.
 connection, so requests on different channels do not wait for each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from coordinator.cluster.kafka.metadata import NO_NODE as NO_NODE
@@ -103,10 +103,10 @@ class Cluster(Protocol):
         """Return one sentence if the topic was deleted and created again after it was pinned, else None."""
         ...
 
-    async def produce(
+    def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, ProduceResult]:
-        """Append one batch to each of these partitions, acks=all."""
+    ) -> Awaitable[Mapping[int, ProduceResult]]:
+        """Append one batch to each of these partitions, acks=all; a channel takes one request at a time."""
         ...
 
     async def list_ends(

@@ -234,6 +234,11 @@ class Connections:
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
+    def open_connection(self, node: int, channel: str) -> AIOKafkaConnection | None:
+        """Return the connection of a channel if it is open, else None."""
+        connection = self._connections.get((node, channel))
+        return connection if connection is not None and connection.connected() else None
+
     async def _open_connection(self, node: int, channel: str) -> AIOKafkaConnection:
         key = (node, channel)
         lock = self._connecting.setdefault(key, asyncio.Lock())

@@ -52,11 +52,12 @@ class NewestTopic:
         self._partitions: dict[bytes, dict[int, PartitionMetadata]] = {}
         self._reported_ids: dict[int, bytes] = {}
         self._pinned_id: bytes | None = None
+        self._reported_id = NO_TOPIC_ID
 
     @property
     def topic_id(self) -> bytes:
         """Return the current topic id, NO_TOPIC_ID if no broker reported one."""
-        return self._most_reported_id() if self._pinned_id is None else self._pinned_id
+        return self._reported_id if self._pinned_id is None else self._pinned_id
 
     @property
     def pinned_id(self) -> bytes | None:
@@ -72,11 +73,13 @@ class NewestTopic:
         """Pin the current topic id and return it. Another topic with the same name is not used."""
         if self.topic_id != NO_TOPIC_ID:
             self._pinned_id = self.topic_id
+            self._reported_id = self._most_reported_id()
         return self.topic_id
 
     def new_topic_id(self) -> bytes | None:
         """Return the id that most brokers report if it differs from the pinned one, else None."""
-        reported = self._most_reported_id()
+        # Called for each append, so the id is computed only when a report or the pinned id changes.
+        reported = self._reported_id
         return reported if self._pinned_id not in (None, reported) and reported != NO_TOPIC_ID else None
 
     def update(self, node: int, topic: TopicMetadata) -> bool:
@@ -87,6 +90,7 @@ class NewestTopic:
         self._reported_ids[node] = topic.topic_id
         while len(self._reported_ids) > _REPORTS_MAX:
             del self._reported_ids[next(iter(self._reported_ids))]
+        self._reported_id = self._most_reported_id()
         known = self._partitions.setdefault(topic.topic_id, {})
         is_newest = topic.topic_id == self.topic_id
         for reported in topic.partitions:

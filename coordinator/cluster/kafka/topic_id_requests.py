@@ -7,7 +7,6 @@ from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, NewestTopic
 from protocol.errors import ErrorCode
 from protocol.messages import fetch as fetch_api
-from protocol.messages import produce as produce_api
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -23,13 +22,10 @@ _NO_SESSION = (0, -1)
 _UNKNOWN = -1
 
 
-def produce_request(
-    topic_id: bytes, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-) -> GeneratedRequest:
+def produce_message(topic_id: bytes, batches: Sequence[tuple[int, bytes]], timeout_ms: int) -> ProduceRequest:
     """Return a request that appends one batch to each of these partitions, acks=all."""
     partitions = [PartitionProduceData(partition, batch) for partition, batch in batches]
-    topics = [TopicProduceData(topic_id, partitions)]
-    return GeneratedRequest(produce_api, ProduceRequest(None, _ACKS_ALL, timeout_ms, topics))
+    return ProduceRequest(None, _ACKS_ALL, timeout_ms, [TopicProduceData(topic_id, partitions)])
 
 
 def read_produce_response(response: ProduceResponse) -> dict[int, ProduceResult]:

@@ -31,7 +31,13 @@ from coordinator.log.base import (
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
 from coordinator.log.journal.failures import PROBE_S, error_reason, fail_appends, log_failure, probe_delay_s
-from coordinator.log.journal.pending import Append, append_codec
+from coordinator.log.journal.pending import (
+    Append,
+    advance_end_offsets,
+    call_done,
+    new_append,
+    take_frame_entries,
+)
 from coordinator.log.journal.reading import JournalFiles, read_segments
 from coordinator.log.journal.recovery import recover_journal
 from coordinator.log.journal.recovery_point import RecoveryPointRecorder
@@ -67,7 +73,6 @@ class Journal(UnsharedLog):
         self._start_offsets, self._end_offsets = [0] * state_partitions, [0] * state_partitions
         self._next_commit = 1
         self._oldest = self._oldest_recorded = 1  # The oldest needed segment, now and in the last frame.
-        self._codec = append_codec()
         self._pending: list[Append] = []
         # `_unconfirmed` is the number of pending appends that may also be stored in abandoned bytes.
         self._unconfirmed = self._failures = 0
@@ -171,7 +176,7 @@ class Journal(UnsharedLog):
         if not records:
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
-        self._pending.append(self._codec.append(state_partition, base_offset, timestamp_ms, records, done))
+        self._pending.append(new_append(state_partition, base_offset, timestamp_ms, list(records), done))
         if not self._commit_is_scheduled and not self.committing and not self._gathering:
             self._schedule_commit()
 
@@ -184,32 +189,26 @@ class Journal(UnsharedLog):
         """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
         self._gathering = True
         takes_writes = self._failure is None and self._is_open
-        return (self._pending, self._end_offsets, self._codec.append) if takes_writes else None
-
-    def flush(self) -> None:
-        """Commit the pending appends; if a commit is in progress, they are part of the next commit."""
-        self._gathering = False
-        if self._pending and not self._commit_is_scheduled:
-            self._commit()
+        return (self._pending, self._end_offsets, new_append) if takes_writes else None
 
     def _schedule_commit(self) -> None:
         """Commit in the next iteration of the event loop, together with appends made until then."""
         self._commit_is_scheduled = True
-        asyncio.get_running_loop().call_soon(self._commit)
+        asyncio.get_running_loop().call_soon(self.flush)
 
-    def _commit(self) -> None:
-        """Write all pending appends as one frame, unless a commit or a new segment is in progress.
+    def flush(self) -> None:
+        """Write all pending appends as one frame, now or after the commit or new segment in progress.
 
         While appends are refused, none are pending. A frame without entries may still free old segments.
         """
-        self._commit_is_scheduled = False
+        self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._needs_progress()
+        has_news = self._is_open and self._needs_progress()
         if not (self._pending or has_news):
             self._idle_event.set()
             return
-        entries, size_bytes = self._codec.take_frame_entries(self._pending)
+        entries, size_bytes = take_frame_entries(self._pending)
         count = len(entries)
         segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
         if segment is None or self._abandoned_stretches:
@@ -232,7 +231,7 @@ class Journal(UnsharedLog):
                 self._commit_callback()
 
         try:
-            frame = self._codec.encode_frame(
+            frame = layout.encode_frame(
                 segment.number, segment.end, self._next_commit, self._segments.durable_commit, oldest, entries
             )
             is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, on_written)
@@ -253,13 +252,14 @@ class Journal(UnsharedLog):
             self._segments.durable_commit = self._next_commit
         self._next_commit += 1
         self._failures = 0
-        self._codec.advance_end_offsets(group, self._end_offsets, segment.last_offsets)
+        advance_end_offsets(group, self._end_offsets, segment.last_offsets)
         if oldest != self._oldest_recorded:
             self._oldest_recorded = oldest
             self._segments.remove_segments_below(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
-            self._commit()
-        self._codec.complete_appends(group)
+            self.flush()
+        for append in group:
+            call_done(append, None)
         self._recovery_point.commit_done()
         self._segments.prepare_spare()
 
@@ -309,13 +309,13 @@ class Journal(UnsharedLog):
         except Exception as error:
             self._rolling = None
             self._refuse("no new segment can be made", error)
-            self._commit()
+            self.flush()
             return
         self._rolling = None
         if self._failure is not None:
             _logger.warning("The journal accepts writes again.")
         self._failure = None
-        self._commit()
+        self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
         """Begin a segment. The end of the previous one in its header decides commits of unknown outcome."""

@@ -1,4 +1,7 @@
-"""Append batches to owned state partitions, and determine the outcome of each append.
+"""Append records to owned state partitions, and determine the outcome of each append.
+
+An append is sent as one batch, or as several if the topic accepts only small batches. Each batch waits until
+the previous one is in the log.
 
 The appender sends the identical batch until a broker reports its outcome. A broker recognises a batch that it
 already has by producer id, producer epoch and sequence. An append succeeds only at the expected offset. At
@@ -12,12 +15,14 @@ replicas have all earlier batches. Readers ignore a batch of an older claim afte
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from coordinator.cluster.kafka.cluster import Cluster, ProduceResult
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
+from coordinator.log.base import AppendCallback, Unit
 from coordinator.log.claims import FencingFilter
+from coordinator.log.kafka.batches import Record, encode_owner_batch, split_records
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import Ownership
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
@@ -51,38 +56,66 @@ _OUT_OF_STEP = {
 # This attempt appended nothing. After any other error, the batch may have been appended.
 _NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_ID}
 
-_Done = Callable[[int, LogError | None], None]
+_Landed = Callable[[int, int, bytes], None]
 
 
 class AppendInFlight:
-    """One batch in flight."""
+    """One append, and its batch in flight.
+
+    `landed` is called with the state partition, the offset and the bytes of each batch in the log. `done` is
+    called once, after the last batch or after the first one that fails.
+    """
+
+    __slots__ = (
+        "anywhere",
+        "attempts",
+        "base_offset",
+        "batch",
+        "begun",
+        "count",
+        "deadline_s",
+        "done",
+        "landed",
+        "may_be_appended",
+        "ownership",
+        "sent_s",
+        "size_bytes",
+        "state_partition",
+        "timestamp_ms",
+        "waiting",
+    )
 
     def __init__(
         self,
         ownership: Ownership,
-        batch: bytes,
-        count: int,
-        deadline_s: float,
-        done: _Done,
+        timestamp_ms: int,
+        done: AppendCallback,
+        landed: _Landed,
         *,
-        sent_s: float,
         anywhere: bool,
     ) -> None:
         self.ownership = ownership
-        self.sent_s = sent_s
         self.state_partition = ownership.state_partition
+        self.timestamp_ms = timestamp_ms
+        self.done = done
+        self.landed = landed
+        self.anywhere = anywhere
+        self.base_offset = ownership.next_offset
+        # True if an earlier batch is in the log.
+        self.begun = False
+        # The records of the batches that follow the one in flight.
+        self.waiting: Iterator[list[Record]] | None = None
+
+    def start_batch(self, batch: bytes, count: int, *, sent_s: float, deadline_s: float) -> None:
+        """Set the batch in flight."""
         self.batch = batch
         self.count = count
+        self.size_bytes = len(batch)
+        self.sent_s = sent_s
         self.deadline_s = deadline_s
-        self.done = done
-        self.anywhere = anywhere
         self.attempts = 0
         # True after an attempt that may have appended the batch without a known result.
         self.may_be_appended = False
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self.batch)
 
 
 class Appender:
@@ -95,16 +128,21 @@ class Appender:
         ends: OffsetFinder,
         *,
         monotonic: Callable[[], float],
+        batch_bytes_max: int,
         request_timeout_s: float,
         append_timeout_s: float,
     ) -> None:
+        """`batch_bytes_max` is the size above which an append is split."""
         self._monotonic = monotonic
         self._cluster = cluster
         self._replay = replay
         self._end_offsets = ends
+        self._batch_bytes_max = batch_bytes_max
         self._request_timeout_ms = round(request_timeout_s * 1000)
         self._append_timeout_s = append_timeout_s
         self._loop = asyncio.get_running_loop()
+        self._in_flight = 0
+        self._idle_event = asyncio.Event()
         self._end_checks: set[asyncio.Task[None]] = set()
         self._batcher: PartitionBatcher[AppendInFlight, ProduceResult] = PartitionBatcher(
             cluster,
@@ -117,16 +155,48 @@ class Appender:
         )
 
     def append(
-        self, ownership: Ownership, batch: bytes, count: int, done: _Done, *, anywhere: bool = False
+        self,
+        ownership: Ownership,
+        records: Sequence[Record],
+        timestamp_ms: int,
+        done: AppendCallback,
+        landed: _Landed,
+        *,
+        units: Sequence[Unit] = (),
+        anywhere: bool = False,
     ) -> None:
-        """Send a batch with the ownership's next sequence.
+        """Send records with the ownership's next sequence.
 
-        With `anywhere`, any offset is expected (for a claim).
+        With `anywhere`, any offset is expected (for a claim). If a later batch fails, the earlier ones are in
+        the log. Then the shard must be loaded again before the next append.
         """
-        deadline_s, sent_s = self._loop.time() + self._append_timeout_s, self._monotonic()
-        self._batcher.submit(
-            AppendInFlight(ownership, batch, count, deadline_s, done, sent_s=sent_s, anywhere=anywhere)
-        )
+        self._in_flight += 1
+        append = AppendInFlight(ownership, timestamp_ms, done, landed, anywhere=anywhere)
+        batch = encode_owner_batch(ownership, records, timestamp_ms)
+        if len(batch) > self._batch_bytes_max:
+            append.waiting = split_records(records, units, self._batch_bytes_max)
+            self._send_next_batch(append)
+        else:
+            self._send_batch(append, batch, len(records))
+
+    def _send_next_batch(self, append: AppendInFlight) -> bool:
+        """Send the next batch of a split append; return False if there is none."""
+        records = next(append.waiting, None) if append.waiting is not None else None
+        if records is not None:
+            batch = encode_owner_batch(append.ownership, records, append.timestamp_ms)
+            self._send_batch(append, batch, len(records))
+        return records is not None
+
+    def _send_batch(self, append: AppendInFlight, batch: bytes, count: int) -> None:
+        deadline_s = self._loop.time() + self._append_timeout_s
+        append.start_batch(batch, count, sent_s=self._monotonic(), deadline_s=deadline_s)
+        self._batcher.submit(append)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until no append is in flight."""
+        while self._in_flight:
+            self._idle_event.clear()
+            await self._idle_event.wait()
 
     def close(self) -> None:
         """Stop. `done` of the appends in flight is not called."""
@@ -134,11 +204,11 @@ class Appender:
         for task in self._end_checks:
             task.cancel()
 
-    async def _send_batches(
+    def _send_batches(
         self, node: int, channel: str, appends: list[AppendInFlight]
-    ) -> Mapping[int, ProduceResult]:
+    ) -> Awaitable[Mapping[int, ProduceResult]]:
         batches = [(append.state_partition, append.batch) for append in appends]
-        return await self._cluster.produce(node, channel, batches, self._request_timeout_ms)
+        return self._cluster.produce(node, channel, batches, self._request_timeout_ms)
 
     def _settle(self, append: AppendInFlight, produced: ProduceResult) -> str | None:
         """Handle a broker's result for one batch; return why it must be sent again, or None."""
@@ -147,9 +217,7 @@ class Appender:
             if append.anywhere or produced.base_offset == ownership.next_offset:
                 self._record_result(append, produced.base_offset)
             else:
-                self._check_log_end(
-                    self._explain(ownership, ownership.next_offset, produced.base_offset, append.done)
-                )
+                self._check_log_end(self._explain(append, ownership.next_offset, produced.base_offset))
             return None
         if code in _FENCED:
             self._end(
@@ -173,14 +241,33 @@ class Appender:
             self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
 
     def _record_result(self, append: AppendInFlight, base_offset: int) -> None:
+        """Record that the batch in flight is in the log; send the next one, or end the append."""
         append.ownership.record_appended(base_offset, append.count, append.sent_s)
-        # In a separate callback, so that an exception in `done` does not affect other appends.
-        self._loop.call_soon(append.done, base_offset, None)
+        append.landed(append.state_partition, base_offset, append.batch)
+        if not append.begun:
+            append.begun, append.base_offset = True, base_offset
+        if append.waiting is None or not self._send_next_batch(append):
+            self._call_done(append, None)
 
     def _end(self, append: AppendInFlight, error: LogError) -> None:
+        if append.begun and isinstance(error, LogUnavailable):
+            # The error covers only this batch; earlier batches are in the log.
+            error = LogOutcomeUnknown(f"a part of the append is in the log: {error}")
         if not isinstance(error, LogUnavailable):
             append.ownership.lost = error
-        self._loop.call_soon(append.done, append.ownership.next_offset, error)
+        self._call_done(append, error)
+
+    def _call_done(self, append: AppendInFlight, error: LogError | None) -> None:
+        """Call `done`; an exception in it does not affect other appends."""
+        self._in_flight -= 1
+        if not self._in_flight:
+            self._idle_event.set()
+        try:
+            append.done(append.base_offset, error)
+        except Exception as failure:
+            self._loop.call_exception_handler(
+                {"message": "an append's done callback failed", "exception": failure}
+            )
 
     # Checks of the log.
 
@@ -189,9 +276,9 @@ class Appender:
         self._end_checks.add(task)
         task.add_done_callback(self._end_checks.discard)
 
-    async def _explain(self, ownership: Ownership, expected: int, found: int, done: _Done) -> None:
+    async def _explain(self, append: AppendInFlight, expected: int, found: int) -> None:
         """Determine why a batch has an unexpected offset, and end the append with that error."""
-        partition = ownership.state_partition
+        ownership, partition = append.ownership, append.state_partition
         error: LogError
         if found < expected:
             error = LogOutcomeUnknown(
@@ -215,8 +302,7 @@ class Appender:
                 )
             if fencing_filter.claim is not None:
                 error = fenced_error(partition, fencing_filter)
-        ownership.lost = error
-        self._loop.call_soon(done, expected, error)
+        self._end(append, error)
 
     async def _find_in_log(self, append: AppendInFlight, why: str) -> None:
         """End an append without a result, with the claim of another process if one follows in the log."""
@@ -227,7 +313,7 @@ class Appender:
             if not append.anywhere and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
                     if not _is_own_batch(batch, ownership, expected):
-                        await self._explain(ownership, expected, end, append.done)
+                        await self._explain(append, expected, end)
                         return
         except (LogError, DecodeError) as error:
             why = f"{why}; {error}"

@@ -19,7 +19,7 @@ from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
 from coordinator.log.base import AppendCallback, LoggedBatch, ObservedAppends, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
-from coordinator.log.kafka.batches import BatchedAppend, encode_owner_batch, record_bytes_max
+from coordinator.log.kafka.batches import record_bytes_max
 from coordinator.log.kafka.limits import KafkaLogLimits
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LogTailOwner, Ownership, ProducerIdAllocator, read_tail_owner
@@ -82,8 +82,6 @@ class KafkaLog(ObservedAppends):
         self._start_offsets = [0] * topic_config.partitions
         self._end_offsets = [0] * topic_config.partitions
         self._sizes: defaultdict[int, PartitionSize] = defaultdict(PartitionSize)
-        self._in_flight = 0
-        self._idle_event = asyncio.Event()
 
     @property
     def record_bytes_max(self) -> int:
@@ -121,6 +119,7 @@ class KafkaLog(ObservedAppends):
             self._replay,
             self._end_finder,
             monotonic=self._monotonic,
+            batch_bytes_max=self._batch_bytes.wanted_max,
             request_timeout_s=limits.request_timeout_s,
             append_timeout_s=wait_s,
         )
@@ -132,9 +131,7 @@ class KafkaLog(ObservedAppends):
             self._open = False
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.close_timeout_s):
-                    while self._in_flight:
-                        self._idle_event.clear()
-                        await self._idle_event.wait()
+                    await self._appender.wait_until_idle()
                     await self._pruner.close()
             for part in (self._appender, self._end_finder, self._start_finder):
                 part.close()
@@ -204,16 +201,14 @@ class KafkaLog(ObservedAppends):
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
         def on_appended(base_offset: int, error: LogError | None) -> None:
-            self._end_request()
             if error is not None:
                 appended.set_exception(error)
             else:
-                self._sizes[ownership.state_partition].add(base_offset, len(batch))
                 appended.set_result(base_offset)
 
-        batch = encode_owner_batch(ownership, [record], self._clock.now_ms())
-        self._in_flight += 1
-        self._appender.append(ownership, batch, 1, on_appended, anywhere=anywhere)
+        self._appender.append(
+            ownership, [record], self._clock.now_ms(), on_appended, self._add_size, anywhere=anywhere
+        )
         # If the caller is cancelled, the append continues, and its exception must be retrieved.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
@@ -301,27 +296,28 @@ class KafkaLog(ObservedAppends):
             asyncio.get_running_loop().call_soon(done, self.end_offset(state_partition), refusal)
             return
         assert ownership is not None
-        self._in_flight += 1
+        if not records:
+            self._renew_lease(ownership, timestamp_ms, done)
+            return
+        self._appender.append(ownership, records, timestamp_ms, done, self._record_batch, units=units)
 
-        renewing = not records
-        if renewing:
-            records = [encode_renewal(state_partition, ownership.lease_ms)]
-
+    def _renew_lease(self, ownership: Ownership, timestamp_ms: int, done: AppendCallback) -> None:
         def on_appended(base_offset: int, error: LogError | None) -> None:
-            self._end_request()
-            if renewing and error is None:
+            if error is None:
                 ownership.lease_offset = base_offset
                 self._prune(ownership)
                 base_offset = ownership.next_offset
             done(base_offset, error)
 
-        def on_stored(log_offset: int, batch: bytes) -> None:
-            self._sizes[state_partition].add(log_offset, len(batch))
-            self._append_observer((batch,), 0)
+        renewal = encode_renewal(ownership.state_partition, ownership.lease_ms)
+        self._appender.append(ownership, [renewal], timestamp_ms, on_appended, self._record_batch)
 
-        send = self._appender.append
-        appending = BatchedAppend(ownership, timestamp_ms, send=send, landed=on_stored, done=on_appended)
-        appending.begin(records, units, self._batch_bytes.wanted_max)
+    def _record_batch(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+        self._add_size(state_partition, log_offset, batch)
+        self._append_observer((batch,), 0)
+
+    def _add_size(self, state_partition: int, log_offset: int, batch: bytes) -> None:
+        self._sizes[state_partition].add(log_offset, len(batch))
 
     def serving_delay_s(self, state_partition: int) -> float:
         """Return the seconds until the leases of earlier owners end; 0 if this process is not the owner."""
@@ -334,11 +330,6 @@ class KafkaLog(ObservedAppends):
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
         """Return whether to renew the lease now, by an append without records."""
         return self._ownerships.renewal_due(state_partition, read=read)
-
-    def _end_request(self) -> None:
-        self._in_flight -= 1
-        if not self._in_flight:
-            self._idle_event.set()
 
     def prune(self, state_partition: int, before_offset: int) -> None:
         """Delete the records below an offset.

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, NoResponse
@@ -70,7 +71,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         self._waiting: list[RequestT] = []
         self._free_channels: defaultdict[int, list[str]] = defaultdict(lambda: list(self._channels))
         self._send_is_scheduled = False
-        self._max_requests: set[asyncio.Task[None]] = set()
+        self._requests: set[asyncio.Future[Mapping[int, AnswerT]]] = set()
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
     def submit(self, item: RequestT) -> None:
@@ -84,7 +85,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         """Cancel all requests. For items in flight, neither `settle` nor `give_up` is called."""
         for pause in self._pauses.values():
             pause.cancel()
-        for request in self._max_requests:
+        for request in list(self._requests):
             request.cancel()
 
     def _send_ready(self) -> None:
@@ -111,34 +112,43 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             if count and size_bytes > self._request_bytes_max:
                 break
             count += 1
-        request = self._loop.create_task(
-            self._send_items(node, self._free_channels[node].pop(), items[:count])
-        )
-        self._max_requests.add(request)
-        request.add_done_callback(self._max_requests.discard)
+        sent, channel = items[:count], self._free_channels[node].pop()
+        request = asyncio.ensure_future(self._send(node, channel, sent))
+        self._requests.add(request)
+        request.add_done_callback(partial(self._on_response, node, channel, sent))
         return items[count:]
 
-    async def _send_items(self, node: int, channel: str, items: list[RequestT]) -> None:
-        try:
-            answers = await self._send(node, channel, items)
-        except Exception as error:
+    def _on_response(
+        self,
+        node: int,
+        channel: str,
+        items: list[RequestT],
+        request: "asyncio.Future[Mapping[int, AnswerT]]",
+    ) -> None:
+        self._requests.discard(request)
+        if request.cancelled():
+            return
+        self._free_channels[node].append(channel)
+        error = request.exception()
+        if error is None:
+            self._settle_items(items, request.result())
+        else:
             if not isinstance(error, LogError):
                 # An answer that cannot be processed counts as missing, so that its items are sent again.
-                _logger.exception("a request to broker %d failed", node)
+                _logger.error("a request to broker %d failed", node, exc_info=error)
             for item in items:
                 if not isinstance(error, NoResponse) or error.sent:
                     self._no_answer(item)
                 self._resend_later(item, str(error))
-        else:
-            for item in items:
-                answer = answers.get(item.state_partition)
-                why = "the response has no result for it" if answer is None else self._settle(item, answer)
-                if why is not None:
-                    self._resend_later(item, why)
-        finally:
-            self._free_channels[node].append(channel)
-            if self._waiting and not self._send_is_scheduled:
-                self._send_ready()
+        if self._waiting and not self._send_is_scheduled:
+            self._send_ready()
+
+    def _settle_items(self, items: list[RequestT], answers: Mapping[int, AnswerT]) -> None:
+        for item in items:
+            answer = answers.get(item.state_partition)
+            why = "the response has no result for it" if answer is None else self._settle(item, answer)
+            if why is not None:
+                self._resend_later(item, why)
 
     def _resend_later(self, item: RequestT, why: str) -> None:
         """Send an item again after a pause, or give it up after its deadline.

@@ -18,10 +18,8 @@ cdef class CommitScheduler:
     cdef readonly object topics_to_check
 
     cpdef schedule(self, queue)
-    cdef bint _must_wait_for_commit(self) except -1
-    @cython.locals(queue=OperationQueue)
-    cdef _queued_operations(self)
-    cdef _schedule_run(self)
+    cpdef operation_arrived(self)
+    cdef bint _must_wait(self) except -1
+    cpdef _schedule_run(self)
+    @cython.locals(commit=Commit, queue=OperationQueue, queues=list, at=Py_ssize_t)
     cdef Py_ssize_t _process_scheduled(self) except -1
-    @cython.locals(commit=Commit, queue=OperationQueue, at=Py_ssize_t)
-    cdef Py_ssize_t _process_queues(self, list queues, gathered)

@@ -17,7 +17,7 @@ from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics, TopicDirectory
 from coordinator.fastpath.commit_batch import Commit
 from coordinator.fastpath.operation_queue import OperationQueue
-from coordinator.log.base import GroupCommitLog, PendingEntries, StateLog
+from coordinator.log.base import GroupCommitLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime.completion import report_failure
@@ -61,7 +61,7 @@ class CommitScheduler:
         self._run_scheduled = False
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
-            self._linger = GroupCommitLinger(self._loop.time)
+            self._linger = GroupCommitLinger(self._schedule_run)
         # None if every topic exists, so that compiled code need not check.
         self.topics_to_check = None if isinstance(topics, AllTopics) else topics
         # Decides consecutive fast-path writes; None if it was not compiled.
@@ -74,49 +74,39 @@ class CommitScheduler:
         self._scheduled.append(queue)
         self._schedule_run()
 
+    def operation_arrived(self) -> None:
+        """Count an operation that was queued; `schedule` is called after it."""
+        linger = self._linger
+        if linger is not None and linger.missing:
+            linger.operation_arrived()
+
     def _schedule_run(self) -> None:
-        if self._scheduled and not self._run_scheduled and not self._must_wait_for_commit():
+        if self._scheduled and not self._run_scheduled and not self._must_wait():
             self._run_scheduled = True
             self._loop.call_soon(self._run)
 
-    def _must_wait_for_commit(self) -> bool:
-        """Return whether a commit is in flight whose end the log will report."""
+    def _must_wait(self) -> bool:
+        """Return whether a commit is in flight whose end the log will report, or operations are missing."""
+        if self._linger is None:
+            return False
         log = self._gathering_log
-        return self._linger is not None and log is not None and log.committing
+        return (log is not None and log.committing) or self._linger.must_wait()
 
     def _on_commit_finished(self) -> None:
         assert self._linger is not None, "the log reports commits only to a scheduler that lingers"
-        self._linger.commit_finished(self._queued_operations())
-        if self._scheduled and not self._run_scheduled and not self._must_wait_for_commit():
-            self._run_scheduled = True
+        self._linger.commit_finished()
+        if self._scheduled and not self._run_scheduled and not self._must_wait():
             self._run()
 
-    def _queued_operations(self) -> int:
-        return sum([queue.queued_operations() for queue in self._scheduled])
-
     def _run(self) -> None:
-        if self._linger is None:
-            self._run_scheduled = False
-            self._process_scheduled()
-            self._schedule_run()
-        elif self._must_wait_for_commit():
-            # The log has started a commit itself.
-            self._run_scheduled = False
-        else:
-            self._run_group_commit(self._linger, self._queued_operations())
-
-    def _run_group_commit(self, linger: GroupCommitLinger, queued: int) -> None:
-        """Start a commit if all expected operations have arrived; otherwise wait."""
-        if linger.should_wait(queued):
-            self._loop.call_soon(self._run)
-            return
         self._run_scheduled = False
-        log = self._gathering_log
-        assert log is not None, "the scheduler lingers only for a log that reports commits"
-        behind = log.committing
+        if self._must_wait():
+            # The log has started a commit itself.
+            return
         decided = self._process_scheduled()
-        if log.committing:
-            linger.commit_started(decided, behind=behind)
+        log = self._gathering_log
+        if self._linger is not None and log is not None and log.committing:
+            self._linger.commit_started(decided)
         self._schedule_run()
 
     def _process_scheduled(self) -> int:
@@ -125,35 +115,29 @@ class CommitScheduler:
         A `GroupCommitLog` writes their appends in one commit.
         """
         queues, self._scheduled = self._scheduled, []
-        log = self._gathering_log
-        if log is None:
-            return self._process_queues(queues, None)
-        gathered = log.take_pending()
+        log, kernel = self._gathering_log, self.kernel
+        gathered = None if log is None else log.take_pending()
         try:
-            return self._process_queues(queues, gathered)
+            accepts_writes = gathered is not None or self._log.health() is None
+            room = self._operations_per_run_max
+            commit = Commit(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, room)
+            if kernel is not None:
+                kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
+            for at, queue in enumerate(queues):
+                if commit.room <= 0:
+                    # The other queues wait for the next run, first in order.
+                    self._scheduled[:0] = queues[at:]
+                    break
+                try:
+                    queue.process_batch(commit)
+                except Exception as failure:
+                    self._on_batch_failed(queue, failure)
+            if kernel is not None:
+                self._metrics.write_operations(kernel.end())
+            return commit.decided
         finally:
-            log.flush()
-
-    def _process_queues(self, queues: list[OperationQueue], gathered: PendingEntries | None) -> int:
-        accepts_writes = gathered is not None or self._log.health() is None
-        commit = Commit(
-            self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, self._operations_per_run_max
-        )
-        kernel = self.kernel
-        if kernel is not None:
-            kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
-        for at, queue in enumerate(queues):
-            if commit.room <= 0:
-                # The other queues wait for the next run, first in order.
-                self._scheduled[:0] = queues[at:]
-                break
-            try:
-                queue.process_batch(commit)
-            except Exception as failure:
-                self._on_batch_failed(queue, failure)
-        if kernel is not None:
-            self._metrics.write_operations(kernel.end())
-        return commit.decided
+            if log is not None:
+                log.flush()
 
     def _on_batch_failed(self, queue: OperationQueue, failure: Exception) -> None:
         """Recover a shard whose batch raised an exception; other shards are not affected."""

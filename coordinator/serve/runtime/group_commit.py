@@ -3,14 +3,20 @@
 A broker has one request in flight per connection, and sends the next one after the response. If a commit
 started with the operations that are queued when the last commit ends, it would miss the next requests of the
 clients that just got their responses. Each request would then wait for two syncs: its own and the one
-before. So one commit is in flight at a time. The next one starts when as many operations are queued as the
-last commit completed and left in the queue. If no operation arrives for half the duration of the last commit,
-or for `LINGER_S`, it starts without the missing ones.
+before. So one commit is in flight at a time. The next one starts when as many operations have arrived as the
+last commit completed. If no operation arrives for half the duration of the last commit, or for `LINGER_S`, it
+starts without the missing ones.
 
 The rule depends on the last commit only: a single client never waits, and earlier load has no effect.
 """
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from coordinator import fastpath
 
 # More than a round trip in one data centre, from a response to the next request of the same client.
 LINGER_S = 0.00025
@@ -18,36 +24,99 @@ LINGER_SHARE = 0.5
 
 
 class GroupCommitLinger:
-    """Counts the operations for which the next commit waits."""
+    """Counts the operations for which the next commit waits, while at least one is queued.
 
-    def __init__(self, time: Callable[[], float]) -> None:
-        self._time = time
-        # Operations of the commit in flight, and of appends after its start.
-        self._under_way = self._behind = 0
-        self._expected = self._seen = 0
-        self._began_s = self._arrived_s = self._linger_s = 0.0
+    `missing` is their number. `is_over` is called when a started wait ends.
+    """
 
-    def commit_started(self, operations: int, *, behind: bool) -> None:
-        """Record the operations of a commit; with `behind`, of the commit after the one in flight."""
-        if behind:
-            self._behind += operations
-        else:
-            self._under_way += operations
-            self._began_s = self._time()
+    def __init__(self, is_over: Callable[[], None]) -> None:
+        self.missing = 0
+        self._is_over = is_over
+        self._loop = asyncio.get_running_loop()
+        self._timer = LingerTimer(self._on_timer)
+        self._in_commit = self._missing_at_timer = 0
+        self._began_s = self._finished_s = self._linger_s = 0.0
+        self._waits = False
 
-    def commit_finished(self, waiting: int) -> None:
+    def commit_started(self, operations: int) -> None:
+        """Record the operations of a commit."""
+        self._in_commit += operations
+        self._began_s = self._loop.time()
+
+    def commit_finished(self) -> None:
         """Record the end of the commit in flight, whose operations have their responses."""
-        now_s = self._time()
-        answered, self._under_way, self._behind = self._under_way, self._behind, 0
-        self._linger_s = min(LINGER_S, (now_s - self._began_s) * LINGER_SHARE)
-        self._expected = answered + waiting
-        self._seen, self._began_s, self._arrived_s = waiting, now_s, now_s
+        self._finished_s = self._loop.time()
+        self._linger_s = min(LINGER_S, (self._finished_s - self._began_s) * LINGER_SHARE)
+        self.missing, self._in_commit = self._in_commit, 0
 
-    def should_wait(self, waiting: int) -> bool:
-        """Return whether the next commit should wait; called once per iteration of the event loop."""
-        now_s = self._time()
-        if waiting != self._seen:
-            self._seen, self._arrived_s = waiting, now_s
-        if waiting >= self._expected or now_s - self._arrived_s > self._linger_s:
-            self._expected = 0
-        return self._expected > 0
+    def must_wait(self) -> bool:
+        """Return whether the commit of a queued operation must wait; then `is_over` is called later."""
+        if self.missing and not self._waits:
+            if self._loop.time() - self._finished_s < self._linger_s:
+                self._start_timer()
+            else:
+                self.missing = 0
+        return self.missing > 0
+
+    def operation_arrived(self) -> None:
+        """Count an operation while operations are missing."""
+        self.missing -= 1
+        if not self.missing and self._waits:
+            self._timer.stop()
+            self._end()
+
+    def _start_timer(self) -> None:
+        self._waits = True
+        self._missing_at_timer = self.missing
+        self._timer.start(self._linger_s)
+
+    def _on_timer(self) -> None:
+        if self.missing < self._missing_at_timer:
+            # An arrival restarts the time limit.
+            self._start_timer()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        self.missing = 0
+        self._waits = False
+        self._is_over()
+
+
+class LingerTimer:
+    """Calls a function once after less than a millisecond.
+
+    The timers of uvloop have a resolution of a millisecond, so a timer of the system replaces them.
+    """
+
+    def __init__(self, fired: Callable[[], None]) -> None:
+        self._fired = fired
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.TimerHandle | None = None
+        self._system_timer: Any = None
+        if fastpath.compiled is not None and isinstance(self._loop, uvloop.Loop):
+            try:
+                self._system_timer = fastpath.compiled.SystemTimer()
+            except OSError:
+                return
+            self._loop.add_reader(self._system_timer.file, self._on_readable)
+
+    def start(self, seconds: float) -> None:
+        """Call the function after this time, and not at an earlier one."""
+        if self._system_timer is not None:
+            self._system_timer.set(seconds)
+        else:
+            self.stop()
+            self._handle = self._loop.call_later(seconds, self._fired)
+
+    def stop(self) -> None:
+        """Do not call the function."""
+        if self._system_timer is not None:
+            self._system_timer.set(0.0)
+        elif self._handle is not None:
+            self._handle.cancel()
+
+    def _on_readable(self) -> None:
+        # It is not readable anymore if it was stopped in this iteration of the event loop.
+        if self._system_timer.take():
+            self._fired()

@@ -135,6 +135,7 @@ class ShardQueue(OperationQueue):
             self._park_or_refuse(operation)
         elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
             self._queue.append(operation)
+            self._scheduler.operation_arrived()
             if self._records_in_flight is None and not self._batch_scheduled:
                 self._schedule_batch()
 
@@ -217,10 +218,6 @@ class ShardQueue(OperationQueue):
         return True
 
     # Batches.
-
-    def queued_operations(self) -> int:
-        """Return the number of queued operations."""
-        return len(self._queue)
 
     def process_batch(self, commit: Commit) -> None:
         """Decide and apply the queued operations, and append their records once."""
@@ -335,19 +332,21 @@ class ShardQueue(OperationQueue):
         self._count_append(len(records), error)
         if error is None and records and base_offset != self._next_log_offset:
             error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
-        if self.status is not _ACTIVE:
-            if error is None:
-                self._answer_all(waiting)
-            else:
-                refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
+        was_active = self.status is _ACTIVE
+        if not was_active and error is not None:
+            refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
         if error is not None:
             self._on_failure(error, waiting)
             return
-        if not self._settle_or_recover(records, base_offset, waiting):
+        if was_active and not self._settle_or_recover(records, base_offset, waiting):
             return
-        self._answer_all(waiting)
-        if self._queue:
+        for operation in waiting:
+            try:
+                operation.answer_decided()
+            except Exception as failure:
+                report_failure("answering an operation failed", failure)
+        if was_active and self._queue:
             self._schedule_batch()
 
     def _count_append(self, records: int, error: LogError | None) -> None:
@@ -359,13 +358,6 @@ class ShardQueue(OperationQueue):
         append_seconds.add(seconds)
         record_counts.add(records)
         append_bytes.add(self._append_bytes)
-
-    def _answer_all(self, waiting: list[Operation]) -> None:
-        for operation in waiting:
-            try:
-                operation.answer_decided()
-            except Exception as failure:
-                report_failure("answering an operation failed", failure)
 
     def _settle_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]

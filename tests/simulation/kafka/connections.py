@@ -163,6 +163,15 @@ class BrokerConnection(asyncio.Transport):
         """Return whether the connection is closed or lost."""
         return self._closed
 
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol that receives responses."""
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Set the protocol that receives responses."""
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
     def close(self) -> None:
         """Close the connection. Requests in flight still arrive."""
         if not self._closed:

@@ -92,9 +92,8 @@ def believes_success_at_any_offset(patch: Patch) -> None:
 
     def _settle(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == ErrorCode.NONE and not append.anywhere:
-            expected = append.ownership.next_offset
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s)
-            self._loop.call_soon(append.done, expected, None)
+            self._call_done(append, None)
             return None
         return settle(self, append, produced)
 
@@ -161,11 +160,11 @@ def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
 def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
     explain = Appender._explain
 
-    async def _explain(self: Any, ownership: Any, expected: int, found: int, done: Any) -> None:
+    async def _explain(self: Any, append: Any, expected: int, found: int) -> None:
         if found < expected:
-            self._loop.call_soon(done, expected, None)
+            self._call_done(append, None)
         else:
-            await explain(self, ownership, expected, found, done)
+            await explain(self, append, expected, found)
 
     patch.setattr(Appender, "_explain", _explain)
 
@@ -317,7 +316,8 @@ def _base_offset(batch: bytes) -> int:
 def releases_under_its_own_append(patch: Patch) -> None:
     async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
-        self._answer_all(waiting)
+        for operation in waiting:
+            operation.answer_decided()
 
     patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
 

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.errors import LogError
 from coordinator.log.kafka import topic
-from coordinator.log.kafka.batches import BatchedAppend
+from coordinator.log.kafka.appends import Appender, AppendInFlight
 from tests.simulation.run_seeds import check_seed
 
 # A batch has room for one record of most kinds, but not for two records.
@@ -18,14 +18,18 @@ SEEDS = (31_017, *range(31_100, 31_140))
 
 def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     later = {"landed": 0, "failed": 0}
-    settle = BatchedAppend._settle
+    record_result, end = Appender._record_result, Appender._end
 
-    def count_outcome(self: BatchedAppend, base_offset: int, error: LogError | None) -> None:
-        if self._begun:
-            later["landed" if error is None else "failed"] += 1
-        settle(self, base_offset, error)
+    def count_landed(self: Appender, append: AppendInFlight, base_offset: int) -> None:
+        later["landed"] += append.begun
+        record_result(self, append, base_offset)
 
-    monkeypatch.setattr(BatchedAppend, "_settle", count_outcome)
+    def count_failed(self: Appender, append: AppendInFlight, error: LogError) -> None:
+        later["failed"] += append.begun
+        end(self, append, error)
+
+    monkeypatch.setattr(Appender, "_record_result", count_landed)
+    monkeypatch.setattr(Appender, "_end", count_failed)
     monkeypatch.setattr(topic, "BROKERS_BATCH_BYTES_MAX", BATCH_BYTES_MAX)
     for seed in SEEDS:
         assert check_seed("kafka", None, seed) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.log.journal import Journal
+from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.committer import ThreadCommitter, WriteCallback
 from tests.simulation.disk import SimDisk
 from tests.unit.log.environments import (
@@ -109,15 +109,14 @@ def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("what", ["write", "tell", "encode"])
 def test_commit_that_raises_once_is_retried_in_another_segment(
-    what: str, sync_mode: str, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = RaisingEnvironment()
 
     async def main() -> None:
         journal = await open_with_spare(world, sync_mode)
         if what == "encode":
-            encode_frame = raise_once(journal._codec.encode_frame)
-            journal._codec = journal._codec._replace(encode_frame=encode_frame)
+            monkeypatch.setattr(layout, "encode_frame", raise_once(layout.encode_frame))
         else:
             world.due.append(what)
         results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))

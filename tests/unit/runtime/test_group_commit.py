@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator import fastpath
 from coordinator.log.journal import Journal
-from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger
+from coordinator.process import event_loop
+from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger, LingerTimer
 from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -25,78 +27,140 @@ from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 
 class LingerDriver:
-    """A GroupCommitLinger whose clock the test sets, in microseconds."""
+    """A GroupCommitLinger in virtual time, in microseconds."""
 
     def __init__(self) -> None:
-        self.now_us = 1_000
-        self.rule = GroupCommitLinger(lambda: self.now_us / 1e6)
+        self.ended = 0
+        self.rule = GroupCommitLinger(self._on_end)
 
-    def commit(self, operations: int, waiting: int = 0, took_us: int = 200) -> None:
-        """Run a commit with the given operations; `waiting` operations arrive before its end."""
-        self.rule.commit_started(operations, behind=False)
-        self.now_us += took_us
-        self.rule.commit_finished(waiting)
+    def _on_end(self) -> None:
+        self.ended += 1
 
-    def should_wait_after(self, waiting: int, after_us: int = 0) -> bool:
-        self.now_us += after_us
-        return self.rule.should_wait(waiting)
+    async def commit(self, operations: int, took_us: int = 200) -> None:
+        """Run a commit with the given operations."""
+        self.rule.commit_started(operations)
+        await asyncio.sleep(took_us / 1e6)
+        self.rule.commit_finished()
+
+    async def arrive(self, operations: int = 1, after_us: int = 0) -> bool:
+        """Let operations arrive; return whether their commit must wait."""
+        await asyncio.sleep(after_us / 1e6)
+        for _ in range(operations):
+            if self.rule.missing:
+                self.rule.operation_arrived()
+        return self.rule.must_wait()
+
+
+def drive(scenario: Callable[[LingerDriver], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await scenario(LingerDriver())
+
+    SimulatedEnvironment().run(main())
 
 
 def test_first_commit_does_not_wait() -> None:
-    assert not LingerDriver().should_wait_after(1)
+    async def scenario(one: LingerDriver) -> None:
+        assert not await one.arrive()
+
+    drive(scenario)
 
 
 def test_commit_for_one_caller_does_not_wait() -> None:
-    one = LingerDriver()
-    for _ in range(10):
-        one.commit(1)
-        assert not one.should_wait_after(1, after_us=50)
+    async def scenario(one: LingerDriver) -> None:
+        for _ in range(10):
+            await one.commit(1)
+            assert not await one.arrive(after_us=50)
+
+    drive(scenario)
 
 
-def test_commit_waits_for_answered_and_waiting_clients() -> None:
-    one = LingerDriver()
-    one.commit(4, waiting=4)
-    assert one.should_wait_after(4)
-    assert one.should_wait_after(5, after_us=10)
-    assert one.should_wait_after(7, after_us=10)
-    assert not one.should_wait_after(8, after_us=10)
+def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
+    async def scenario(one: LingerDriver) -> None:
+        await one.commit(4)
+        assert await one.arrive(1)
+        assert await one.arrive(2, after_us=10)
+        assert not one.ended
+        assert not await one.arrive(1, after_us=10)
+        assert one.ended == 1
+        await asyncio.sleep(1)
+        assert one.ended == 1
+
+    drive(scenario)
 
 
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
 def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
-    one = LingerDriver()
-    one.commit(8, took_us=took_us)
-    assert one.should_wait_after(0, after_us=linger_us - 1)
-    assert one.should_wait_after(1, after_us=2)
-    # An arrival restarts the time limit.
-    assert one.should_wait_after(1, after_us=linger_us - 1)
-    assert not one.should_wait_after(1, after_us=2)
-    # The commit does not wait if all expected operations have arrived.
-    assert not one.should_wait_after(2)
+    async def scenario(one: LingerDriver) -> None:
+        await one.commit(8, took_us)
+        assert await one.arrive()
+        # An arrival restarts the time limit.
+        assert await one.arrive(after_us=linger_us - 1)
+        await asyncio.sleep((linger_us - 1) / 1e6)
+        assert one.rule.must_wait()
+        await asyncio.sleep((linger_us + 4) / 1e6)
+        assert one.ended == 1
+        assert not one.rule.must_wait()
+
+    drive(scenario)
 
 
-def test_queued_appends_do_not_count_as_answered() -> None:
-    one = LingerDriver()
-    one.rule.commit_started(3, behind=False)
-    one.rule.commit_started(5, behind=True)
-    one.rule.commit_finished(0)
-    one.rule.commit_finished(0)
-    assert one.should_wait_after(4)
-    assert not one.should_wait_after(5)
+def test_operation_that_arrives_late_does_not_wait() -> None:
+    async def scenario(one: LingerDriver) -> None:
+        await one.commit(8, took_us=200)
+        assert not await one.arrive(after_us=101)
+
+    drive(scenario)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
 def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, int]]) -> None:
-    one, fresh = LingerDriver(), LingerDriver()
-    for operations, waiting, took_us in history:
-        one.commit(operations, waiting, took_us)
-        one.should_wait_after(waiting)
-    one.commit(8, 2)
-    fresh.commit(8, 2)
-    for waiting, after_us in ((2, 10), (3, 90), (3, 90), (3, 20), (9, 10)):
-        assert one.should_wait_after(waiting, after_us) == fresh.should_wait_after(waiting, after_us)
+    async def observe(one: LingerDriver) -> list[bool]:
+        await one.commit(8)
+        return [await one.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
+
+    async def scenario(one: LingerDriver) -> None:
+        fresh = await observe(LingerDriver())
+        for operations, arrivals, took_us in history:
+            await one.commit(operations, took_us)
+            await one.arrive(arrivals)
+        while one.rule.must_wait():  # noqa: ASYNC110
+            await asyncio.sleep(LINGER_S)
+        assert await observe(one) == fresh
+
+    drive(scenario)
+
+
+@pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
+def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        times_s = []
+        for _ in range(20):
+            fired: asyncio.Future[None] = loop.create_future()
+            timer = LingerTimer(partial(fired.set_result, None))
+            started_s = loop.time()
+            timer.start(0.0002)
+            await fired
+            times_s.append(loop.time() - started_s)
+            loop.remove_reader(timer._system_timer.file)
+        return min(times_s)
+
+    assert 0.0002 <= event_loop.run(main()) < 0.001
+
+
+@pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
+def test_stopped_linger_timer_does_not_fire() -> None:
+    async def main() -> None:
+        fired: list[int] = []
+        timer = LingerTimer(lambda: fired.append(1))
+        timer.start(0.001)
+        timer.stop()
+        await asyncio.sleep(0.01)
+        assert not fired
+
+    event_loop.run(main())
 
 
 class ConcurrentCallers:
