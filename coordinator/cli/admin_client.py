@@ -82,7 +82,7 @@ class AdminClient:
             response = asyncio.run(self._request(method, path, timeout_s, content))
         except TimeoutError:
             raise self._unreachable(f"no complete response within {timeout_s} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise self._unreachable(self._describe(error)) from None
         answer = _parse_answer(response)
         # While a coordinator is not ready, /healthz has a complete body with status 503.
@@ -97,7 +97,9 @@ class AdminClient:
         # because the token is for the given address only.
         async with (
             asyncio.timeout(timeout_s),
-            httpx.AsyncClient(headers=self._headers, verify=self._tls, timeout=None) as client,
+            httpx.AsyncClient(
+                headers=self._headers, verify=self._tls, timeout=None, trust_env=False
+            ) as client,
         ):
             return await client.request(method, f"{self.url}{path}", **content)
 

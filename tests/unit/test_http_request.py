@@ -36,7 +36,17 @@ def test_redirect_is_not_followed() -> None:
         send(url)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/?token=secret", "http://127.0.0.1:port/?token=secret"])
-def test_error_does_not_contain_the_url(url: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NO_PROXY", "localhost,fd00::/8"), ("ALL_PROXY", "socks5://[::1]:1"), ("HTTP_PROXY", "http://[::1]:1")],
+)
+def test_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    with serve_bytes(HEAD + b"x" * 100_000) as url:
+        assert send(url) == b"x" * 10
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port", "xn--"])
+def test_error_does_not_contain_the_url(address: str) -> None:
     with pytest.raises(OSError, match=r"^((?!secret).)+$"):
-        send(url)
+        send(f"http://{address}/?token=secret")

@@ -53,11 +53,13 @@ class WebhookEndpoint:
         return f"http://127.0.0.1:{self._server.server_port}/events"
 
 
-def send_events(endpoint: WebhookEndpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
+def send_events(
+    endpoint: WebhookEndpoint, events: list[Event], count: int, *, webhook: type[Webhook] = Webhook
+) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
-        queue = EventQueue(Webhook(endpoint.url), retry_after_s=(0.0, 0.0))
+        queue = EventQueue(webhook(endpoint.url), retry_after_s=(0.0, 0.0))
         running = asyncio.create_task(queue.run())
         for each in events:
             queue.send(each)
@@ -86,6 +88,19 @@ def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixtur
         bodies = send_events(endpoint, [make_event(1), make_event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
     assert "which was dropped: HTTP status 500" in caplog.text
+
+
+def test_event_after_an_unexpected_error_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    class FailsOnce(Webhook):
+        async def deliver(self, event: Event) -> None:
+            if event.timestamp_ms == 1:
+                raise ZeroDivisionError
+            await super().deliver(event)
+
+    with WebhookEndpoint([]) as endpoint:
+        (body,) = send_events(endpoint, [make_event(1), make_event(2)], 1, webhook=FailsOnce)
+    assert body["timestamp_ms"] == 2
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:
