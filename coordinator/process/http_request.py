@@ -1,8 +1,16 @@
-"""Send one HTTP request, with limits for the time and the size of the response."""
+"""Send one HTTP request, with limits for the time and the size of the response.
+
+Objects that send requests import this module when they are created. The imports take 5 MB of memory, which
+most processes do not need, and 50 ms, which would delay a running event loop.
+"""
 
 import asyncio
 import ssl
 from collections.abc import Mapping
+
+# httpx imports httpcore with its first client.
+import httpcore  # noqa: F401
+import httpx
 
 
 async def send_request(
@@ -20,9 +28,6 @@ async def send_request(
     Raises OSError if the status is not 2xx; redirects are not followed, and proxies in the environment are
     not used. The error does not contain the URL, because a URL may contain a secret.
     """
-    # It takes 5 MB of memory, and most processes send no request.
-    import httpx
-
     received = bytearray()
     headers = {**headers, "Accept-Encoding": "identity"}
     try:

@@ -19,7 +19,6 @@ from coordinator.client.tls import client_context
 from coordinator.config.fields import is_http_url
 from coordinator.errors import ConfigError
 from coordinator.process.clock import seconds_since_boot
-from coordinator.process.http_request import send_request
 from coordinator.security.reloading_files import ReloadingFiles
 
 _logger = logging.getLogger(__name__)
@@ -97,6 +96,9 @@ class UrlKeySource(KeySource):
     """
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
+        from coordinator.process.http_request import send_request
+
+        self._send_request = send_request
         self._url = url
         self._tls = tls
         self._refresh_s = refresh_s
@@ -134,7 +136,7 @@ class UrlKeySource(KeySource):
     async def _fetch_keys(self) -> None:
         self._fetched_s = seconds_since_boot()
         try:
-            body = await send_request(
+            body = await self._send_request(
                 "GET",
                 self._url,
                 tls=self._tls(),

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 
 import pytest
 
@@ -15,6 +17,21 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 def send(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
     request = send_request("GET", url, tls=TLS, timeout_s=timeout_s, bytes_max=bytes_max, headers={})
     return asyncio.run(request)
+
+
+@pytest.mark.parametrize(
+    ("module", "create"),
+    [
+        ("coordinator.observe.signals.webhook", "Webhook('http://127.0.0.1:1')"),
+        ("coordinator.security.jwks", "open_key_source('http://127.0.0.1:1', 'setting', 60)"),
+    ],
+)
+def test_httpx_is_imported_when_a_sender_is_created(module: str, create: str) -> None:
+    """Imports in the first request would delay the event loop; without a sender, they would waste memory."""
+    names = "*sorted({'httpx', 'httpcore'} & sys.modules.keys())"
+    script = f"import sys; from {module} import *; print({names}, end=';'); {create}; print({names})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == ";httpcore httpx\n"
 
 
 def test_response_is_cut_at_its_maximum_size() -> None:

@@ -5,7 +5,6 @@ import ssl
 import msgspec
 
 from coordinator.observe.signals.monitor import Event
-from coordinator.process.http_request import send_request
 
 TIMEOUT_S = 10.0
 _RESPONSE_BYTES_MAX = 1_000
@@ -18,12 +17,15 @@ class Webhook:
 
     def __init__(self, url: str) -> None:
         """Prepare for an http or https URL without connecting."""
+        from coordinator.process.http_request import send_request
+
+        self._send_request = send_request
         self._url = url
         self._tls = ssl.create_default_context()
 
     async def deliver(self, event: Event) -> None:
         """Send an event. Raises OSError if the response status is not 2xx."""
-        await send_request(
+        await self._send_request(
             "POST",
             self._url,
             tls=self._tls,
