@@ -93,8 +93,9 @@ class AdminClient:
         return answer
 
     async def _request(self, method: str, path: str, timeout_s: float, content: Any) -> httpx.Response:
-        # httpx limits each read, and a server could send single bytes forever. Redirects are not followed,
-        # because the token is for the given address only.
+        # httpx limits each read, and a server could send single bytes forever. The limit does not end a slow
+        # lookup of the host name: asyncio.run waits for the thread of getaddrinfo, with the system's limit.
+        # Redirects are not followed, because the token is for the given address only.
         async with (
             asyncio.timeout(timeout_s),
             httpx.AsyncClient(
