@@ -158,7 +158,7 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
     `ca_file` has the trusted authorities for an https location; without it, the system's are used. It is read
     at each fetch.
     """
-    if location.startswith(("http:", "https:")):
+    if location.lower().startswith(("http:", "https:")):
         if not is_http_url(location):
             raise ConfigError(setting, location, "an http or https URL, or a file")
         tls = partial(
@@ -172,5 +172,5 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
         )
         tls()
         return UrlKeySource(location, refresh_s, tls)
-    file = url2pathname(urlsplit(location).path) if location.startswith("file:") else location
+    file = url2pathname(urlsplit(location).path) if location.lower().startswith("file:") else location
     return FileKeySource(file, setting)
