@@ -25,15 +25,20 @@ class Webhook:
 
     async def deliver(self, event: Event) -> None:
         """Send an event. Raises OSError if the response status is not 2xx."""
-        await self._send_request(
-            "POST",
-            self._url,
-            tls=self._tls,
-            timeout_s=TIMEOUT_S,
-            bytes_max=_RESPONSE_BYTES_MAX,
-            body=msgspec.json.encode(event),
-            headers={"Content-Type": "application/json"},
-        )
+        try:
+            await self._send_request(
+                "POST",
+                self._url,
+                tls=self._tls,
+                timeout_s=TIMEOUT_S,
+                bytes_max=_RESPONSE_BYTES_MAX,
+                body=msgspec.json.encode(event),
+                headers={"Content-Type": "application/json"},
+            )
+        except OSError:
+            # The trusted authorities may have changed. Reading them takes 15 ms, too long for each request.
+            self._tls = ssl.create_default_context()
+            raise
 
     async def close(self) -> None:
         """Do nothing: each event has a connection of its own."""
