@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run an asynchronous test with asyncio.run, or as its marker `run_with` says.
 
-    `run_with(function=f)` calls f with the coroutine; `run_with(fixture="name")` calls the method `run` of a fixture.
+    `run_with(function=f)` calls f with the coroutine; `run_with(fixture="name")` calls a fixture's `run`.
     """
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
