@@ -1,16 +1,19 @@
-"""Translate and compile the extension modules of pyproject.toml on all processors."""
+"""Translate and compile the extension modules of pyproject.toml on all processors: all of them, or none."""
 
 import os
 import sys
 from copy import copy
+from pathlib import Path
 
 from Cython.Build import cythonize
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 
 class ParallelBuildExt(build_ext):
     """Translates the modules in several processes, then starts several compilers."""
+
+    _failed = False
 
     def build_extensions(self) -> None:
         self.parallel = self.parallel or os.cpu_count()
@@ -22,6 +25,17 @@ class ParallelBuildExt(build_ext):
         for extension in self.extensions:
             extension.sources = sources[extension.name]
         super().build_extensions()
+        # The modules use the C types of each other. With some of them missing, imports would fail.
+        if self._failed:
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+
+    def build_extension(self, ext: Extension) -> None:
+        try:
+            super().build_extension(ext)
+        except Exception:
+            self._failed = True
+            raise
 
 
 setup(cmdclass={"build_ext": ParallelBuildExt})

@@ -1,5 +1,7 @@
 """Fixtures and markers for all test directories."""
 
+import asyncio
+import inspect
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [item for item in items if _is_computing(item) != (part == "computing")]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if _is_computing(item) == (part == "computing")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run an asynchronous test with asyncio.run, or as its marker `run_with` says.
+
+    `run_with(function=f)` calls f with the coroutine; `run_with(fixture="name")` calls a fixture's `run`.
+    """
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    fixtures = pyfuncitem.funcargs
+    arguments = {name: fixtures[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    marker = pyfuncitem.get_closest_marker("run_with")
+    if marker is None:
+        run = asyncio.run
+    elif "fixture" in marker.kwargs:
+        run = fixtures[marker.kwargs["fixture"]].run
+    else:
+        run = marker.kwargs["function"]
+    run(pyfuncitem.obj(**arguments))
+    return True
 
 
 pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]

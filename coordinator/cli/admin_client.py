@@ -82,7 +82,7 @@ class AdminClient:
             response = asyncio.run(self._request(method, path, timeout_s, content))
         except TimeoutError:
             raise self._unreachable(f"no complete response within {timeout_s} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise self._unreachable(self._describe(error)) from None
         answer = _parse_answer(response)
         # While a coordinator is not ready, /healthz has a complete body with status 503.
@@ -93,11 +93,14 @@ class AdminClient:
         return answer
 
     async def _request(self, method: str, path: str, timeout_s: float, content: Any) -> httpx.Response:
-        # httpx limits each read, and a server could send single bytes forever. Redirects are not followed,
-        # because the token is for the given address only.
+        # httpx limits each read, and a server could send single bytes forever. The limit does not end a slow
+        # lookup of the host name: asyncio.run waits for the thread of getaddrinfo, with the system's limit.
+        # Redirects are not followed, because the token is for the given address only.
         async with (
             asyncio.timeout(timeout_s),
-            httpx.AsyncClient(headers=self._headers, verify=self._tls, timeout=None) as client,
+            httpx.AsyncClient(
+                headers=self._headers, verify=self._tls, timeout=None, trust_env=False
+            ) as client,
         ):
             return await client.request(method, f"{self.url}{path}", **content)
 

@@ -92,8 +92,7 @@ def diff(
     API or from the groups.  Raises LogError and ConfigError.
     """
     phases, clock, cut = phases or Phases(), clock or SystemClock(), LogCut()
-    source = use_checkpoints(source)
-    log = read_log(engine, source, fold_range, cut=cut, phases=phases)
+    log = read_log(engine, use_checkpoints(source), fold_range, cut=cut, phases=phases)
     number = count_state_partitions(log.plan.starts)
     joined = join_log(log, phases, lambda join: partial(add_misplaced, number, join))
     totals = output_rows(joined, TOTALS_OUTPUT)
@@ -103,6 +102,7 @@ def diff(
     manifest = make_manifest(
         *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=sum_totals(totals, "states")
     )
+    # The states of a share-partition since A need its records, which checkpoints do not have.
     return resolve_differences(engine, source, log.ranges, task, outputs, manifest)
 
 

@@ -25,6 +25,8 @@ from coordinator.shard.history import HistoryStep
 from protocol.state_records import SharePartitionKey, decode_record
 
 SELECTED_OUTPUT = "selected"
+# Maximum number of records that are decoded at a time.
+_CHUNK_RECORDS = 20_000
 
 # Records of the selected share-partitions; the first four columns tell whether their owner epoch is valid.
 _SELECTED = pa.schema(
@@ -93,7 +95,7 @@ def _select_records(wanted: Collection[bytes], chunks: Iterable[Records]) -> Ite
 
 def _iterate_steps(records: pa.Table) -> Iterator[HistoryStep]:
     states: dict[tuple[int, SharePartitionKey], ShareState | None] = {}
-    for batch in records.to_batches():
+    for batch in records.to_batches(_CHUNK_RECORDS):
         for row in batch.to_pylist():
             record = decode_record(row["key"], row["value"])
             assert record is not None

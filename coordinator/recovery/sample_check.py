@@ -50,12 +50,12 @@ class SampleCheck:
         numbers = {row["state_partition"] for row in rows}
         log, steps = read_history(
             *(self._contents.engine, self._source, {row_key(row) for row in rows}),
-            cut=LogCut(ends),
+            cut=LogCut(ends, may_be_pruned=True),
             state_partitions=numbers,
         )
         states = {(step.state_partition, step.record.key): step.after for step in steps}
         starts = before.plan.starts
-        pruned = {p for p, start in log.plan.starts.items() if start != starts.get(p, start)}
+        pruned = {p for p in numbers if log.plan.starts.get(p) != starts.get(p)}
         rows = [row for row in rows if row["state_partition"] not in pruned]
         return ExternalFindings(list(compare_sample(rows, states)), ("X6",))
 

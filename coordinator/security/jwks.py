@@ -19,7 +19,6 @@ from coordinator.client.tls import client_context
 from coordinator.config.fields import is_http_url
 from coordinator.errors import ConfigError
 from coordinator.process.clock import seconds_since_boot
-from coordinator.process.http_request import send_request
 from coordinator.security.reloading_files import ReloadingFiles
 
 _logger = logging.getLogger(__name__)
@@ -102,6 +101,9 @@ class UrlKeySource(KeySource):
     """
 
     def __init__(self, url: str, refresh_s: float, tls: Callable[[], ssl.SSLContext]) -> None:
+        from coordinator.process.http_request import send_request
+
+        self._send_request = send_request
         self._url = url
         self._tls = tls
         self._refresh_s = refresh_s
@@ -139,7 +141,7 @@ class UrlKeySource(KeySource):
     async def _fetch_keys(self) -> None:
         self._fetched_s = seconds_since_boot()
         try:
-            body = await send_request(
+            body = await self._send_request(
                 "GET",
                 self._url,
                 tls=self._tls(),
@@ -161,7 +163,7 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
     `ca_file` has the trusted authorities for an https location; without it, the system's are used. It is read
     at each fetch.
     """
-    if location.startswith(("http:", "https:")):
+    if location.lower().startswith(("http:", "https:")):
         if not is_http_url(location):
             raise ConfigError(setting, location, "an http or https URL, or a file")
         tls = partial(
@@ -175,5 +177,5 @@ def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: s
         )
         tls()
         return UrlKeySource(location, refresh_s, tls)
-    file = url2pathname(urlsplit(location).path) if location.startswith("file:") else location
+    file = url2pathname(urlsplit(location).path) if location.lower().startswith("file:") else location
     return FileKeySource(file, setting)

@@ -47,7 +47,7 @@ from coordinator.recovery.state_checks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
-from tests.recovery.logs_on_disk import make_varied_records, write_journal
+from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
 from tests.recovery.share_groups import (
     Groups,
     Log,
@@ -275,6 +275,22 @@ def test_x6_sample_with_different_fold_is_found(old_audit: AuditResult, tmp_path
     assert (check, severity) == ("X6", "critical")
     assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
     assert differing_fields(wrong[0], None) == "the fold record by record finds no state"
+
+
+def test_x6_omits_state_partitions_pruned_during_audit(tmp_path: Path) -> None:
+    log = make_clean_log()
+    source = SegmentSource(str(write_log(tmp_path, log)))
+    pruned, *_ = log
+
+    class PrunedBefore(SampleCheck):
+        def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
+            start = log[pruned][-1].log_offset + 5
+            (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} {pruned} {start}\n")
+            assert {row["state_partition"] for each in outputs for row in each.rows.to_pylist()} == {*log}
+            return super().result(outputs)
+
+    found = audit_segments(tmp_path, Options(limits=CLEAN_LIMITS, external=[PrunedBefore(source, 100)]))
+    assert (found.verdict, "X6" in found.not_checked) == ("clean", False)
 
 
 def test_x6_reads_each_range_of_journal_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

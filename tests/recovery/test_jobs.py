@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,18 +18,21 @@ from coordinator.recovery.continuous import AuditMetrics, audit_periodically
 from coordinator.recovery.deduplication import deduplicate, row_key
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
+from coordinator.recovery.history import read_history
 from coordinator.recovery.prune_plan import prune_plan
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_batches import unpack
-from protocol.state_records import SharePartitionKey
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.log_strategies import comparable_rows, core_rows
+from tests.recovery.logs_on_disk import TOPIC, encode_batches, write_segments
 from tests.recovery.share_groups import (
     STATE_PARTITIONS,
     Groups,
@@ -52,6 +56,22 @@ def source(share_groups: Groups, tmp_path: Path) -> SegmentSource:
 
 
 # explain
+
+
+def test_long_history_is_not_decoded_at_once(tmp_path: Path) -> None:
+    key, count = SharePartitionKey("group", bytes(16), 1), 50_000
+    record = encode_record(StateRecord(key, ShareUpdateValue(0, 1, 1, b"", -1)))
+    write_segments(tmp_path / f"{TOPIC}-0", encode_batches([record] * count, size=5_000))
+    steps = iter(read_history(ALONE, SegmentSource(str(tmp_path)), [key]).steps)
+    tracemalloc.start()
+    try:
+        next(steps)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # Decoded rows need about 530 bytes each.
+    assert peak_bytes < 300 * count
+    assert sum(1 for _ in steps) == count - 1
 
 
 def test_explain_shows_state_of_shard_after_each_step(share_groups: Groups, source: SegmentSource) -> None:

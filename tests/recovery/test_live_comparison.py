@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditResult, Options
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.deduplication import is_in_place, row_key
@@ -15,7 +16,9 @@ from coordinator.recovery.external_checks import LiveCheck
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sample_check import SampleCheck
+from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_checkpoints import checkpoint_states
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -130,6 +133,32 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     found = diff(ALONE, source, "nobody:1")
     assert (found.moved, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
+
+
+def test_state_after_checkpoint_of_archive_is_found_by_diff(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = SharePartitionKey("group", bytes(16), 1)
+    values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 7, 1, 0, 1, 1, b"", -1, -1)]
+    values += [ShareUpdateValue(0, 1, offset, b"", -1) for offset in range(1, 6)]
+    batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
+    log, copied = SegmentSource(str(tmp_path)), tmp_path / "archive"
+
+    def copy(count: int) -> None:
+        write_segments(tmp_path / f"{TOPIC}-0", batches[:count])
+        archive(log, copied)
+
+    copy(4)
+    checkpoint_states(ALONE, copied, interval_ms=1, now_ms=0)
+    (row,) = rebuild(ALONE, log).states.to_pylist()
+
+    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        copy(6)
+        return {key: answer_of(row, start_offset=5, read_start_offset=5)}
+
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
+    assert (found.moved, found.different) == (1, [])
 
 
 def test_state_in_two_partitions_is_compared_with_correct_one(

@@ -72,5 +72,8 @@ class EventQueue:
                     return
                 _logger.info("%s did not accept an event; retrying in %g s: %s", name, pause_s, error)
                 await asyncio.sleep(pause_s)
+            except Exception:
+                _logger.exception("%s failed with an unexpected error; an event was dropped.", name)
+                return
             else:
                 return

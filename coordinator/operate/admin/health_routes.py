@@ -85,7 +85,11 @@ def health_routes(view: CoordinatorView) -> APIRouter:
     @routes.get("/metrics", response_class=Response, responses=_METRICS)
     async def metrics_text(request: Request) -> Response:
         """Return all metrics in Prometheus' text format or as OpenMetrics, compressed if accepted."""
-        encoder, media_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encoder, media_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):
+            # The version of a media type is not numeric.
+            encoder, media_type = choose_encoder("")
         states = runtime.share_partitions() if config.metrics_partition_level == "all" else None
         text = await render_exposition(metrics, states, config.metrics_partitions_max, encoder=encoder)
         headers = {"Vary": "Accept, Accept-Encoding"}

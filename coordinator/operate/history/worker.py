@@ -17,7 +17,7 @@ from coordinator.operate.history.request import HistoryRequest, SkipsRequest
 from coordinator.operate.history.skips import read_skips
 from protocol.errors import DecodeError
 
-# Below the timeouts of the page and of the command line.
+# Below the timeouts of the page and of the command line, which include the start of the process.
 SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 

@@ -28,12 +28,14 @@ class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
     Without both, it is the end of the log when the plan is made.  `since` omits the records below an offset,
-    for an archive that has them already. A job that rebuilds states must not use it.
+    for an archive that has them already. A job that rebuilds states must not use it.  With `may_be_pruned`,
+    log offsets below the log start are not refused; nothing of such a state partition is read.
     """
 
     offsets: Mapping[int, int] | None = None
     time_ms: int | None = None
     since: Mapping[int, int] | None = None
+    may_be_pruned: bool = False
 
     @property
     def is_the_end(self) -> bool:

@@ -5,7 +5,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -177,12 +176,28 @@ def test_invalid_request_is_one_error_line(
 
 
 @pytest.mark.parametrize(
-    ("given", "exit_code"), [("127.0.0.1:9096", 2), ("ftp://x", 2), ("http://127.0.0.1:1", 1)]
+    ("given", "exit_code"),
+    [("127.0.0.1:9096", 2), ("ftp://x", 2), ("http://127.0.0.1:1", 1), ("http://xn--", 1)],
 )
 def test_unreachable_url_is_an_error(share_coordinator: CommandLine, given: str, exit_code: int) -> None:
     done = share_coordinator("groups", "list", "--url", given)
     assert done.exit_code == exit_code
-    assert urlsplit(given).path in done.err
+    assert given in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("NO_PROXY", "localhost,fd00::/8"), ("ALL_PROXY", "socks5://[::1]:1"), ("HTTP_PROXY", "http://[::1]:1")],
+)
+def test_proxy_variables_have_no_effect(
+    share_coordinator: CommandLine,
+    coordinator_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert share_coordinator("shards", "--url", coordinator_url).exit_code == 0
 
 
 @contextmanager

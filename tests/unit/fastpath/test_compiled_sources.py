@@ -49,3 +49,31 @@ def test_environment_switch_imports_the_python_sources() -> None:
         text=True,
     ).stdout.split()
     assert imported == [str(source_path(module)) for module in sorted(COMPILED_SOURCES)]
+
+
+def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
+    """Modules use the C types of others, so an import fails if only some of them are compiled.
+
+    The modules of this test are C, which needs no Cython.
+    """
+    program = (
+        "import sys, types\n"
+        "sys.modules['Cython'] = sys.modules['Cython.Build'] = types.ModuleType('Cython')\n"
+        "sys.modules['Cython.Build'].cythonize = lambda extensions, nthreads: extensions\n"
+        "import setuptools\n"
+        "from distutils.core import run_setup\n"
+        "built = run_setup(sys.argv[1], stop_after='init')\n"
+        "built.ext_modules = [\n"
+        "    setuptools.Extension(name, [f'{name}.c'], optional=True) for name in ('good', sys.argv[2])\n"
+        "]\n"
+        "build = built.get_command_obj('build_ext')\n"
+        "build.build_lib = build.build_temp = 'with-' + sys.argv[2]\n"
+        "build.ensure_finalized()\n"
+        "build.run()\n"
+    )
+    for name, source in (("good", "int good;"), ("other", "int other;"), ("bad", "#error")):
+        (tmp_path / f"{name}.c").write_text(f"{source}\n")
+    for other, count in (("other", 2), ("bad", 0)):
+        command = [sys.executable, "-c", program, str(ROOT / "setup.py"), other]
+        subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+        assert len(list(tmp_path.glob(f"with-{other}/*.so"))) == count, other

@@ -350,9 +350,10 @@ def test_key_server_certificate_must_match_the_host_name(
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 
 
-def test_invalid_key_server_url_is_refused() -> None:
+@pytest.mark.parametrize("scheme", ["https", "HTTPS"])
+def test_invalid_key_server_url_is_refused(scheme: str) -> None:
     with pytest.raises(ConfigError, match="an http or https URL, or a file"):
-        open_key_source("https://keys.example:99999/", SETTING, 3600)
+        open_key_source(f"{scheme}://keys.example:99999/", SETTING, 3600)
 
 
 def test_unreadable_key_server_authority_is_named() -> None:

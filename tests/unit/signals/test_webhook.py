@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import ssl
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from coordinator.observe.signals.event_queue import WAITING_MAX, EventQueue
 from coordinator.observe.signals.monitor import Event
 from coordinator.observe.signals.webhook import Webhook
+from tests.certificates import CertificateAuthority
 
 
 def make_event(number: int) -> Event:
@@ -21,7 +24,7 @@ def make_event(number: int) -> Event:
 class WebhookEndpoint:
     """An HTTP server that responds with the given status codes, then with 204."""
 
-    def __init__(self, statuses: list[int]) -> None:
+    def __init__(self, statuses: list[int], certificate: Path | None = None) -> None:
         self.received: Queue[dict[str, Any]] = Queue()
         endpoint = self
 
@@ -37,6 +40,12 @@ class WebhookEndpoint:
                 pass
 
         self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._scheme = "http"
+        if certificate is not None:
+            self._scheme = "https"
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = Thread(target=self._server.serve_forever)
 
     def __enter__(self) -> "WebhookEndpoint":
@@ -50,14 +59,16 @@ class WebhookEndpoint:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/events"
+        return f"{self._scheme}://127.0.0.1:{self._server.server_port}/events"
 
 
-def send_events(endpoint: WebhookEndpoint, events: list[Event], count: int) -> list[dict[str, Any]]:
+def send_events(
+    endpoint: WebhookEndpoint, events: list[Event], count: int, *, webhook: type[Webhook] = Webhook
+) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
     async def main() -> list[dict[str, Any]]:
-        queue = EventQueue(Webhook(endpoint.url), retry_after_s=(0.0, 0.0))
+        queue = EventQueue(webhook(endpoint.url), retry_after_s=(0.0, 0.0))
         running = asyncio.create_task(queue.run())
         for each in events:
             queue.send(each)
@@ -86,6 +97,39 @@ def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixtur
         bodies = send_events(endpoint, [make_event(1), make_event(2)], 4)
     assert [body["timestamp_ms"] for body in bodies] == [1, 1, 1, 2]
     assert "which was dropped: HTTP status 500" in caplog.text
+
+
+def test_event_after_an_unexpected_error_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    class FailsOnce(Webhook):
+        async def deliver(self, event: Event) -> None:
+            if event.timestamp_ms == 1:
+                raise ZeroDivisionError
+            await super().deliver(event)
+
+    with WebhookEndpoint([]) as endpoint:
+        (body,) = send_events(endpoint, [make_event(1), make_event(2)], 1, webhook=FailsOnce)
+    assert body["timestamp_ms"] == 2
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_trusted_authorities_are_read_again_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, other = CertificateAuthority(tmp_path / "ours"), CertificateAuthority(tmp_path / "other")
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(other.certificate.read_bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+
+    async def deliver_events(url: str) -> None:
+        webhook = Webhook(url)
+        trusted.write_bytes(authority.certificate.read_bytes())
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            await webhook.deliver(make_event(1))
+        await webhook.deliver(make_event(2))
+
+    with WebhookEndpoint([], authority.issue_certificate("hooks").combined_file) as endpoint:
+        asyncio.run(deliver_events(endpoint.url))
+    assert endpoint.received.get()["timestamp_ms"] == 2
 
 
 def test_oldest_event_is_dropped_when_the_queue_is_full() -> None:
