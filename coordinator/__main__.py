@@ -1,4 +1,4 @@
-"""`python -m coordinator` is `share-coordinator`."""
+"""Run the command line `share-coordinator` as `python -m coordinator`."""
 
 from coordinator.cli import main
 

@@ -46,7 +46,7 @@ EXIT_BAD_SETTING = 2
 # request; the collector is only needed for rare cycles.
 _GC_THRESHOLD = 50_000
 
-# The fraction of the stop timeout for handing shards over.
+# The fraction of the stop timeout for handing shards over. The rest is for answering accepted requests.
 _HAND_OVER_SHARE = 0.6
 
 
@@ -175,7 +175,7 @@ class _Coordinator:
         except CoordinatorError as error:
             _logger.error("The coordinator cannot start: %s", error)
             await self._stop(runtime, listener, http)
-            # Some settings can be checked only against the cluster.
+            # Some invalid settings are detected only when the cluster is queried.
             return EXIT_BAD_SETTING if isinstance(error, ConfigError) else EXIT_FAILED
         on_ready(
             f"share coordinator on {config.listen._replace(port=listener.port)}, "
@@ -374,5 +374,5 @@ def make_runtime(
 
 
 def _advertised_address(config: Config, listening_port: int) -> HostPort:
-    """Return the address for brokers. If its port is 0, the port of the listener is used."""
+    """Return the address that brokers connect to. If its port is 0, use the bound port of the listener."""
     return config.advertise if config.advertise.port else config.advertise._replace(port=listening_port)

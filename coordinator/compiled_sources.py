@@ -31,7 +31,7 @@ COMPILED_SOURCES = frozenset(
         "protocol.struct_codecs",
     }
 )
-# Extension modules without a Python source. They require the compiled form of the others.
+# Extension modules without a Python source. They require the compiled form of the modules above.
 COMPILED_ONLY = frozenset({"coordinator.fastpath._compiled", "coordinator.fastpath._loading"})
 
 

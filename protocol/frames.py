@@ -20,7 +20,8 @@ class FrameReader:
     def __init__(self, frame_bytes_max: int) -> None:
         self.frame_bytes_max = frame_bytes_max
         # Bytes of the incomplete frame, with its size prefix. A list of received chunks would save a copy.
-        # It would also cost one Python object for each chunk, and a client may send a few bytes at a time.
+        # Such a list would also cost one Python object for each chunk, and a client may send a few bytes at a
+        # time.
         self._held = bytearray()
         # Number of buffered bytes needed for the next step: first the size prefix, then the whole frame.
         self._wanted_bytes = _SIZE_BYTES

@@ -85,7 +85,7 @@ def _message_codec(
 
 
 class _Field(NamedTuple):
-    """A field in one version. If it has a fixed size, `format` is its format character of `struct`."""
+    """A field in one version. If the field has a fixed size, `format` is its format character of `struct`."""
 
     name: str
     type: Any

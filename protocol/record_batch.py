@@ -233,7 +233,7 @@ def _decode_batch(buf: bytes, offset: int, size_bytes: int) -> RecordBatch:
     end = offset + size_bytes
     actual_crc = crc32c(buf[offset + _COVERED_AT : end])
     if actual_crc != crc:
-        raise DecodeError(f"the batch at byte {offset} has CRC {crc}, its bytes make {actual_crc}")
+        raise DecodeError(f"the batch at byte {offset} has CRC {crc}, but its bytes have {actual_crc}")
     if last_offset_delta < 0 or count < 0:
         raise DecodeError(f"the batch at byte {offset} has a negative count")
     if attributes & _CODEC:
@@ -279,7 +279,7 @@ def _decode_records(
         size_bytes, at = _read_varint(data, at)
         record_end = at + size_bytes
         if size_bytes < 0 or record_end > end:
-            raise DecodeError(f"a record of {size_bytes} bytes leaves its batch")
+            raise DecodeError(f"a record of {size_bytes} bytes extends beyond its batch")
         at += 1
         timestamp_ms = base_ms
         if data[at]:
@@ -394,7 +394,7 @@ def _decompress_snappy(data: bytes) -> bytes:
         length = _LENGTH.unpack_from(data, at)[0]
         at += _LENGTH.size
         if length < 0 or at + length > len(data):
-            raise DecodeError(f"a snappy block of {length} bytes leaves its batch")
+            raise DecodeError(f"a snappy block of {length} bytes extends beyond its batch")
         blocks.append(bytes(cramjam.snappy.decompress_raw(data[at : at + length])))
         at += length
     return b"".join(blocks)

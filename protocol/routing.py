@@ -1,8 +1,8 @@
 """Compute the partition of the state topic for a share-partition.
 
 The partition is `abs(hash) mod partitions`. The hash is Java's String.hashCode of `group:topicId:partition`.
-It covers UTF-16 code units, so a character outside the Basic Multilingual Plane counts as two.  The least
-32-bit integer has no absolute value, so Kafka uses 0.  Source: SharePartitionKey and Utils.abs of Kafka.
+The hash covers UTF-16 code units, so a character outside the Basic Multilingual Plane counts as two. The
+least 32-bit integer has no absolute value, so Kafka uses 0. Source: SharePartitionKey and Utils.abs of Kafka.
 """
 
 from functools import lru_cache

@@ -2,7 +2,7 @@
 """Decode and encode arrays, structs and messages of Kafka's protocol.
 
 `protocol.message_codec` creates these objects once for each version of a message, from the annotations of its
-class. They consist of the fields of `protocol.field_codecs`.
+class. The objects contain the field codecs of `protocol.field_codecs`.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -84,7 +84,7 @@ class TaggedFields:
     """The tagged-field section of a struct that has tagged fields.
 
     Tags are in ascending order (KIP-482). The decoder of a record checks the order, because the record must
-    be written back with identical bytes. Other decoders do not check it; nor does Kafka.
+    be written back with identical bytes. Other decoders do not check the order; nor does Kafka.
     """
 
     __slots__ = ("_fields", "_keeps_unknown", "_numbers")

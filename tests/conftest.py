@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-# Before `protocol`: with SHARE_COORDINATOR_PURE_PYTHON=1, it selects the Python sources of compiled modules.
+# Import it before `protocol`: it selects the Python sources with SHARE_COORDINATOR_PURE_PYTHON=1.
 import coordinator  # noqa: F401
 
 # Disable Hypothesis deadlines, because a slow example on a busy machine is not a defect.

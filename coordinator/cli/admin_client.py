@@ -18,7 +18,7 @@ from coordinator.errors import ConfigError, CoordinatorError
 if TYPE_CHECKING:
     from coordinator.config import Config
 
-# The timeout of a whole response; a server could send single bytes forever.
+# The timeout of a whole response. A timeout of each read would allow a server to send single bytes forever.
 _TIMEOUT_S = 30
 # The timeout of a write request; snapshots of a large shard and hand-overs may take minutes.
 _WRITE_TIMEOUT_S = 300
@@ -66,13 +66,13 @@ class AdminClient:
         return self._send("POST", path, _WRITE_TIMEOUT_S, json=_drop_none(order))
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
-        """Yield all items of a list, page by page; changes meanwhile neither repeat nor omit other items."""
+        """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
         after, offset = None, 0
         while True:
             page = self.get(path, limit=_PAGE, after=after, offset=offset or None, **query)
             yield from page["items"]
             after = page.get("next")
-            # The list of shards has no `next`, because shards neither come nor go.
+            # The response for shards has no field `next`, because the number of shards is fixed.
             offset = 0 if "next" in page else offset + _PAGE
             if after is None and (not offset or offset >= page["total"]):
                 return

@@ -55,7 +55,7 @@ def run_own_coordinator() -> Iterator[str]:
     Raises CoordinatorError with the last line of its output if it does not start.
     """
     address = f"127.0.0.1:{_free_port()}"
-    # Flags set everything that matters, because the environment may configure another coordinator.
+    # The settings are passed as flags, because environment variables may be meant for another coordinator.
     settings = {
         "--log": "memory",
         "--listen": address,

@@ -118,7 +118,7 @@ def _quote_segment(group: str) -> str:
 
 
 def _warn_of_missing(api: "AdminClient") -> None:
-    """Print on stderr that the list is incomplete, and where the rest is."""
+    """Print a warning on stderr if shards are not loaded here, with the owners of these shards."""
     shards = list(api.items("/api/v1/shards"))
     missing = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:

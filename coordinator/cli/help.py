@@ -17,7 +17,8 @@ COMMAND_GROUPS = {
 class GroupedCommands(TyperGroup):
     """The top-level command, whose help shows the commands in groups.
 
-    The arguments have no type annotations, because the package of their classes depends on typer's release.
+    The arguments have no type annotations, because different releases of typer import their classes from
+    different packages.
     """
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

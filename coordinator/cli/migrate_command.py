@@ -139,9 +139,10 @@ def _print_report(
     counts = report.plan.counts()
     verb = "were" if report.executed else "would be"
     print_line(
-        f"{source} -> {target}: {len(report.folded.states)} share-partitions; {counts[Action.COPY]} {verb} "
-        f"copied, {counts[Action.REPLACE]} replaced, {counts[Action.DELETE]} deleted, {counts[Action.OMIT]} "
-        f"omitted, {counts[Action.ALREADY_PRESENT]} were present already"
+        f"{source} -> {target}: {len(report.folded.states)} share-partitions; "
+        f"{counts[Action.COPY]} {verb} copied, {counts[Action.REPLACE]} replaced, "
+        f"{counts[Action.DELETE]} deleted, {counts[Action.OMIT]} omitted, "
+        f"{counts[Action.ALREADY_PRESENT]} were present already"
     )
     for note in report.notes:
         print_line(f"note: {note}")

@@ -104,7 +104,7 @@ def read_group_states(api: "AdminClient", group: str) -> dict[TopicPartition, di
 
 
 class TopicScope(NamedTuple):
-    """Partitions by topic name; None means all partitions, and an empty mapping means all topics."""
+    """The partitions to change by topic. None means all partitions; an empty mapping means all topics."""
 
     topics: Mapping[str, Sequence[int] | None]
 
@@ -137,7 +137,10 @@ class PlannedChange(NamedTuple):
 
 
 def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
-    """Raise OperationFailed if the offsets of a group cannot be changed, with a hint."""
+    """Raise OperationFailed with a hint if the offsets of a group cannot be changed.
+
+    If `may_be_made` is True, a group that Kafka does not have is accepted.
+    """
     code = description.error_code
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         if not may_be_made:

@@ -36,7 +36,7 @@ EXIT_FAILED = 1
 # Set this to show the traceback of an internal error.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"
 
-# Help without rich, whose import takes a tenth of a second.
+# The help is formatted without the package rich, because importing rich takes 0.1 s.
 app = typer.Typer(
     cls=GroupedCommands,
     name="share-coordinator",
@@ -85,7 +85,7 @@ def _register_root_options(
 def run() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
-        # A character that the terminal cannot show is escaped.
+        # Characters that the encoding of the terminal does not have are printed as backslash escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app(prog_name="share-coordinator")

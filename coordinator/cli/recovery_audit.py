@@ -97,7 +97,7 @@ class _AuditCommand(TyperCommand):
         try:
             return super().make_context(*args, **kwargs)
         except Exception as error:
-            # Do not check the class: different releases of typer have it from different packages.
+            # Do not check the class, because different releases of typer import it from different packages.
             if getattr(error, "exit_code", None) == EXIT_USAGE:
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise
@@ -107,7 +107,7 @@ class _AuditCommand(TyperCommand):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # An exception without an exit code, for example of a failed Spark job.
+            # Exceptions without an exit code are failures of the audit, for example of a Spark job.
             if not hasattr(error, "exit_code"):
                 error.exit_code = EXIT_COULD_NOT_AUDIT  # type: ignore[attr-defined]
             raise

@@ -25,7 +25,7 @@ _PROBLEMS_SHOWN = 3
 # Number of screen lines that do not show share-partitions.
 _OTHER_LINES = 8 + _PROBLEMS_SHOWN
 _ROWS_WITHOUT_SCREEN = 20
-# The width of a name before columns are omitted; a longer name continues on the next line.
+# Columns are omitted until names have at least this width; a longer name continues on the next line.
 _NAME_WIDTH = 30
 _BETWEEN_COLUMNS = 2
 
@@ -104,7 +104,10 @@ class _PolledValues(NamedTuple):
 
 
 class _Poller:
-    """Requests the values of each refresh; the log's growth since the previous one is the record rate."""
+    """Requests the values for each refresh of the screen.
+
+    The record rate is the growth of the log since the previous refresh, divided by the elapsed time.
+    """
 
     def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
         self._api = api
@@ -114,7 +117,7 @@ class _Poller:
         self._last: _PolledValues | None = None
 
     def poll(self, rows: int) -> _PolledValues:
-        """Request a refresh and return it."""
+        """Request the values of a refresh and return them. Raises CoordinatorError."""
         from coordinator.process.clock import SystemClock, seconds_since_boot
 
         health = self._api.get("/healthz")

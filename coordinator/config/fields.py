@@ -25,7 +25,8 @@ class HostPort(NamedTuple):
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
         elif ":" in host:
-            # Reached by Kafka's listeners=PLAINTEXT://host:port and by IPv6 addresses without brackets.
+            # Refuse values in the format of Kafka's `listeners` (PLAINTEXT://host:port) and IPv6 addresses
+            # without brackets.
             raise ValueError(text)
         if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
             raise ValueError(text)

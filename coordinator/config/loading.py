@@ -29,7 +29,8 @@ _NAMES = (*_BY_NAME, *_BY_FILE_NAME, *SETTINGS_WITHOUT_EFFECT)
 _NAME_OF_ENV = {env_variable_name(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_name(name): name for name in _NAMES}
 
-# Not settings; the command line or the tests read these variables.
+# Environment variables that have the prefix of settings but are not settings. The command line or the tests
+# read them.
 _OTHER_ENV = {
     CONFIG_FILE_ENV,
     *(ENV_PREFIX + name for name in ("REQUIRE_ALL", "TRACEBACK", "PURE_PYTHON")),
@@ -154,7 +155,7 @@ def _read_file(path: Path) -> dict[str, _SettingValue]:
     except OSError as error:
         raise ConfigError("--config", str(path), f"a readable file ({error.strerror})") from None
     except ValueError as error:
-        # UnicodeDecodeError is a ValueError too.
+        # This includes UnicodeDecodeError, a subclass of ValueError.
         raise ConfigError("--config", str(path), f"a UTF-8 file of name=value lines ({error})") from None
     values = {}
     for name, text, line in entries:
@@ -214,10 +215,11 @@ def _make_config(values: Mapping[str, _SettingValue]) -> Config:
     try:
         return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
     except ValidationError as error:
-        # pydantic's message names Python types, so the error has the setting's allowed values instead.
+        # Replace pydantic's message, which contains Python types, by the allowed values of the setting.
         setting = _BY_ATTRIBUTE[str(error.errors()[0]["loc"][0])]
         raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
-        # Inconsistent settings: the setting in the error may be unset.
+        # Some settings are inconsistent. The setting that the error names may be unset, and thus have its
+        # default.
         origin = values[error.setting].origin if error.setting in values else "default"
         raise ConfigError(error.setting, error.value, f"{error.allowed} ({origin})") from None

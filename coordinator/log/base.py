@@ -11,14 +11,16 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from coordinator.errors import LogError
 
-# Pending appends as objects of the log, next offsets by state partition, and the function that creates an
-# append from a state partition, base offset, timestamp, (key, value) records and callback.
+# A function that creates an append from a state partition, base offset, timestamp, (key, value) records and
+# callback.
 NewAppend = Callable[[int, int, int, Sequence[tuple[bytes, bytes | None]], Any], Any]
+# The list of pending appends (objects of the log), the next offset of each state partition, and the function
+# that creates an append for the list.
 PendingEntries = tuple[list[Any], list[int], NewAppend]
 
 
-# Called with the encoded record batches of an append or a commit that is in the log; in each item, the batch
-# begins after this number of bytes.  It must not raise.
+# A callback for appends that are in the log. It gets a sequence of byte strings, each with an encoded record
+# batch, and the number of bytes before the batch in each of them. It must not raise.
 AppendObserver = Callable[[Sequence[bytes], int], None]
 
 
@@ -112,7 +114,10 @@ class StateLog(Protocol):
         ...
 
     def renewal_due(self, state_partition: int, *, read: bool) -> bool:
-        """Return whether an append without records should renew the lease now; `read`: reads are arriving."""
+        """Return whether an append without records should renew the lease now.
+
+        `read` is True if reads are arriving, which need a lease.
+        """
         ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
@@ -153,7 +158,7 @@ class StateLog(Protocol):
 
 
 class ObservedAppends:
-    """Reports the bytes of appends to an observer; without one, they are ignored."""
+    """The part of a log that passes the bytes of each append to an observer, if one is set."""
 
     @staticmethod
     def _append_observer(batches: Sequence[bytes], prefix_bytes: int, /) -> None:
@@ -165,7 +170,7 @@ class ObservedAppends:
 
 
 class UnsharedLog(ObservedAppends):
-    """Lease methods of a log that no other process can write to."""
+    """Base class of logs that no other process can write to, so that they need no lease."""
 
     def lease_left_s(self, state_partition: int) -> float:
         """Return infinity: no other process can become the owner."""

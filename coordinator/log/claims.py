@@ -26,9 +26,9 @@ from protocol.record_batch import LogRecord
 
 OWNER_EPOCH_HEADER = "owner-epoch"
 
-# Record types far from those of Kafka, whose tools and loader skip them with a warning. After its release, an
-# owner serves nothing, so the next owner need not wait. A renewal proves that its owner still owns the log.
-# Releases and renewals do not affect which records are valid.
+# Record types that Kafka does not use; Kafka's tools and loader skip them with a warning. After its release,
+# an owner serves no requests, so the next owner need not wait. A renewal proves that its owner still owns the
+# log. Releases and renewals do not affect which records are valid.
 CLAIM_TYPE = 32_000
 RELEASE_TYPE = 32_001
 RENEWAL_TYPE = 32_002
@@ -199,7 +199,7 @@ class FencingFilter:
     def _accept_claim(self, record: LogRecord, owner_epoch: int, *, first: bool) -> None:
         previous_ms, older_ms = self._lease_ms, self._older_lease_ms
         if first:
-            # A deleted record before this claim may have belonged to an owner.
+            # If records before this claim were pruned, an unknown owner may have written them.
             previous_ms = LEASE_MAX_MS if record.offset else 0
         elif self.owner_epoch is None:
             previous_ms = 0

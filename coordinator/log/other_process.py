@@ -16,7 +16,7 @@ from coordinator.log.memory import MemoryLog
 from coordinator.security.client_security import make_client_security
 
 _CHANNELS = ("history",)
-# A log in memory is copied to the other process.
+# Maximum size of a log in memory that is copied to the other process.
 _MEMORY_BYTES_MAX = 64 << 20
 
 
@@ -43,7 +43,7 @@ class _TopicLocation(NamedTuple):
     timeout_s: float
 
     async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
-        # aiokafka is not installed everywhere.
+        # Imported here, because aiokafka is an optional dependency.
         from coordinator.cluster.kafka.brokers import Brokers
         from coordinator.log.kafka.offsets import OffsetFinder
         from coordinator.log.kafka.replay import PartitionReader

@@ -70,7 +70,7 @@ class Metrics:
         self._write_operations = 0
         self._append_records = Histogram(RECORDS)
         self._append_seconds = Histogram(SECONDS)
-        # Only the sum is used.
+        # This histogram has no ranges, because only the sum is exported.
         self._append_bytes = Histogram(())
         self._append_failures = 0
         self._fenced = 0
@@ -94,7 +94,8 @@ class Metrics:
         self._groups: Callable[[], Collection[GroupFigures]] | None = None
         self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
-        # The series exist from the start, so that rates include the first request and alerts find them.
+        # Create a series for each API at the start, so that rates include the first request and alerts find a
+        # series.
         for api_key in API_NAMES:
             self._requests[api_key, ErrorCode.NONE] = 0
         self.registry.register(_FamilyCollector(self._collect_families))
@@ -106,7 +107,7 @@ class Metrics:
     def request_done(self, api_key: int, error_code: int, seconds: float | None = None) -> None:
         """Count an answered request; `error_code` is the first one in its response, or 0.
 
-        Without `seconds`, the request has no duration: logins wait for the client, refusals are immediate.
+        Without `seconds`, no duration is recorded: logins wait for the client, and refusals are immediate.
         """
         self._requests[api_key, error_code] += 1
         if seconds is not None:

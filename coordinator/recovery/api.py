@@ -12,8 +12,8 @@
     api.states(spark, source, to="s3a://b/states", **access) # DataFrame of the states after a load
     api.findings(spark, source, **access)                    # DataFrame of the findings of an audit
 
-Columns are documented in docs/recovery-spark.md.  These functions start processes, so a script must call them
-under `if __name__ == "__main__":`.  A notebook need not.
+Columns are documented in docs/recovery-spark.md. These functions start processes, so a script must call them
+under `if __name__ == "__main__":`. A notebook needs no such condition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -111,7 +111,10 @@ def states(
 
 
 def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":
-    """Audit a log and return its findings with the columns of `FINDINGS`. The driver aggregates them."""
+    """Audit a log, and return its findings with the columns of `FINDINGS`.
+
+    The driver collects all findings.
+    """
     from coordinator.recovery.engines.spark import SparkEngine
 
     engine = SparkEngine(spark, work=work)

@@ -41,7 +41,8 @@ class ArchiveResult:
     """The result of an archive job.
 
     `gaps` are state partitions with records that were pruned before they were copied. A gap is a pair of log
-    offsets: the end of the previous copy, and the start of this one. `damages` are unreadable log ranges.
+    offsets: the end of the previous copy, and the start of the current copy. `damages` are unreadable log
+    ranges.
     """
 
     commit: int
@@ -143,13 +144,13 @@ def commit_copied(
     try:
         write_commit(folder, commit)
     except FileExistsError:
-        raise LogError(f"{folder} is written to by another run") from None
+        raise LogError(f"another run is writing to {folder}") from None
     damages = (*copied.damages, *missing_offsets(copied))
     return ArchiveResult(number, sum(piece.records for piece in pieces), ends, gaps, damages)
 
 
 def missing_offsets(copied: CopyResult) -> list[Damage]:
-    """Return the ranges in which log offsets are missing from the copy, and that no known damage explains.
+    """Return the ranges of log offsets that are missing from the copy and that are not in a damaged part.
 
     A state log is not compacted, so its records have consecutive offsets.
     """

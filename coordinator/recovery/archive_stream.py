@@ -1,8 +1,8 @@
 """Archive a log with Structured Streaming: executors write the records, and each micro-batch is one commit.
 
-If the driver dies before the checkpoint is written, Spark repeats the micro-batch.  The last commit of the
-archive has the end offset of each state partition, and records below it are skipped.  So each record is in
-the archive once.
+If the driver dies before the checkpoint is written, Spark repeats the micro-batch. The last commit of the
+archive has the end offset of each state partition, and records below this offset are skipped. Therefore, the
+archive has each record exactly once.
 """
 
 import json
@@ -73,7 +73,10 @@ def archive_stream(
 
 
 class _BatchWriter:
-    """Writes micro-batches to an archive; `failure` is the exception of this class that ended the query."""
+    """Writes micro-batches to an archive.
+
+    `failure` is the exception that this class raised and that ended the query.
+    """
 
     def __init__(
         self, source: Source, folder: Folder, told: Callable[[ArchiveResult], None], clock: Clock
@@ -94,7 +97,10 @@ class _BatchWriter:
         return copied_ends(commits)
 
     def write(self, frame: "DataFrame", batch: int) -> None:
-        """Write the records of one micro-batch and their commit; without a commit, they are ignored."""
+        """Write the records of one micro-batch, then their commit.
+
+        Readers ignore records without a commit.
+        """
         try:
             commits = read_commits(self._folder)
             copied = self._copy_frame(frame, commits)

@@ -1,7 +1,7 @@
 """The job `audit`: check whether a log is complete and whether its states can be restored.
 
-One pass over the log makes all checks and rebuilds the states.  Checks that need more (the cluster, a live
-coordinator, an earlier audit) are optional; the result lists the checks that were not made.
+One pass over the log makes all checks and rebuilds the states. Checks that need other data (the cluster, a
+live coordinator, an earlier audit) are optional. The result lists the checks that were not made.
 """
 
 from collections import Counter
@@ -63,8 +63,9 @@ EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
 class ExternalFindings(NamedTuple):
     """Findings of checks that compare the log with another system, and which of these checks were made.
 
-    `not_checked` maps a check that could not be made to the reason. `missed` are such checks that the user
-    requested, so the audit is not clean without them. `topics` maps topic ids as text to topic names.
+    `not_checked` maps a check that could not be made to the reason. `missed` has those of these checks that
+    the user requested; if there are any, the audit is not clean. `topics` maps topic ids as text to topic
+    names.
     """
 
     findings: Sequence[Finding] = ()
@@ -85,7 +86,7 @@ class LogContents:
 
 
 class ExternalCheck(Protocol):
-    """A check that needs more than the log."""
+    """A check that needs data besides the log."""
 
     def begin(self) -> None:
         """Read the data of the other system that must be older than the log. Raises LogError."""
@@ -96,14 +97,14 @@ class ExternalCheck(Protocol):
         ...
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
-        """Return the findings besides those that the task yielded; `outputs` are those of all tasks.
+        """Return the findings that the tasks did not yield; `outputs` are the outputs of all tasks.
 
         Raises LogError.
         """
         ...
 
 
-# Optional checks, and the reason for the result if a check's input is not given.
+# Optional checks, and the reason that the result gives if the input of a check is missing.
 _NEEDS = {
     "R8": "the number of state partitions is not known: --state-partitions",
     "P5": "it requires the configs of the topic: --from kafka:TOPIC",
@@ -287,7 +288,7 @@ def _make_result(
 
 
 def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
-    """Return entries of the manifest."""
+    """Return the manifest entries that summarise the findings and the verdict."""
     counts = Counter(table.column("severity").to_pylist())
     return {
         "findings": {severity.value: counts[severity.value] for severity in SEVERITIES},
@@ -305,7 +306,7 @@ def _verdict(
 ) -> Verdict:
     """Return the verdict, from the states that findings concern and the number of other states.
 
-    Raises ResultsIncomplete if these are not all states.
+    Raises ResultsIncomplete if states are missing in both.
     """
     affected: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
@@ -322,7 +323,7 @@ def _verdict(
 
 
 def _has_lost_state(found: list[Finding]) -> bool:
-    """Return whether state was lost. Such an audit is no baseline, so the alert stays until a restore."""
+    """Return whether state was lost. Such an audit does not become the baseline, so the alert stays."""
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 

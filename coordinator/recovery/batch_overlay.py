@@ -11,8 +11,8 @@ from coordinator.recovery.records import Ints
 from coordinator.shard.batches import NO_START_OFFSET, merge_batches
 from protocol.state_batches import StateBatch
 
-# Overlapping batches are split at each offset where another batch begins or ends.  If the average number of
-# pieces of a batch is higher than this, `merge_batches` is faster.
+# Overlapping batches are split at each offset where another batch begins or ends. If batches have on average
+# more pieces than this limit, `merge_batches` is faster.
 _PIECES_MAX = 64
 
 _STATES = 256
@@ -67,7 +67,7 @@ def _merge_neighbours(batches: StateBatches) -> StateBatches:
 
 
 def _resolve_overlaps(batches: StateBatches) -> StateBatches:
-    """Resolve overlaps: split batches where others begin or end, and keep the greatest value of a piece."""
+    """Split batches where others begin or end, and keep for each piece the greatest value that covers it."""
     # Of batches with equal offsets, keep only the one with the greatest (delivery count, delivery state).
     weight = batches.delivery_count * _STATES + batches.delivery_state
     order = np.lexsort((weight, batches.last_offset, batches.first_offset, batches.row))

@@ -9,7 +9,7 @@ its epoch is higher than that of all earlier claims.  Let `e` be the owner epoch
 * higher than `m`: the record is valid if its epoch is equal to `e`.
 
 So a range is read without knowing `e`, and its records are folded separately by owner epoch. Later, the
-summaries of the ranges before it determine `e`.  An owner epoch of -1 means no owner, and is the lowest.
+summaries of all earlier ranges determine `e`. An owner epoch of -1 means no owner, and is the lowest.
 """
 
 from collections.abc import Iterable, Mapping
@@ -81,9 +81,10 @@ class RangeOwners(NamedTuple):
 
 
 def owner_epochs_at_starts(ranges: Iterable[RangeOwners]) -> list[int]:
-    """Return the owner epoch at the start of each range of a state partition; the first starts the log.
+    """Return the owner epoch at the start of each range of a state partition.
 
-    The claim before the first record may have been pruned, so that record's owner epoch is used.
+    The first range must begin at the start of the log. The claim before the first record may have been
+    pruned, so that record's owner epoch is used.
     """
     found: list[int] = []
     owner_epoch: int | None = None

@@ -1,7 +1,8 @@
 """Merge the commits of each finished day of an archive, and delete records that are older than its retention.
 
-A merged commit names new Parquet files with large row groups. When it is written, it replaces the commits of
-its day.  The next compaction deletes the replaced files, so that jobs that run now can still read them.
+A merged commit names new Parquet files with large row groups. As soon as a merged commit is written, it
+replaces the commits of its day. The next compaction deletes the replaced files, so that jobs that run now can
+still read them.
 
 Retention does to an archive what pruning does to a log: it removes the records that no state at a certain
 time needs any more.  Its commit replaces the commits up to that time, and names the files that remain.

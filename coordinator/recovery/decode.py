@@ -131,7 +131,7 @@ class DecodedRecords:
 def decode(records: Records) -> DecodedRecords:
     """Decode the records of one state partition; the input has no records of control batches.
 
-    This does not check owner epochs; see `claim_filter`.
+    This function does not check owner epochs; see `claim_filter`.
     """
     rows, claims, unknown, undecodable = _classify_keys(records.keys)
     key, share_partitions, garbled = _number_share_partitions(records.keys, rows)
@@ -194,7 +194,8 @@ def _classify_keys(keys: ByteSpans) -> tuple[Ints, Ints, Ints, Ints]:
 def _number_share_partitions(keys: ByteSpans, rows: Ints) -> tuple[Ints, list[bytes], Ints]:
     """Number the share-partitions of records; also return which records have an invalid group id.
 
-    The record type is not compared: the keys of snapshots and updates of a share-partition differ only in it.
+    The record type is not compared: it is the only difference between the keys of snapshots and updates of a
+    share-partition.
     """
     if not len(rows):
         return rows, [], rows
@@ -277,7 +278,10 @@ def _read_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
-    """Read the two known tagged fields; also return which values have no others and no trailing bytes."""
+    """Read the two known tagged fields.
+
+    Also return which values have no other tagged fields and no trailing bytes.
+    """
     complete = np.full(len(at), NONE, np.int64)
     leader = np.full(len(at), NONE, np.int64)
     regular = (data[at] == 0) & (at + 1 == end)

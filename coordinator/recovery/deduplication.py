@@ -1,7 +1,8 @@
 """Select the valid state of a share-partition that is in several state partitions.
 
 A coordinator reads only the state partition that the hash of the share-partition selects, so the state there
-is valid.  If the number of state partitions was changed, other state partitions may have older states of it.
+is valid. If the number of state partitions was changed, other state partitions may have older states of the
+share-partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -39,8 +40,9 @@ def deduplicate(
     """Choose one row of `STATES` for each share-partition.
 
     The row in the state partition of the hash is chosen. If there is none, or the number of state partitions
-    is not known, the newest row is chosen.  Returns the chosen rows converted, because a row as a dict takes
-    kilobytes, and the share-partition and state partition of each other row.
+    is not known, the newest row is chosen. Returns the results of `convert` for the chosen rows, because a
+    row as a dict takes kilobytes. Also returns the share-partition and state partition of each row that was
+    not chosen.
     """
     chosen: dict[SharePartitionKey, AnyT] = {}
     ranks: dict[SharePartitionKey, tuple[bool, int, int]] = {}

@@ -4,8 +4,8 @@ Writes continue during the comparison. So the log is folded up to its end A, the
 there are differences, the log is read again up to its later end B.  A response is correct if it is the
 share-partition's state at some log offset from A to B.
 
-The states of each state partition are compared by `StateComparison`, on the executors of Spark. The first
-differences reach this process, which reads the log again.
+The states of each state partition are compared by `StateComparison`, on the executors of Spark. This process
+gets the first differences, and reads the log again to resolve them.
 """
 
 from collections import defaultdict
@@ -171,7 +171,8 @@ def _states_since(
 ) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
-    The second result are the share-partitions whose snapshot was pruned since A; their states are not known.
+    The second result has the share-partitions whose states are not known, because their snapshot was pruned
+    since A.
     """
     cut_at: defaultdict[int, int] = defaultdict(int)
     for row in ranges:

@@ -59,8 +59,9 @@ def explain(
 ) -> Explanation:
     """Return the history of a share-partition, or of one record of its topic.
 
-    Reads the state partition that the hash selects; if it has no records of the share-partition, reads all.
-    Raises ConfigError if the share-partition is not in the log, and LogError or OSError if reading fails.
+    Reads the state partition that the hash selects; if it has no records of the share-partition, reads all
+    state partitions. Raises ConfigError if the share-partition is not in the log, and LogError or OSError if
+    reading fails.
     """
     engine = LocalEngine(1)
     state_partitions = state_partitions or count_state_partitions(source.plan(cut or LogCut()).starts)

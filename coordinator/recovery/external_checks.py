@@ -90,7 +90,10 @@ class ClusterCheck:
         return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), groups, self._limits)
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
-        """Check the configs of the topic, and return what the comparison has found. Raises LogError."""
+        """Check the configs of the topic, and return its findings and those of the comparison.
+
+        Raises LogError.
+        """
         found: list[Finding] = []
         checked: list[str] = []
         not_checked: dict[str, str] = {}

@@ -136,7 +136,7 @@ class _Fold:
             "exists": (base >= 0).astype(np.int64),
             "snapshot_epoch": self._pick_values("snapshot_epoch", base, 0),
             "state_epoch": self._pick_values("state_epoch", base, 0),
-            # A state without an earlier one has leader epoch 0 until a record sets it.
+            # If there is no earlier state, the leader epoch is 0 until a record sets it.
             "leader_epoch": np.where(
                 (led_at < 0) & (effect == FORGETS),
                 0,
@@ -200,8 +200,8 @@ class _Fold:
     def _set_decreasing_floors(self, group: int, floor: Ints, loose_floor: Ints) -> None:
         """Set the floor for the batches of each row of a group whose start offset decreased.
 
-        The start offsets of all later rows apply to anchored batches; their own row has been applied before.
-        The last start offset before loose batches also applies to them.
+        The start offsets of all later rows apply to anchored batches; the start offset of their own row was
+        applied before. The last start offset before loose batches also applies to them.
         """
         rows = self.rows
         members = self.survivors[self.group[self.survivors] == group]

@@ -1,7 +1,8 @@
 """Fold share-partitions record by record with the coordinator's own code, and return each intermediate state.
 
-The engine reads the log once and selects the records of these share-partitions. This process folds them, so
-it is used for few share-partitions: for the jobs `explain` and `diff`, and for the sample of an audit (X6).
+The engine reads the log once and selects the records of these share-partitions. This process folds the
+records, so this module is used only for few share-partitions: for the jobs `explain` and `diff`, and for the
+sample of an audit (X6).
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -28,7 +29,8 @@ SELECTED_OUTPUT = "selected"
 # Maximum number of records that are decoded at a time.
 _CHUNK_RECORDS = 20_000
 
-# Records of the selected share-partitions; the first four columns tell whether their owner epoch is valid.
+# Records of the selected share-partitions; the first four columns determine whether their owner epoch is
+# valid.
 _SELECTED = pa.schema(
     [
         required("state_partition", pa.int64()),

@@ -1,4 +1,4 @@
-"""Read a log for any job: plan the log ranges, read them with an engine, and repeat pruned ranges."""
+"""Read a log for any job: plan log ranges, read them with an engine, and read pruned partitions again."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ class LogReadResult:
     def named_damages(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
         """Return each damage of the log with the share-partitions that lost records, if they are known.
 
-        The keys in damaged records may be wrong, so they are used only if all of them have a state.
+        The keys in damaged records may be wrong, so they are used only if there is a state for every key.
         """
         known = {row_identity(row) for row in states.to_pylist()} if self.damages else set()
         return [
@@ -193,7 +193,7 @@ def check_cut(plan: Plan, cut: LogCut) -> Plan:
         )
         if doubtful:
             notes.append(
-                f"of {len(doubtful)} state partitions the beginning was pruned, perhaps after the cut, so "
+                f"the beginning of {len(doubtful)} state partitions was pruned, perhaps after the cut, so "
                 "states may be missing or incomplete (an archive keeps pruned records)"
             )
     return replace(plan, notes=tuple(notes), doubtful=doubtful)

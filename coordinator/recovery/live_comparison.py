@@ -46,7 +46,7 @@ ANSWERS = pa.schema(
 
 
 class VisibleState(NamedTuple):
-    """The part of a state that a coordinator returns; None instead of it means that there is no state."""
+    """The part of a state that a coordinator returns; If there is no state, None is used instead."""
 
     state_epoch: int
     leader_epoch: int
@@ -136,7 +136,7 @@ class StateComparison:
         answers: list[dict[str, Any]],
         doubtful: list[Row],
     ) -> None:
-        """Ask for some share-partitions; add to the numbers, responses and states."""
+        """Read share-partitions from the coordinator; add to `counts`, `answers` and `doubtful`."""
         leader_epochs = {key: row["leader_epoch_max"] for key, row in rows.items()}
         leader_epochs |= dict.fromkeys(listed, NONE)
         if not leader_epochs:
@@ -186,7 +186,10 @@ def _answer_matches(held: VisibleState | None, answer: LiveState) -> bool:
 
 
 def matches_any(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
-    """Return whether the responses to both requests, sent one after the other, match one of the states."""
+    """Return whether each of the two responses matches one of the states.
+
+    They may match different states, because the requests are sent one after the other.
+    """
     return any(_summary_matches(state, answer) for state in states) and any(
         _read_matches(state, answer) for state in states
     )

@@ -1,9 +1,9 @@
 """Read share-partitions from a live coordinator, this one or Kafka's, without changing its state.
 
 ReadShareGroupState fences lower leader epochs, and the first read with a leader epoch makes Kafka write a
-record.  So a read is sent only with a leader epoch that the coordinator knows. This is the leader epoch of
-its ReadShareGroupStateSummary response. If that epoch is fenced (it is 0 after an initialisation), the
-greatest leader epoch in the log is used.
+record. So a read is sent only with a leader epoch that the coordinator knows. The coordinator reports this
+leader epoch in its ReadShareGroupStateSummary response. If that epoch is fenced (it is 0 after an
+initialisation), the greatest leader epoch in the log is used.
 """
 
 import asyncio
@@ -100,7 +100,9 @@ async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> i
             why = error
             continue
         if summary_api.API_KEY not in versions:
-            raise LogUnavailable(f"{host}:{port} is no share coordinator: it does not serve its RPCs")
+            raise LogUnavailable(
+                f"{host}:{port} is not a share coordinator: it does not serve the share-state RPCs"
+            )
         return int(versions[summary_api.API_KEY][1])
     raise LogUnavailable(f"the coordinator cannot be reached: {why}")
 

@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 class StoredStates:
-    """States (rows of `STATES`) that are brought to this process when they are first used.
+    """States (rows of `STATES`) that are loaded into this process when they are first used.
 
     `read` returns the states of one state partition, and of all for None.
     """

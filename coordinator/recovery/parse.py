@@ -99,7 +99,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
 
 
 def _find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
-    """Return positions and sizes of the valid batches at the beginning of a buffer, and the error after."""
+    """Return positions and sizes of valid batches at the beginning of a buffer, and the error after them."""
     view = memoryview(buffer)
     positions: list[int] = []
     sizes: list[int] = []

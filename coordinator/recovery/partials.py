@@ -35,7 +35,7 @@ Name = tuple[int, bytes]
 
 @dataclass(slots=True)
 class PartialStates:
-    """Partial states; the rows of one share-partition are in log order. `fold` describes their meaning.
+    """Partial states (see `fold`); the rows of one share-partition are in log order.
 
     `key` is an index of `names`; `numbers` has the columns `NUMBERS`.  The batches of a row are merged by
     folding; before, they may overlap and have any order.

@@ -1,4 +1,4 @@
-"""The job `plan-prune`: compute the records that can be pruned, and what prevents more."""
+"""The job `plan-prune`: compute which records can be pruned, and which states prevent further pruning."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class PrunePlan:
 
 
 def prune_plan(run: RebuildResult, pins_max: int = PINS_MAX) -> list[PrunePlan]:
-    """Compute for each state partition up to which offset it can be pruned, and what prevents more."""
+    """Compute up to which offset each state partition can be pruned, and which states prevent more."""
     states = run.states
     partition, needed_from = (
         column_to_ints(states.column(name)) for name in ("state_partition", "needed_from")

@@ -172,7 +172,7 @@ class RangeFold:
 def fold_range(chunks: Iterable[Records]) -> Iterator[NamedOutput]:
     """Fold the records of a range into the outputs `ranges` (rows of `RANGES`) and `partials` (`PARTIALS`).
 
-    Chunks may have records of several state partitions; the records of each are in log order.
+    Chunks may have records of several state partitions; the records of each state partition are in log order.
     """
     scans: dict[int, RangeScan] = {}
     folds: dict[int, RangeFold] = {}

@@ -114,12 +114,12 @@ def _select_first(
 
 
 def states_in(table: pa.Table) -> StoredStates:
-    """Return states that are in this process."""
+    """Return a `StoredStates` of a table in the memory of this process."""
     return StoredStates(lambda _: table)
 
 
 def stored_in(joined: GatheredOutputs) -> StoredStates:
-    """Return the states in the outputs of a phase; they exist until the job ends."""
+    """Return a `StoredStates` of the outputs of a phase; the states exist until the job ends."""
     return StoredStates(lambda _: joined.table(STATES_OUTPUT, STATES))
 
 

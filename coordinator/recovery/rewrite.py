@@ -1,10 +1,9 @@
 """The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-The target is a journal or a topic of this project.  The job uses `coordinator.operate.migration`. It only
-prints its plan unless it is told to execute. It refuses a target that a coordinator owns or that has other
-state.
-Afterwards it compares source and target (X4): `migration` folds the target record by record, and `rebuild`
-folds both logs in columns.
+The target is a journal or a topic of this project. The job uses `coordinator.operate.migration`. Without
+`--execute`, the job only prints its plan. The job refuses a target that a coordinator owns or that has other
+state. Afterwards, the job compares source and target (X4): `migration` folds the target record by record, and
+`rebuild` folds both logs in columns.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ _COMPARED = attrgetter(
     *("batches", "create_timestamp"),
 )
 
-# Rows that are Python objects at a time; a row takes 6 KB.
+# Maximum number of rows that are Python objects at a time; a row takes 6 KB.
 _CHUNK_STATES = 20_000
 
 
@@ -83,7 +82,7 @@ class _Reader:
         if doubtful and not self._may_be_incomplete:
             named = ", ".join(map(str, doubtful))
             raise MigrationRefused(
-                f"of state partition {named} the beginning was pruned, perhaps after the cut, so states may "
+                f"the beginning of state partition {named} was pruned, perhaps after the cut, so states may "
                 "be missing or incomplete. Use an archive or a later cut, or write the remaining states with "
                 "--incomplete"
             )
@@ -102,7 +101,10 @@ class _Reader:
         return FoldedLog(states, self._ends)
 
     async def ends(self) -> tuple[int, ...]:
-        """Return the current end offsets of the log; with a cut or with files, those of the last read."""
+        """Return the current end offsets of the log.
+
+        With a cut or with files, the end offsets of the last read.
+        """
         if not self._cut.is_the_end:
             return self._ends
         plan = await asyncio.to_thread(self._source.plan, LogCut())
@@ -115,7 +117,7 @@ class _Reader:
         """Do nothing: a log can be rewritten while a coordinator uses it."""
 
     def locked(self) -> AbstractContextManager[None]:
-        """Exclude no writer; the migration detects writes by the end offsets."""
+        """Lock nothing: the migration compares end offsets to detect writes."""
         return nullcontext()
 
 

@@ -27,8 +27,8 @@ def required(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-# A stored record, not decoded.  The last six columns are from the header of its record batch. They are null
-# if the source does not have them (Spark's own Kafka reader).
+# A stored record, not decoded. The last six columns are from the header of its record batch. These columns
+# are null if the source does not have them (Spark's own Kafka reader).
 RECORDS = pa.schema(
     [
         required("state_partition", pa.int32()),
@@ -61,7 +61,8 @@ RANGES = pa.schema(
         required("batches", pa.int64()),
         # Size of the stored batches, with their headers and after compression.
         required("bytes", pa.int64()),
-        # Owner epoch of the first record. If the log begins with this range, it replaces the pruned claim.
+        # Owner epoch of the first record. If the log begins with this range, this owner epoch is used instead
+        # of the pruned claim.
         required("first_owner_epoch", pa.int32()),
         required("first_is_claim", pa.bool_()),
         # The greatest claim in the range; -1 if there is none.
@@ -82,7 +83,7 @@ RANGES = pa.schema(
     ]
 )
 
-# The columns of `RANGES` that add up.
+# The columns of `RANGES` whose values are added up for totals.
 RANGE_TOTALS: Final = (
     *("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"),
     *("unread_bytes", "damages"),
@@ -114,7 +115,8 @@ PARTIALS = pa.schema(
         required("claimed", pa.bool_()),
         # Rows are joined in the order of this column.
         required("last_log_offset", pa.int64()),
-        # Log offset of the latest snapshot, or of the first record after a deletion. It must not be pruned.
+        # Log offset of the latest snapshot, or of the first record after a deletion. Records from here on
+        # must not be pruned.
         required("needed_from", pa.int64()),
         # CONTINUES, REPLACES, FORGETS
         required("effect", pa.int8()),
@@ -125,7 +127,8 @@ PARTIALS = pa.schema(
         required("leader_epoch", pa.int32()),
         required("leader_epoch_max", pa.int32()),
         required("start_offset", pa.int64()),
-        # The greatest start offset in the range. If it is above `start_offset`, the start offset decreased.
+        # The greatest start offset in the range. If this column is above `start_offset`, the start offset
+        # decreased.
         required("start_offset_max", pa.int64()),
         required("delivery_complete_count", pa.int32()),
         required("create_timestamp", pa.int64()),
@@ -157,7 +160,7 @@ STATE_BATCH = pa.struct(
 STATES = pa.schema(
     [
         required("group_id", pa.string()),
-        # Kafka's text form: 22 characters of URL-safe base64.
+        # The topic id in Kafka's text form: 22 characters of URL-safe base64.
         required("topic_id", pa.string()),
         required("partition", pa.int32()),
         required("start_offset", pa.int64()),
@@ -195,7 +198,7 @@ DISTRIBUTIONS = pa.schema(
     ]
 )
 
-# The states of one state partition together.  The share-partition in `pinned_by` needs the oldest record.
+# Totals of the states of one state partition. The share-partition in `pinned_by` needs the oldest record.
 STATE_TOTALS = pa.schema(
     [
         required("state_partition", pa.int32()),

@@ -75,7 +75,7 @@ def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> 
 
 
 def _summarise_ranges(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: int) -> Mapping[str, Any]:
-    """Return one row of `RANGES` that summarises consecutive ranges; `end` is the end of the last."""
+    """Return one row of `RANGES` that summarises consecutive ranges; `end` is the end of the last range."""
     owners = [RangeOwners.from_row(each) for each in ranges]
     last = max(owner_epochs_at_starts(owners)[-1], owners[-1].claimed_owner_epoch)
     return {
@@ -83,7 +83,7 @@ def _summarise_ranges(ranges: list[dict[str, Any]], rows: pa.RecordBatch, end: i
         **{name: sum(each[name] for each in ranges) for name in RANGE_TOTALS},
         "range_start": rows.column("range_start")[0].as_py(),
         "range_end": end,
-        # The last owner epoch of the ranges, because records of fenced owners are not in a checkpoint.
+        # Use the last owner epoch of the ranges, because records of fenced owners are not in a checkpoint.
         "first_owner_epoch": last,
         "first_is_claim": False,
         "claimed_owner_epoch": last,

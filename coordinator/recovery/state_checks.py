@@ -25,10 +25,10 @@ from protocol.state_records import SharePartitionKey
 MISPLACED_OUTPUT = "misplaced"
 _KEY = ("group_id", "topic_id", "partition")
 
-# A Python object of a state takes 6 KB, so tasks convert this number of states at a time.
+# The number of states that a task converts to Python objects at a time; an object takes 6 KB.
 _CHUNK_STATES = 20_000
 
-# The number of state partitions that is used if the real one is not known.
+# The number of state partitions that is assumed if the actual number is not known.
 _STATE_PARTITIONS = 50
 
 
@@ -37,7 +37,7 @@ class PartitionStates:
     """The states of one state partition.
 
     `deleted` are the last tombstones by record key without its type. `misplaced` are states that the hash
-    assigns to this state partition, and that are in other ones.
+    assigns to this state partition, but that are in other state partitions.
     """
 
     state_partition: int
@@ -68,7 +68,7 @@ StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
 def home_of(key: SharePartitionKey, state_partitions: int | None) -> int:
-    """Return the state partition that the hash selects; None is an unknown number of state partitions."""
+    """Return the state partition that the hash selects; `state_partitions` is None if it is not known."""
     return routed_to(key, state_partitions or _STATE_PARTITIONS)
 
 
@@ -106,7 +106,8 @@ def compare_states(
 ) -> list[NamedOutput]:
     """Run tasks on the states of the `present` state partitions; return their outputs in this process.
 
-    State partitions that are `wanted` and not present have no states; the tasks run here for them.
+    State partitions that are `wanted` and not present have no states; for these, the tasks run in this
+    process.
     """
     with phases.phase("compare", len(present), "partitions") as advance:
         outputs = joined.joined(partial(check_states, tasks), advance).collect()

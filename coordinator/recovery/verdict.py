@@ -99,7 +99,7 @@ class GroupVerdict:
 
 @dataclass(frozen=True)
 class Verdict:
-    """All groups, the worst first, and the answer to "would everything come back after a restart?"."""
+    """All groups, the worst first, and the answer to "would a restart restore all state?"."""
 
     groups: Sequence[GroupVerdict]
     is_positive: bool

@@ -16,16 +16,16 @@ def expect_client_hello(accepted: socket.socket) -> None:
 
 
 def has_client_hello(accepted: socket.socket) -> bool:
-    """Return whether the first TLS record is complete in a readable socket, without taking it.
+    """Return whether the first TLS record is complete in a readable socket, without consuming it.
 
-    If not, the socket becomes readable when it is complete. Return True if the client closed the connection
-    or sent something else.
+    If the record is incomplete, the socket becomes readable again when the record is complete. Return True if
+    the client closed the connection or sent something else.
     """
     header = accepted.recv(_RECORD_HEADER_BYTES, socket.MSG_PEEK)
     if len(header) == _RECORD_HEADER_BYTES and header[0] == _HANDSHAKE_RECORD:
         record_bytes = _RECORD_HEADER_BYTES + min(int.from_bytes(header[3:], "big"), _RECORD_BYTES_MAX)
         is_complete = len(accepted.recv(record_bytes, socket.MSG_PEEK)) == record_bytes
-        # A readable socket with fewer bytes than it was told to wait for has been closed by the client.
+        # If a socket is readable with fewer bytes than SO_RCVLOWAT, the client has closed the connection.
         was_expected = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) >= record_bytes
         if not is_complete and not was_expected:
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, record_bytes)
@@ -35,7 +35,7 @@ def has_client_hello(accepted: socket.socket) -> bool:
 
 
 async def wait_for_client_hello(accepted: socket.socket) -> None:
-    """Wait until `has_client_hello`."""
+    """Wait until `has_client_hello` returns True."""
     loop = asyncio.get_running_loop()
     complete: asyncio.Future[None] = loop.create_future()
 

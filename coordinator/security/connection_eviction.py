@@ -1,10 +1,10 @@
-"""Choose the connections that are closed when a server has no room for a new client."""
+"""Choose the connections that a server at its connection limit closes to accept a new client."""
 
 from collections.abc import Iterable
 from typing import Protocol
 
-# The part of an address's evictable connections that is closed at a time, because finding them takes a
-# millisecond.
+# One in this number of an address's evictable connections is closed at a time. Finding the connections takes
+# a millisecond, so an eviction closes several.
 _EVICTED_SHARE = 16
 
 
@@ -29,7 +29,7 @@ class EvictableConnection(Protocol):
 def evict_oldest(connections: Iterable[EvictableConnection], at_least: int = 1) -> int:
     """Evict the oldest of the given connections, of the addresses with most of them; return their number.
 
-    It is smaller than `at_least` only if there are fewer connections.
+    The number is smaller than `at_least` only if there are fewer connections.
     """
     by_network: dict[str, list[EvictableConnection]] = {}
     for each in connections:

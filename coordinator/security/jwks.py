@@ -64,7 +64,7 @@ class KeySource:
         return any(each.key == key.key for each in self.select(key.key_id))
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
-        """Return the keys with a key id; for None, return all keys. A subclass may load them first."""
+        """Return the keys with a key id; for None, return all keys. A subclass may load the keys first."""
         return self.select(key_id)
 
     async def watch(self, interval_s: float) -> None:
@@ -160,8 +160,8 @@ class UrlKeySource(KeySource):
 def open_key_source(location: str, setting: str, refresh_s: float, *, ca_file: str = "") -> KeySource:
     """Return the key source of a location: http(s)://..., file://..., or a path. Raises ConfigError.
 
-    `ca_file` has the trusted authorities for an https location; without it, the system's are used. It is read
-    at each fetch.
+    `ca_file` has the trusted authorities for an https location; without it, the system's are used. The file
+    `ca_file` is read at each fetch.
     """
     if location.lower().startswith(("http:", "https:")):
         if not is_http_url(location):

@@ -21,7 +21,7 @@ class RateLimitedLog:
         self._suppressed: dict[str, int] = {}
 
     def warn(self, sentence: str, **facts: object) -> None:
-        """Log a warning with a rate limit. The facts are logged unchanged and must contain no secrets."""
+        """Log a warning with a rate limit. The values in `facts` are logged and must contain no secrets."""
         self.warn_by_kind(sentence, sentence, **facts)
 
     def warn_by_kind(self, kind: str, sentence: str, **facts: object) -> None:

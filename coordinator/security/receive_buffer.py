@@ -1,13 +1,14 @@
 """Limit the bytes that the system receives for a client before the event loop reads them.
 
-An event loop may read all of them at a time, so the size limits the memory of a connection and the duration
-of a read. A size that is set disables the automatic size of Linux, which grows to some megabytes.
+An event loop may read all received bytes at a time, so the buffer size limits the memory of a connection and
+the duration of a read. An explicit size disables the automatic sizing of Linux, which may reach some
+megabytes.
 """
 
 import socket
 from typing import Any
 
-# The system doubles a size for its own data.
+# Linux doubles the requested size, to have space for its own data.
 UNTRUSTED_BYTES = 16 << 10
 # Kafka's default (socket.receive.buffer.bytes) is 100 KiB.
 AUTHORIZED_BYTES = 256 << 10

@@ -5,8 +5,8 @@ failed handshakes.  `FairAcceptor` closes, counts and logs each client that conn
 invalid certificate.
 
 Most of the cost of a connection follows its first bytes; with TLS, these are the ClientHello. A connection is
-set up when they have arrived completely, in a turn of a `FairQueue`. So many clients at a time neither block
-the event loop nor cost anything before they send something.
+set up when they have arrived completely, in a turn of a `FairQueue`. Therefore, even many clients at a time
+do not block the event loop, and a client costs little before it sends something.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _NOT_TLS_REASONS = {
 }
 # Accept at most this number of connections in one iteration of the event loop, which takes about 2 ms.
 _ACCEPTED_AT_A_TIME = 32
-# A handshake whose turn comes shortly before its deadline has at least this time.
+# A handshake whose turn comes shortly before its deadline gets at least this number of seconds.
 _LAST_STEPS_S = 1.0
 # Metric label of a rejection because of the connection limit.
 TOO_MANY_CONNECTIONS = "too_many_connections"
@@ -114,9 +114,10 @@ class FairAcceptor:
     """Accepts connections up to a limit, with TLS or without it.
 
     `context` creates the context of one handshake; None means no TLS. Within `setup_s` seconds, the first
-    bytes must arrive, and the handshake must end. `vacant` returns how many more connections may be accepted,
-    without those that are being set up. If these use all of them, `evict_oldest` closes some of them or of
-    the server's `evictable` connections. So clients that send nothing do not block others.
+    bytes must arrive, and the handshake must end. `vacant` returns how many connections the server may add;
+    connections that are being set up are not subtracted from it. At the limit, `evict_oldest` closes
+    connections that are being set up, or the server's `evictable` connections. Clients that send nothing
+    therefore do not block others.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class FairAcceptor:
                     _logger.error("Connections cannot be accepted: %s", error.strerror)
                     self._loop.remove_reader(listening)
                     self._loop.call_later(_OUT_OF_FILES_WAIT_S, self._listen_on_socket, listening)
-                # Otherwise no client is waiting, or the client closed its connection.
+                # With any other error, no client is waiting, or the client closed its connection.
                 return
             if vacant <= 0:
                 self.report_rejected(TOO_MANY_CONNECTIONS, "", _format_address(address))
@@ -211,7 +212,7 @@ class _PendingConnection:
         self.active_s = self._loop.time()
         self._acceptor = acceptor
         self._address = address
-        # None when a transport owns the socket, and after the end.
+        # None when a transport owns the socket, and after the connection was closed.
         self._accepted: socket.socket | None = accepted
         self._connecting: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(acceptor.setup_s, self._reject_client, "it sent nothing in time")

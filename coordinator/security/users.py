@@ -94,7 +94,7 @@ class Users(ReloadingFiles):
         return _equal_in_constant_time(now.password, user.password)
 
     def decoy_keys(self, name: str, mechanism: str) -> ScramKeys:
-        """Return keys that match no password; they are always the same for an unknown name.
+        """Return keys that match no password; an unknown name always gets the same keys.
 
         The parameters are those of users in the file, so that the response does not reveal that the user is
         unknown.

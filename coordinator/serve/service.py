@@ -177,7 +177,10 @@ class Service:
         return self._forwarder is not None
 
     def fast_path_requests(self) -> FastPathRequests | None:
-        """Return the executor of fast-path requests (`coordinator.fastpath`) or None; it never forwards."""
+        """Return the executor of fast-path requests (`coordinator.fastpath`) or None.
+
+        The executor never forwards requests.
+        """
         requests = self._runtime.fast_path_requests()
         if requests is not None:
             requests.elements_max = self.limits.elements_max
@@ -197,7 +200,7 @@ class Service:
         """Execute a request of one of the five RPCs. A `forwarded` request is not forwarded again.
 
         `done` is called exactly once with the response, during this call or later, unless the client has
-        disconnected. Never raises because of a request's content.
+        disconnected. No content of a request raises an exception.
         """
         for _ in self.steps(rpc, request, origin, done, forwarded=forwarded):
             pass

@@ -5,9 +5,9 @@ covers it; adjacent batches with equal values merge.*  The result is a maximum. 
 writes does not matter, and a repeated write changes nothing.
 
 A *run* is a sequence of ascending, disjoint batches in wire form (`protocol.state_batches`, 20 bytes each).
-States, responses and the log contain the same runs, which are therefore only copied.  Only `combine` and
-`normalise` create runs.  Both take a single pass for the usual input: ascending batches above the current
-ones. `merge_batches` defines the rule and handles every other input.
+States, responses and the log contain the same runs, which are therefore only copied. Only `combine` and
+`normalise` create runs. Both functions take a single pass for the usual input: ascending batches above the
+current ones. `merge_batches` defines the rule and handles every other input.
 
 Source of the rule: PersisterStateBatchCombiner of Kafka 4.4; KIP-932.
 """

@@ -38,8 +38,9 @@ class SnapshotPolicy(NamedTuple):
     """Thresholds that make the next record of a state a snapshot.
 
     A snapshot is due after `updates_max` updates (share.coordinator.snapshot.update.records.per.snapshot in
-    Kafka).  It is also due when the updates since the last snapshot take more bytes than a snapshot would,
-    and more than `update_bytes_min`.  The log therefore takes at most about twice the size of the state.
+    Kafka). A snapshot is also due when the updates since the last snapshot take more bytes than a snapshot
+    would, and more than `update_bytes_min`. The log therefore takes at most about twice the size of the
+    state.
     """
 
     updates_max: int = 500
@@ -68,9 +69,9 @@ def decide_initialize(
     """Initialise the state of a share-partition, or re-initialise it if it exists.
 
     Kafka 4.4 writes a new snapshot for each accepted request, so a retry loses delivery progress; we succeed
-    without a record for a retry.  A request counts as a retry if it would change nothing, or if it has the
-    current state epoch and no start offset.  (An operator's offset reset always sends a start
-    offset. It therefore takes effect at the same state epoch, as brokers 4.1 to 4.4 send it.)
+    without a record for a retry. A request counts as a retry if it would change nothing, or if it has the
+    current state epoch and no start offset. (An operator's offset reset always sends a start offset. An
+    offset reset therefore takes effect at the same state epoch, as brokers 4.1 to 4.4 send it.)
     """
     refusal = _check_initialize(state, part, context)
     if refusal is not None:

@@ -5,8 +5,8 @@ does not traverse bytes.  The compiled modules (`coordinator.fastpath`) read and
 
     numbers in native byte order (`NUMBERS`) | batches, 20 bytes each | reason if unreadable
 
-The first number is the log offset of the first needed record (see `coordinator.shard.pruning_offsets`).  It
-is not part of the state.  Packed states never leave the process.
+The first number is the log offset of the first needed record (see `coordinator.shard.pruning_offsets`). This
+number is not part of the state. Packed states never leave the process.
 """
 
 from struct import Struct

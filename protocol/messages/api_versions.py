@@ -58,11 +58,11 @@ class ApiVersionsResponse(Struct, gc=False):
     throttle_time_ms: Annotated[Int32, Versions(1), IGNORABLE] = 0
     # The features that this node could run with.
     supported_features: Annotated[list[SupportedFeatureKey], Versions(3), Tag(0), IGNORABLE] = []
-    # Grows with each change of the finalized features; -1 unknown.
+    # Increases with each change of the finalized features; -1 if unknown.
     finalized_features_epoch: Annotated[Int64, Versions(3), Tag(1), IGNORABLE] = -1
     # The features that the cluster runs with.
     finalized_features: Annotated[list[FinalizedFeatureKey], Versions(3), Tag(2), IGNORABLE] = []
-    # Of the move from ZooKeeper to KRaft.
+    # True if a KRaft controller is configured for a migration from ZooKeeper.
     zk_migration_ready: Annotated[bool, Versions(3), Tag(3), IGNORABLE] = False
 
 

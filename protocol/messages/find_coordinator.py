@@ -28,7 +28,7 @@ class FindCoordinatorRequest(Struct, gc=False):
 class Coordinator(Struct, gc=False):
     """An element of `FindCoordinatorResponse.coordinators`."""
 
-    # As it was asked for.
+    # The key in the request that this result is for.
     key: str = ""
     node_id: Int32 = 0
     host: str = ""

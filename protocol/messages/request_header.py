@@ -15,7 +15,7 @@ class RequestHeader(Struct, gc=False):
     request_api_key: Int16
     # The version of that API.
     request_api_version: Int16
-    # Comes back in the answer.
+    # The server copies this number into the response.
     correlation_id: Int32
     # The name that the client gives itself.
     client_id: Annotated[str | None, LEGACY]

@@ -17,7 +17,7 @@ FLEXIBLE_VERSION = 2
 class SaslAuthenticateRequest(Struct, gc=False):
     """The SaslAuthenticate request, versions 0 to 2."""
 
-    # From the client's side of the mechanism.
+    # The client's token of the SASL mechanism.
     auth_bytes: bytes
 
 
@@ -26,9 +26,9 @@ class SaslAuthenticateResponse(Struct, gc=False):
 
     error_code: Int16 = 0
     error_message: str | None = ""
-    # From the server's side of the mechanism.
+    # The server's token of the SASL mechanism.
     auth_bytes: bytes = b""
-    # After this many ms the client has to authenticate again; 0 never (KIP-368).
+    # The client must re-authenticate within this number of ms; 0 means never (KIP-368).
     session_lifetime_ms: Annotated[Int64, Versions(1), IGNORABLE] = 0
 
 

@@ -35,7 +35,7 @@ class ShareSnapshotValue(Struct, gc=False):
     state_batches: StateBatches
     # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Tag(0)] = -1
-    # The highest leader epoch ever seen, where that is above the leader epoch; else -1.
+    # The greatest leader epoch of the share-partition if it is above the leader epoch; otherwise -1.
     leader_epoch_max: Annotated[Int32, Tag(1000)] = -1
     # Tagged fields that the class does not define, in the order of the record.
     unknown_tags: UnknownTags = ()

@@ -22,7 +22,7 @@ class ShareUpdateKey(Struct, gc=False):
 class ShareUpdateValue(Struct, gc=False):
     """The ShareUpdate record value, version 0."""
 
-    # That of the snapshot it adds to.
+    # The snapshot epoch of the snapshot that this update follows.
     snapshot_epoch: Int32
     leader_epoch: Int32
     # -1: not changed.

@@ -77,7 +77,7 @@ def _write_commit(folder: Path, first: int, last: int, at_ms: int, state_partiti
 
 
 def plan_a_year(folder: Path) -> PlanningCost:
-    """Plan the read of the whole archive."""
+    """Plan the read of the whole archive; return the cost."""
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(folder)).plan(LogCut())
     cpu_s = cpu_seconds() - begun_s

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.echo PORT
 
-The server answers every frame at once with the response of a successful write of one share-partition.
-It copies the correlation id, but does not decode requests or store state.
+The server answers every frame at once with the response of a successful write of one share-partition. The
+server copies the correlation id, but does not decode requests or store state.
 """
 
 import asyncio

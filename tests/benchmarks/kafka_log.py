@@ -2,7 +2,8 @@
 
 Both coordinators store state on the same cluster, with one replica on each broker. A broker coordinates the
 partitions of `__share_group_state` that it leads. So broker 1 leads all of them, and the benchmark uses
-broker 1. It also leads all partitions of this project's topic, so that both topics cost the same.
+broker 1. Broker 1 also leads all partitions of this project's topic, so that requests for both topics cost
+the same.
 """
 
 import asyncio

@@ -106,7 +106,7 @@ def drive_frames(
     answers_max: int = 0,
     pid: int = 0,
 ) -> LoadFigures:
-    """Drive a coordinator with one connection for each client; those with an interval must come first.
+    """Drive a coordinator with one connection for each client. Clients with an interval come first.
 
     Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
     """

@@ -95,7 +95,7 @@ def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload])
 
 
 def _verdict_cell(aim: RatioTarget, side: SystemUnderTest, kafka: SystemUnderTest) -> str:
-    """Return the ratio, and the aim if it is missed."""
+    """Return the ratio, and the target if it is missed."""
     found = compare_with_target(aim, side, kafka)
     return f"{found.ratio}, NO: {found.asked}" if found.met is False else str(found.ratio)
 

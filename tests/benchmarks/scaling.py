@@ -1,8 +1,9 @@
 """Measure how the cost of requests grows with their size, as tables and plots: `make bench-plots`.
 
 The benchmark varies one quantity at a time: connections, share-partitions per request, or state batches of
-each share-partition. It drives all systems in turn. The number of stored share-partitions is varied for this
-coordinator alone, with a separate journal for each number.  `--draw` plots the stored figures again.
+each share-partition. The benchmark drives all systems in turn. The number of stored share-partitions is
+varied for this coordinator alone, with a separate journal for each number. `--draw` plots the stored figures
+again.
 """
 
 import argparse

@@ -21,7 +21,7 @@ class RoundSpread(NamedTuple):
 
 
 def compute_spread(rounds: Sequence[float]) -> RoundSpread:
-    """Return the median and the extremes of the rounds. There must be at least one."""
+    """Return the median and the extremes of the rounds. There must be at least one round."""
     return RoundSpread(statistics.median(rounds), min(rounds), max(rounds))
 
 

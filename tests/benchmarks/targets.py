@@ -32,7 +32,7 @@ class RatioTarget(NamedTuple):
         return f"{self.workload}: {_NAMES[self.figure]}"
 
     def per_round(self, sync: str) -> float | None:
-        """Return the target ratio."""
+        """Return the ratio that is required with this journal.sync."""
         return self.os if sync == "os" else self.always
 
 
@@ -84,8 +84,8 @@ PART_OF_AGAINST = 0.9
 
 
 def cpu_aim(workload: Workload) -> RatioTarget:
-    """Return the target for the CPU time of a request. It is lower for several connections, which share
-    batches.
+    """Return the target for the CPU time of a request. The target is lower for several connections, because
+    their requests share batches.
     """
     return (
         RatioTarget(workload, "cpu_us", 0.45, 0.65)

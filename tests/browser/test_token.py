@@ -114,7 +114,8 @@ def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminSe
     page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
-# The refusal of the event stream starts before every other refusal, and ends when the test resolves it.
+# The page gets the refusal of the event stream first, but the body of this refusal only when the test calls
+# endRefusal().
 LATE_REFUSAL = """
     const ask = window.fetch;
     let refused;

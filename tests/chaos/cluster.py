@@ -103,7 +103,7 @@ class ChaosCluster:
         )
 
     def make_twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
-        """Return a coordinator that advertises the address of another coordinator. It is not started."""
+        """Return a coordinator, not started yet, that advertises the address of another coordinator."""
         own = self._directory / f"twin-of-{of.port}"
         own.mkdir()
         port, http_port = free_ports(2)

@@ -10,7 +10,8 @@ from tests.chaos.cluster import GROUP, ChaosCluster
 from tests.chaos.consistency import find_coordinators, find_group_coordinator
 from tests.kafka import CoordinatorProcess
 
-# A function that causes a failure. It may return a text, which is appended to the name of the failure.
+# A function that causes a failure. The function may return a text, which is appended to the name of the
+# failure.
 Disaster = Callable[[ChaosCluster], Awaitable[str | None]]
 
 

@@ -76,7 +76,7 @@ class Groups:
         self._produced = 0
         self._over = threading.Event()
         self._producing = threading.Event()
-        # This lock is held while records are appended and counted.
+        # A lock that is held while records are appended and counted.
         self._appending = threading.Lock()
         self._awake = threading.Event()
         self._failed = threading.Event()

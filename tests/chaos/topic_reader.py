@@ -1,7 +1,8 @@
 """Read the state of a state topic independently of the coordinators.
 
 The module reads records with aiokafka's consumer, and implements the rule of docs/state-topic.md for valid
-records a second time. It shares only `Shard.replay`, which other tests compare with Kafka's coordinator.
+records a second time. The module shares only `Shard.replay`, which other tests compare with Kafka's
+coordinator.
 """
 
 import struct

@@ -28,7 +28,7 @@ STUBBORN_READS = 0.3
 
 
 class WriterGate:
-    """A gate: all writers wait inside its `async with` block."""
+    """A gate for writes: each write runs in its `async with` block, which waits while the gate is closed."""
 
     def __init__(self) -> None:
         self._open = asyncio.Event()

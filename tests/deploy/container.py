@@ -12,7 +12,7 @@ from tests.kafka.processes import ChildProcess
 class CoordinatorContainer(CoordinatorProcess):
     """A container of the image in the host network.
 
-    Its journal is on a volume that outlives the container.
+    The journal is on a volume that outlives the container.
     """
 
     NAME = "coordinator"

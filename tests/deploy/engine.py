@@ -19,8 +19,8 @@ from tests.kafka.toolchain import program_path
 
 NEEDED = ("docker", "dockerd", "mmdebstrap", "root")
 
-# Setup before dockerd starts: a data directory in memory. It also hides /run/containerd, because dockerd
-# would use the containerd of another engine on the machine.
+# Setup before dockerd starts: a data directory in memory. The setup also hides /run/containerd, because
+# dockerd would use the containerd of another engine on the machine.
 _OWN_MOUNTS = """
 mount -t tmpfs -o mode=755 engine "$1"
 test ! -d /run/containerd || mount -t tmpfs engine /run/containerd

@@ -16,7 +16,7 @@ from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.toolchain import program_path
 
 PYTHON = "stand-in/python"
-# The arguments that make release-images takes from git.
+# The build arguments for which `make release-images` uses values from git.
 VERSION, REVISION = "9.8.7", "0" * 40
 
 # The packages include HAProxy and a library for Java, so that one base image suffices for all stand-ins.

@@ -15,7 +15,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess
 from tests.kafka.toolchain import program_path
 
-# Short, so that rates exist after some seconds, but long enough for a response on a busy machine.
+# The interval is short, so that rates exist after some seconds, but long enough for a busy machine.
 SCRAPE_INTERVAL = "2s"
 
 

@@ -232,7 +232,9 @@ def list_probes(path: Path) -> Iterator[tuple[str, Object]]:
 
 @BOTH
 def test_probes_use_livez_and_readyz(path: Path) -> None:
-    """There is no startup probe, because it would kill a coordinator that waits for its brokers."""
+    """The manifests have no startup probe, because this probe would kill a coordinator that waits for its
+    brokers.
+    """
     assert {name: probe["httpGet"] for name, probe in list_probes(path)} == {
         "livenessProbe": {"path": "/livez", "port": "http"},
         "readinessProbe": {"path": "/readyz", "port": "http"},

@@ -1,7 +1,7 @@
 """Run the commands of README.md as written, in the order of the page, in a fresh clone.
 
-The clone has no virtual environment, no build products and no downloads of Kafka's jars. Its commit has the
-tag v9.8.7, so that the version of the installed wheel shows the origin of the version.
+The clone has no virtual environment, no build products and no downloads of Kafka's jars. The commit of the
+clone has the tag v9.8.7, so that the version of the installed wheel shows the origin of the version.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class ReadmeUser:
             # Other tests may use the default ports.
             "SHARE_COORDINATOR_LISTEN": f"127.0.0.1:{port}",
             "SHARE_COORDINATOR_HTTP": f"127.0.0.1:{self._http_port}",
-            # Downloaded already; Maven would take a minute.
+            # Use downloaded jars, because Maven takes a minute.
             "KAFKA_JARS_DIR": str(jars.directory.parents[1]),
         }
         self.coordinator = f"127.0.0.1:{port}"

@@ -81,6 +81,7 @@ class ThreadedCoordinator:
         self._loop.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the coordinator's event loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
     def start(self, **settings: object) -> None:
@@ -115,6 +116,7 @@ class ThreadedCoordinator:
         await self.runtime.stop()
 
     def restart(self, *, keeps_file: bool = True) -> None:
+        """Restart the coordinator, with its stored observations of the groups (`expiry.json`) or without."""
         self.stop()
         if not keeps_file:
             (self.config.data_dir / "expiry.json").unlink()
@@ -131,6 +133,7 @@ class ThreadedCoordinator:
             self.round()
 
     def forecast(self, retention_minutes: int | None = None) -> Forecast:
+        """Return the abandoned state and its expiry times, by default for the configured retention time."""
         return self.run(self.expiry.forecast(retention_minutes))
 
     def status(self, group: str) -> dict[str | None, tuple[str, str]]:
@@ -139,6 +142,8 @@ class ThreadedCoordinator:
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 
     def states(self, group: str) -> set[SharePartitionKey]:
+        """Return the share-partitions of a group that have state."""
+
         async def find_states() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 
@@ -171,6 +176,7 @@ class ExpiringRig:
         return consumer
 
     def visit(self, group: str, topic: str) -> None:
+        """Join a group, accept the records of a topic, and leave."""
         self.join(group, topic).close()
 
 

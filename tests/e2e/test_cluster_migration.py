@@ -44,9 +44,9 @@ RECORDS = 10
 FEW_AT_A_TIME = {"max.poll.records": "20"}
 # A long session timeout: no coordinator fails in this test, and a slow coordinator must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
-# After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. Kafka's
-# share coordinator then deletes the progress since the first one (docs/differences.md). The interval of other
-# tests is too short for a busy machine.
+# After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. On the
+# second request, Kafka's share coordinator deletes the progress since the first (docs/differences.md). The
+# interval of other tests is too short for a busy machine.
 BROKER_SETTINGS = {"group.share.initialize.retry.interval.ms": "120000"}
 
 

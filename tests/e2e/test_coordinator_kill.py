@@ -34,13 +34,13 @@ CLIENTS = 6
 # The coordinator is killed some milliseconds after at most this number of acknowledged writes.
 WRITES_MAX = 1_500
 LEADER_EPOCH = 3
-# A busy disk slows the coordinator down. Timeouts are not the subject of this test.
+# Long timeouts, because a busy disk slows the coordinator down and this test does not check timeouts.
 PATIENCE_S = 60
 PATIENT = {
     "share.coordinator.write.timeout.ms": str(1000 * PATIENCE_S),
     "request.max.age.ms": str(1000 * PATIENCE_S),
 }
-# Small segments, so that the journal creates new segments all the time.
+# The segments are small, so that the journal creates new segments all the time.
 SEGMENT_BYTES = 1 << 20
 
 # Delivery count and delivery state of an offset; the greatest value wins.

@@ -85,6 +85,7 @@ async def make_noise(port: int, dice: random.Random) -> None:
 
 
 async def make_all_noise(port: int) -> None:
+    """Send invalid input over many connections, several at a time."""
     dice = random.Random(SEED)
     for _ in range(CONNECTIONS // AT_A_TIME):
         await asyncio.gather(*(make_noise(port, dice) for _ in range(AT_A_TIME)))

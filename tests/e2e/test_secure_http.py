@@ -68,6 +68,7 @@ class SecuredCoordinator:
         )
 
     def answers(self) -> bool:
+        """Return whether the command `shards` succeeds."""
         return self.run("shards").returncode == 0
 
 

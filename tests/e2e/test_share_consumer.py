@@ -157,8 +157,8 @@ def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalon
 def test_broker_repeats_a_slow_initialization_with_start_offset_0(standalone: StandaloneRig) -> None:
     """The group coordinator of 4.4.0 replaces start offset -1 by 0 when it repeats a request.
 
-    The second request has the same state epoch. It sets the state back, with Kafka's own coordinator too
-    (tests/conformance/test_broker.py).
+    The second request has the same state epoch. The second request resets the state, with Kafka's own
+    coordinator too (tests/conformance/test_broker.py).
     """
     client, coordinator = standalone.client, standalone.coordinator
 

@@ -26,6 +26,7 @@ def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> Ledger:
 
 
 def all_for_the_first_time(count: int) -> dict[tuple[int, int], list[int]]:
+    """Return the delivery counts if each of `count` records of partition 0 was delivered once."""
     return {(0, offset): [1] for offset in range(count)}
 
 

@@ -113,22 +113,19 @@ def test_coordinator_with_bootstrap_servers_resolves_topic_names(
     assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] == trouble
 
 
-def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
-    async def query_topic() -> None:
-        topics = UserTopics(built_in.broker.bootstrap)
-        topic_id = parse_topic_id(topic[1])
-        try:
-            assert await topics.topic_id(topic[0]) == topic_id
-            assert await topics.topic_id("no-such-topic") is None
-            assert await topics.names([topic_id, bytes(15) + b"x"]) == {topic_id: topic[0]}
-            assert await topics.end_offsets([(topic_id, 0), (topic_id, 1), (topic_id, 9)]) == {
-                (topic_id, 0): 0,
-                (topic_id, 1): RECORDS,
-            }
-        finally:
-            await topics.close()
-
-    asyncio.run(query_topic())
+async def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:
+    topics = UserTopics(built_in.broker.bootstrap)
+    topic_id = parse_topic_id(topic[1])
+    try:
+        assert await topics.topic_id(topic[0]) == topic_id
+        assert await topics.topic_id("no-such-topic") is None
+        assert await topics.names([topic_id, bytes(15) + b"x"]) == {topic_id: topic[0]}
+        assert await topics.end_offsets([(topic_id, 0), (topic_id, 1), (topic_id, 9)]) == {
+            (topic_id, 0): 0,
+            (topic_id, 1): RECORDS,
+        }
+    finally:
+        await topics.close()
     assert "no-such-topic" not in built_in.client.topics()
 
 

@@ -58,7 +58,7 @@ class ClusterNode(NamedTuple):
 
 
 class ClusterLayout(NamedTuple):
-    """The cluster id and all members of a cluster. All brokers of a cluster get the same Membership."""
+    """The cluster id and all members of a cluster. All brokers of a cluster get the same ClusterLayout."""
 
     cluster_id: str
     members: Sequence[ClusterNode]

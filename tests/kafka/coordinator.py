@@ -10,7 +10,9 @@ from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
 class CoordinatorProcess(ServedProcess):
-    """A `share-coordinator serve` process. Its ports and data survive kills and restarts."""
+    """A `share-coordinator serve` process. The process keeps its ports and data when it is killed or
+    restarted.
+    """
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """Run `make demo`: a real Kafka whose share-group state is stored in this coordinator, step by step.
 
 The demo starts an unmodified broker, HAProxy with the file of deploy/, the coordinator, a producer and a
-share consumer.  It kills the coordinator in between.  All output comes from these processes.
+share consumer. The demo kills the coordinator in between. All output comes from these processes.
 """
 
 import json

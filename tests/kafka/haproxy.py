@@ -12,7 +12,7 @@ HAPROXY_CFG = REPOSITORY / "deploy" / "haproxy" / "haproxy.cfg"
 
 
 class HAProxy:
-    """An HAProxy in front of one broker. It logs a line for each closed connection."""
+    """An HAProxy in front of one broker. HAProxy logs a line for each closed connection."""
 
     def __init__(
         self,

@@ -128,8 +128,8 @@ class KafkaJars:
         """Return the JVM option for a class data sharing archive (JEP 350), which is created if missing.
 
         With an archive, a broker needs two thirds of the processor time to start, and tests start hundreds of
-        brokers. The archive is written by a broker that starts and stops. It is valid for one JVM and one
-        class path until either changes. If the JVM writes no archive, return no options.
+        brokers. The archive is written by a broker that starts and stops. The archive is valid for one JVM
+        and one class path until either changes. If the JVM writes no archive, return no options.
         """
         java = Path(_find_program("java")).resolve()
         ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]

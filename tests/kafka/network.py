@@ -49,7 +49,7 @@ class Network:
     def listen(self, name: str, ports: Sequence[int]) -> None:
         """Create the links between a process, which listens at `ports`, and all other processes.
 
-        They replace the links of a former process with this name.
+        The new links replace those of a former process with this name.
         """
         self._links = {ends: links for ends, links in self._links.items() if name not in ends}
         self._ports.pop(name, None)

@@ -8,7 +8,7 @@ from tests.kafka.served_process import ServedProcess
 
 
 class ObserverProcess(ServedProcess):
-    """An observer of the state topic of a cluster. Its log file is in `directory`."""
+    """An observer of the state topic of a cluster. The log file is in `directory`."""
 
     def __init__(self, directory: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> None:
         """Prepare an observer of the cluster's own share coordinator, without starting it."""

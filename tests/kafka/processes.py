@@ -75,7 +75,7 @@ def raise_session(pid: int) -> None:
 
 
 class ChildProcess:
-    """A program that a test starts, kills and restarts. Its output is appended to `log`."""
+    """A program that a test starts, kills and restarts. The program's output is appended to `log`."""
 
     def __init__(
         self,

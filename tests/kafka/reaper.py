@@ -1,8 +1,8 @@
 """Kill the remaining child processes of a test process after that has ended.
 
-The reaper reads "+PID" and "-PID" lines, which add and remove process groups. Its standard input closes when
-the test process ends, even by SIGKILL. Then the reaper kills the remaining groups. It runs as a script and
-imports no project modules.
+The reaper reads "+PID" and "-PID" lines, which add and remove process groups. The standard input of the
+reaper closes when the test process ends, even by SIGKILL. Then the reaper kills the remaining groups. The
+reaper runs as a script and imports no project modules.
 """
 
 import contextlib
@@ -25,6 +25,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C also reaches this process. It ignores the signal and waits for the end of its input.
+    # Ctrl-C also reaches this process. The reaper ignores the signal and waits for the end of its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main()

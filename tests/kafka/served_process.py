@@ -24,7 +24,7 @@ INSTALLED = ProgramBuild((PROGRAM,), {})
 
 
 class ServedProcess:
-    """A long-running `share-coordinator` command. Its ports survive kills and restarts."""
+    """A long-running `share-coordinator` command. The process keeps its ports when it is killed or restarted."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ class TcpProxy:
             self._ways[each].open.clear()
 
     def delay(self, seconds: float, direction: Direction = Direction.BOTH) -> None:
-        """Forward each portion of data so many seconds after its arrival."""
+        """Delay the forwarding of each received chunk by `seconds`."""
         for each in direction:
             self._ways[each].delay_s = seconds
 
@@ -118,7 +118,7 @@ class TcpProxy:
                 if data:
                     sink.sendall(data)
         way.open.wait()
-        # The end of one direction ends the other direction.
+        # When one direction ends, end the other direction too.
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

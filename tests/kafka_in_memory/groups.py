@@ -23,7 +23,7 @@ _STATIC_HEARTBEAT = 4
 def serve_group_request(request: Request, group: Any) -> Any:
     """Return the result of a request, or a future.
 
-    `group` has the methods of `FakeGroup`. It is None at a broker that does not coordinate the group.
+    `group` has the methods of `FakeGroup`. `group` is None at a broker that does not coordinate the group.
     """
     key, message = request.api_key, request.message
     if group is None:

@@ -112,7 +112,7 @@ def measure_attack(
 
 
 def _start_attack(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """Start an attack. It prints the number of connections that it has opened."""
+    """Start an attack. The process of the attack prints the number of connections that it has opened."""
     command = [sys.executable, "-m", "tests.limits.attacks", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 

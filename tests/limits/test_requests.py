@@ -35,7 +35,7 @@ FRAME_BYTES_MAX = 16 << 20
 LOGIN_BYTES_MAX = 64 << 10
 CALLBACK_S_MAX = 0.05
 MEMORY_BYTES_MAX = 64 << 20
-# Longer than any test.
+# A time limit that is longer than any test, so that it has no effect.
 NEVER_S = 3_600.0
 
 EXPENSIVE = dict(frames.largest_frames(FRAME_BYTES_MAX))
@@ -73,153 +73,122 @@ async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: b
 
 
 @pytest.mark.parametrize("name", EXPENSIVE)
-def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -> None:
+async def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -> None:
     data = EXPENSIVE[name]()
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            gc.collect()
-            tracemalloc.start()
-            before = tracemalloc.get_traced_memory()[0]
-            client.send(data)
-            await response_or_close(client)
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            # The client's unsent bytes are in the memory of this process, too.
-            assert peak - before < MEMORY_BYTES_MAX + len(data)
-            assert await longest_callback_s(one, data) < CALLBACK_S_MAX
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        client.send(data)
+        await response_or_close(client)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # The client's unsent bytes are in the memory of this process, too.
+        assert peak - before < MEMORY_BYTES_MAX + len(data)
+        assert await longest_callback_s(one, data) < CALLBACK_S_MAX
 
 
 @pytest.mark.parametrize("name", LEGAL)
-def test_large_valid_request_is_processed_in_steps(name: str) -> None:
+async def test_large_valid_request_is_processed_in_steps(name: str) -> None:
     data = LEGAL[name]()
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
 
 
-def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> None:
+async def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> None:
     """Before, a write of more than 10 000 share-partitions cost 13 times as much for each of them."""
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
-            seconds_each = {}
-            for count in (5_000, 20_000):
-                data = frames.with_one_batch_each(count)
-                seconds = []
-                for _ in range(3):
-                    began_s = time.thread_time()
-                    assert await exchange_frame(one, data) is not None
-                    seconds.append(time.thread_time() - began_s)
-                seconds_each[count] = min(seconds) / count
-                assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
-            assert seconds_each[20_000] < 3 * seconds_each[5_000]
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
+        seconds_each = {}
+        for count in (5_000, 20_000):
+            data = frames.with_one_batch_each(count)
+            seconds = []
+            for _ in range(3):
+                began_s = time.thread_time()
+                assert await exchange_frame(one, data) is not None
+                seconds.append(time.thread_time() - began_s)
+            seconds_each[count] = min(seconds) / count
+            assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
+        assert seconds_each[20_000] < 3 * seconds_each[5_000]
 
 
-def test_find_coordinator_in_steps_equals_small_requests() -> None:
+async def test_find_coordinator_in_steps_equals_small_requests() -> None:
     keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
     keys[700] = b"not a key"
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            many = await exchange_frame(one, frames.make_find_with_keys(keys))
-            assert many is not None
-            together = find_coordinator.decode_response(many, 1, 6).coordinators
-            each = []
-            for begin in range(0, len(keys), 50):
-                few = await exchange_frame(one, frames.make_find_with_keys(keys[begin : begin + 50]))
-                assert few is not None
-                each += find_coordinator.decode_response(few, 1, 6).coordinators
-            assert together == each
-            assert (
-                len(frames.make_find_with_keys(keys))
-                > LARGE_FIND_BYTES
-                > len(frames.make_find_with_keys(keys[:50]))
-            )
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        many = await exchange_frame(one, frames.make_find_with_keys(keys))
+        assert many is not None
+        together = find_coordinator.decode_response(many, 1, 6).coordinators
+        each = []
+        for begin in range(0, len(keys), 50):
+            few = await exchange_frame(one, frames.make_find_with_keys(keys[begin : begin + 50]))
+            assert few is not None
+            each += find_coordinator.decode_response(few, 1, 6).coordinators
+        assert together == each
+        assert (
+            len(frames.make_find_with_keys(keys))
+            > LARGE_FIND_BYTES
+            > len(frames.make_find_with_keys(keys[:50]))
+        )
 
 
-def test_requests_after_large_request_keep_their_order() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
-            client.send(frames.make_request_with_partitions(frames.READ, 1))
-            await client.frame()
-            (topic,) = read_share_group_state.decode_response((await client.frame())[1], 1, 0).results
-            assert topic.partitions[0].state_epoch == 1
-
-    asyncio.run(scenario())
+async def test_requests_after_large_request_keep_their_order() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
+        client.send(frames.make_request_with_partitions(frames.READ, 1))
+        await client.frame()
+        (topic,) = read_share_group_state.decode_response((await client.frame())[1], 1, 0).results
+        assert topic.partitions[0].state_epoch == 1
 
 
-def test_other_client_is_served_during_large_request() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            large, small = await one.connect(), await one.connect()
-            large.send(frames.make_request_with_partitions(frames.DELETE, 29_000))
-            answered = asyncio.ensure_future(large.frame())
-            served_meanwhile = 0
-            while not answered.done():
-                small.send(frames.make_request_with_partitions(frames.READ, 1))
-                await small.frame()
-                served_meanwhile += 1
-            assert served_meanwhile > 10
-            response = delete_share_group_state.decode_response((await answered)[1], 1, 0)
-            assert len(response.results[0].partitions) == 29_000
-
-    asyncio.run(scenario())
+async def test_other_client_is_served_during_large_request() -> None:
+    async with serve_coordinator() as one:
+        large, small = await one.connect(), await one.connect()
+        large.send(frames.make_request_with_partitions(frames.DELETE, 29_000))
+        answered = asyncio.ensure_future(large.frame())
+        served_meanwhile = 0
+        while not answered.done():
+            small.send(frames.make_request_with_partitions(frames.READ, 1))
+            await small.frame()
+            served_meanwhile += 1
+        assert served_meanwhile > 10
+        response = delete_share_group_state.decode_response((await answered)[1], 1, 0)
+        assert len(response.results[0].partitions) == 29_000
 
 
-def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            leaving, staying = await one.connect(), await one.connect()
-            leaving.send(frames.make_request_with_partitions(frames.READ, 29_000))
-            await leaving.writer.drain()
-            staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
-            leaving.writer.close()
-            assert len((await staying.frame())[1]) > 20_000
-
-    asyncio.run(scenario())
+async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
+    async with serve_coordinator() as one:
+        leaving, staying = await one.connect(), await one.connect()
+        leaving.send(frames.make_request_with_partitions(frames.READ, 29_000))
+        await leaving.writer.drain()
+        staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
+        leaving.writer.close()
+        assert len((await staying.frame())[1]) > 20_000
 
 
-def test_response_above_limit_returns_retriable_error_for_rest() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            api: Any = one.listener._listener_security.api
-            api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
-            api._fast_path_requests = api._service.fast_path_requests()
-            await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 5))
-            for partition in range(5):
-                batches = frames.make_batches(30)
-                await exchange_frame(one, frames.make_write(partition, batches, 30))
-            read = await exchange_frame(one, frames.make_request_with_partitions(frames.READ, 5))
-            assert read is not None
-            (topic,) = read_share_group_state.decode_response(read, 1, 0).results
-            assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
-
-    asyncio.run(scenario())
+async def test_response_above_limit_returns_retriable_error_for_rest() -> None:
+    async with serve_coordinator() as one:
+        api: Any = one.listener._listener_security.api
+        api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
+        api._fast_path_requests = api._service.fast_path_requests()
+        await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 5))
+        for partition in range(5):
+            batches = frames.make_batches(30)
+            await exchange_frame(one, frames.make_write(partition, batches, 30))
+        read = await exchange_frame(one, frames.make_request_with_partitions(frames.READ, 5))
+        assert read is not None
+        (topic,) = read_share_group_state.decode_response(read, 1, 0).results
+        assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
 
 
-def test_too_many_state_batches_are_refused() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            answer = await exchange_frame(one, frames.make_write_with_batches(20_001))
-            assert answer is not None
-            (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
-            assert topic.partitions[0].error_code == 42
-
-    asyncio.run(scenario())
+async def test_too_many_state_batches_are_refused() -> None:
+    async with serve_coordinator() as one:
+        answer = await exchange_frame(one, frames.make_write_with_batches(20_001))
+        assert answer is not None
+        (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
+        assert topic.partitions[0].error_code == 42
 
 
 @pytest.mark.parametrize("api_key", sorted(APIS))
@@ -248,54 +217,43 @@ def test_request_for_10_000_share_partitions_is_below_limit() -> None:
     write_share_group_state.decode_request(data, 19, 0, ELEMENTS_MAX // 2)
 
 
-def test_unauthorized_client_gets_smallest_limits() -> None:
+async def test_unauthorized_client_gets_smallest_limits() -> None:
     """Only a request of at most 64 KiB and 1 000 elements is decoded, for an error response."""
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            api: Api = one.listener._listener_security.api
-            refused = UnauthorizedHandler(api, one.metrics)
-            one.listener._listener_security.api = refused  # type: ignore[assignment]
-            refused.fast_path_requests = None  # type: ignore[attr-defined]
-            keys = [b""] * UNTRUSTED_ELEMENTS_MAX
-            answer = await exchange_frame(one, frames.make_find_with_keys(keys))
-            assert answer is not None
-            assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
-            assert await exchange_frame(one, frames.make_find_with_keys([*keys, b""])) is None
-            assert await exchange_frame(one, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        api: Api = one.listener._listener_security.api
+        refused = UnauthorizedHandler(api, one.metrics)
+        one.listener._listener_security.api = refused  # type: ignore[assignment]
+        refused.fast_path_requests = None  # type: ignore[attr-defined]
+        keys = [b""] * UNTRUSTED_ELEMENTS_MAX
+        answer = await exchange_frame(one, frames.make_find_with_keys(keys))
+        assert answer is not None
+        assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
+        assert await exchange_frame(one, frames.make_find_with_keys([*keys, b""])) is None
+        assert await exchange_frame(one, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
 
 
-def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
+async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
     """Before the limit, 30 connections of an unauthorized user delayed brokers by 4 s."""
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
-            one.listener._listener_security.api = refused  # type: ignore[assignment]
-            refused.fast_path_requests = None  # type: ignore[attr-defined]
-            client = await one.connect()
-            with longest_callback() as longest:
-                client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
-                for _ in range(60):
-                    await client.frame()
-            assert longest.seconds < CALLBACK_S_MAX
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
+        one.listener._listener_security.api = refused  # type: ignore[assignment]
+        refused.fast_path_requests = None  # type: ignore[attr-defined]
+        client = await one.connect()
+        with longest_callback() as longest:
+            client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
+            for _ in range(60):
+                await client.frame()
+        assert longest.seconds < CALLBACK_S_MAX
 
 
-def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            with longest_callback() as longest:
-                client.send(10 * frames.make_find_with_keys([b""] * 29_000))
-                for _ in range(10):
-                    await client.frame()
-            assert longest.seconds < CALLBACK_S_MAX
-
-    asyncio.run(scenario())
+async def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        with longest_callback() as longest:
+            client.send(10 * frames.make_find_with_keys([b""] * 29_000))
+            for _ in range(10):
+                await client.frame()
+        assert longest.seconds < CALLBACK_S_MAX
 
 
 def test_listener_has_the_measured_limits() -> None:
@@ -303,7 +261,7 @@ def test_listener_has_the_measured_limits() -> None:
     assert (limits.frame_bytes_max, limits.login_bytes_max) == (FRAME_BYTES_MAX, LOGIN_BYTES_MAX)
 
 
-def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
+async def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
     """100 clients each send the largest legal request, and the log confirms nothing.
 
     No timeout expires, because an expired request releases its memory and the next one is decoded. On a busy
@@ -313,27 +271,23 @@ def test_memory_for_decoded_requests_does_not_grow_with_connections() -> None:
     decoded_bytes_max = ServiceLimits().decoded_bytes_max
     server_limits = ServerLimits(frame_s=NEVER_S, reading_s=NEVER_S)
     runtime_limits = RuntimeLimits(write_timeout_s=NEVER_S)
-
-    async def scenario() -> None:
-        async with serve_coordinator(server_limits, runtime_limits=runtime_limits) as one:
-            large = one.listener._listener_security.api._large
-            one.log.blocking = True
-            clients = [await one.connect() for _ in range(100)]
-            before = resident_bytes(os.getpid())
-            for client in clients:
-                client.send(data)
-            await one.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
-            growth = resident_bytes(os.getpid()) - before
-            # The frames are in the buffers of the clients and in the request memory of the server.
-            assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
-            # No operation was refused because a queue was full.
-            assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]
-            for client in clients:
-                client.writer.close()
-            await one.wait_until(lambda: one.listener.connection_count == 0)
-            one.log.blocking = False
-            one.log.release_appends()
-            await one.wait_until(lambda: not large._waiting and large._current is None)
-            await one.wait_until(lambda: large._decoded_bytes == 0)
-
-    asyncio.run(scenario())
+    async with serve_coordinator(server_limits, runtime_limits=runtime_limits) as one:
+        large = one.listener._listener_security.api._large
+        one.log.blocking = True
+        clients = [await one.connect() for _ in range(100)]
+        before = resident_bytes(os.getpid())
+        for client in clients:
+            client.send(data)
+        await one.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
+        growth = resident_bytes(os.getpid()) - before
+        # The frames are in the buffers of the clients and in the request memory of the server.
+        assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
+        # No operation was refused because a queue was full.
+        assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]
+        for client in clients:
+            client.writer.close()
+        await one.wait_until(lambda: one.listener.connection_count == 0)
+        one.log.blocking = False
+        one.log.release_appends()
+        await one.wait_until(lambda: not large._waiting and large._current is None)
+        await one.wait_until(lambda: large._decoded_bytes == 0)

@@ -228,122 +228,107 @@ def test_compiled_and_python_writes_are_equal(first_seed: int, monkeypatch: pyte
     assert sum(decided) > SEEDS_AT_A_TIME * TURNS_A_SEED
 
 
-def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Usual writes must use the fast path. This test replaces the Python path by a function that raises."""
 
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this write must use the fast path")
 
-    async def scenario() -> None:
-        one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
-        await one.begin()
-        monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
-        monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
-        # Advance the window, then fill a gap, then repeat the same write.
-        for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
-            written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
-            parts = [
-                write_api.PartitionData(partition, 0, 0, start_offset, 2, pack(written))
-                for partition in range(3)
-            ]
-            topic = write_api.WriteStateData(TOPIC_ID, parts)
-            request = write_api.WriteShareGroupStateRequest("group", [topic])
-            one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-            await one.settle()
-        for _, answer in one.answers[-4:]:
-            response = write_api.decode_response(answer, 9, 1)
-            assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
-        state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
-        assert state is not None
-        assert unpack_batches(state.batches) == [(4, 12, 2, 1)]
-        assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
-        await one.runtime.stop()
-
-    asyncio.run(scenario())
+    one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
+    await one.begin()
+    monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
+    monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
+    # Advance the window, then fill a gap, then repeat the same write.
+    for start_offset, first in ((0, 4), (2, 10), (4, 7), (4, 7)):
+        written = [StateBatch(first + n, first + n, 2, 1) for n in range(3)]
+        parts = [
+            write_api.PartitionData(partition, 0, 0, start_offset, 2, pack(written)) for partition in range(3)
+        ]
+        topic = write_api.WriteStateData(TOPIC_ID, parts)
+        request = write_api.WriteShareGroupStateRequest("group", [topic])
+        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await one.settle()
+    for _, answer in one.answers[-4:]:
+        response = write_api.decode_response(answer, 9, 1)
+        assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
+    state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
+    assert state is not None
+    assert unpack_batches(state.batches) == [(4, 12, 2, 1)]
+    assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
+    await one.runtime.stop()
 
 
-def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read whose leader epoch is known must not be decoded into Python objects."""
 
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this read must use the fast path")
 
-    async def scenario() -> None:
-        one = ExercisedCoordinator(SnapshotPolicy(), FakeTopicDirectory())
-        await one.begin()
-        monkeypatch.setattr(Service, "steps", fail_on_python_path)
-        parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
-        request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
-        body = read_api.encode_request(request, 0)
-        for api_key, version in ((read_api.API_KEY, 0), (summary_api.API_KEY, 0), (summary_api.API_KEY, 1)):
-            one.ask(1, (api_key, version, body), False)
-        read, *summaries = (answer for _, answer in one.answers[-3:])
-        (topic,) = read_api.decode_response(read, 9, 0).results
-        assert [each.start_offset for each in topic.partitions] == [-1, 0, 1]
-        for version, summary in enumerate(summaries):
-            (results,) = summary_api.decode_response(summary, 9, version).results
-            assert [each.start_offset for each in results.partitions] == [-1, 0, 1]
-        await one.runtime.stop()
-
-    asyncio.run(scenario())
+    one = ExercisedCoordinator(SnapshotPolicy(), FakeTopicDirectory())
+    await one.begin()
+    monkeypatch.setattr(Service, "steps", fail_on_python_path)
+    parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
+    request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
+    body = read_api.encode_request(request, 0)
+    for api_key, version in ((read_api.API_KEY, 0), (summary_api.API_KEY, 0), (summary_api.API_KEY, 1)):
+        one.ask(1, (api_key, version, body), False)
+    read, *summaries = (answer for _, answer in one.answers[-3:])
+    (topic,) = read_api.decode_response(read, 9, 0).results
+    assert [each.start_offset for each in topic.partitions] == [-1, 0, 1]
+    for version, summary in enumerate(summaries):
+        (results,) = summary_api.decode_response(summary, 9, version).results
+        assert [each.start_offset for each in results.partitions] == [-1, 0, 1]
+    await one.runtime.stop()
 
 
-def test_read_above_the_response_limit_takes_the_general_path() -> None:
-    async def scenario() -> None:
-        one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
-        await one.begin()
-        requests: Any = one.api._fast_path_requests
-        batches = pack([StateBatch(90, 99, 2, 1)])
-        write = write_api.WriteShareGroupStateRequest(
-            "group",
-            [write_api.WriteStateData(TOPIC_ID, [write_api.PartitionData(0, 0, 0, -1, -1, batches)])],
-        )
-        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
-        await one.settle()
-        read = read_api.ReadShareGroupStateRequest(
-            "group", [read_api.ReadStateData(TOPIC_ID, [read_api.PartitionData(0, 0)])]
-        )
-        frame = request_frame(read_api.API_KEY, 0, 1, read_api.encode_request(read, 0))[4:]
-        answers: list[bytes] = []
-        for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
-            requests.response_bytes_max = limit
-            assert requests.take(frame, None, answers.append, 0.0) is is_taken
-        assert len(answers) == 1
-        await one.runtime.stop()
-
-    asyncio.run(scenario())
+async def test_read_above_the_response_limit_takes_the_general_path() -> None:
+    one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
+    await one.begin()
+    requests: Any = one.api._fast_path_requests
+    batches = pack([StateBatch(90, 99, 2, 1)])
+    write = write_api.WriteShareGroupStateRequest(
+        "group",
+        [write_api.WriteStateData(TOPIC_ID, [write_api.PartitionData(0, 0, 0, -1, -1, batches)])],
+    )
+    one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
+    await one.settle()
+    read = read_api.ReadShareGroupStateRequest(
+        "group", [read_api.ReadStateData(TOPIC_ID, [read_api.PartitionData(0, 0)])]
+    )
+    frame = request_frame(read_api.API_KEY, 0, 1, read_api.encode_request(read, 0))[4:]
+    answers: list[bytes] = []
+    for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
+        requests.response_bytes_max = limit
+        assert requests.take(frame, None, answers.append, 0.0) is is_taken
+    assert len(answers) == 1
+    await one.runtime.stop()
 
 
-def test_a_topic_directory_that_raises_fails_one_operation() -> None:
+async def test_a_topic_directory_that_raises_fails_one_operation() -> None:
     class RaisingTopics(FakeTopicDirectory):
         def contains(self, topic_id: bytes, partition: int) -> bool:
             if self.disconnected and partition == 2:
                 raise RuntimeError("a defect")
             return True
 
-    async def scenario() -> None:
-        topics = RaisingTopics()
-        one = ExercisedCoordinator(SnapshotPolicy(), topics)
-        await one.begin()
+    topics = RaisingTopics()
+    one = ExercisedCoordinator(SnapshotPolicy(), topics)
+    await one.begin()
 
-        async def write() -> list[int]:
-            batches = pack([StateBatch(90, 99, 2, 1)])
-            parts = [write_api.PartitionData(partition, 0, 0, -1, -1, batches) for partition in range(3)]
-            request = write_api.WriteShareGroupStateRequest(
-                "group", [write_api.WriteStateData(TOPIC_ID, parts)]
-            )
-            one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-            await one.settle()
-            response = write_api.decode_response(one.answers[-1][1], 9, 1)  # type: ignore[arg-type]
-            return [result.error_code for result in response.results[0].partitions]
+    async def write() -> list[int]:
+        batches = pack([StateBatch(90, 99, 2, 1)])
+        parts = [write_api.PartitionData(partition, 0, 0, -1, -1, batches) for partition in range(3)]
+        request = write_api.WriteShareGroupStateRequest("group", [write_api.WriteStateData(TOPIC_ID, parts)])
+        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await one.settle()
+        response = write_api.decode_response(one.answers[-1][1], 9, 1)  # type: ignore[arg-type]
+        return [result.error_code for result in response.results[0].partitions]
 
-        topics.disconnected = True
-        assert await write() == [0, 0, int(ErrorCode.UNKNOWN_SERVER_ERROR)]
-        state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 2))
-        assert state is not None
-        assert state.batches == b""
-        topics.disconnected = False
-        assert await write() == [0, 0, 0]
-        await one.runtime.stop()
-
-    asyncio.run(scenario())
+    topics.disconnected = True
+    assert await write() == [0, 0, int(ErrorCode.UNKNOWN_SERVER_ERROR)]
+    state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 2))
+    assert state is not None
+    assert state.batches == b""
+    topics.disconnected = False
+    assert await write() == [0, 0, 0]
+    await one.runtime.stop()

@@ -1,7 +1,7 @@
 """Test that connections with and without the compiled module produce equal output with equal limits.
 
-Two listeners receive the same bytes in the same chunks; one of them has no compiled module. Their logs delay,
-refuse and complete appends. Clients pause reading and disconnect.
+Two listeners receive the same bytes in the same chunks; one of them has no compiled module. The logs of the
+listeners delay, refuse and complete appends. Clients pause reading and disconnect.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Test that the compiled replay of a log equals the Python replay: states, pruning offsets and orders.
 
-Random logs contain ordinary records, tombstones, updates without a snapshot and compressed batches. They also
-contain unsupported value versions, unknown tags and record types, and unusual group ids.
+Random logs contain ordinary records, tombstones, updates without a snapshot and compressed batches. The logs
+also contain unsupported value versions, unknown tags and record types, and unusual group ids.
 """
 
 from collections.abc import Iterator

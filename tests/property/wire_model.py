@@ -1,7 +1,7 @@
 """Encode messages with a simple model of Kafka's wire format, to test the codecs.
 
-The model walks a schema and a value together and shares no code with the codecs. It can also write
-unknown tagged fields in every section, which the codecs never write.
+The model walks a schema and a value together and shares no code with the codecs. Unlike the codecs, the model
+can also write unknown tagged fields in every section.
 """
 
 from collections.abc import Callable

@@ -30,8 +30,8 @@ from tests.unit.log.environments import prune_log
 class ExecutorKill:
     """Kills the executor of the first task that calls it, or of every task with `repeats`.
 
-    `marker` is a file that exists afterwards.  The journal in `pruned` is pruned before, to the log offset
-    `prune_before` of each state partition.
+    `marker` is a file that is created before the executor is killed. The journal in `pruned` is pruned before
+    the kill, to the log offset `prune_before` of each state partition.
     """
 
     marker: str

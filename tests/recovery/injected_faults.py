@@ -1,6 +1,7 @@
 """Inject faults into a state log, one fault for each audit check that needs only the log.
 
-Each function injects a fault into a clean log. It returns the audit limits that detect the fault, if any.
+Each function injects a fault into a clean log. The function returns the audit limits that detect the fault,
+if any.
 """
 
 from collections.abc import Callable, Iterator

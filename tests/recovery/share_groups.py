@@ -1,8 +1,8 @@
 """Generate a state log without faults: simulated share groups whose writes are applied by the shard core.
 
-A leader delivers records in order, accepts, releases or rejects them, and advances its start offset. Its
-delivery complete count is correct.  Some share-partitions are deleted, reinitialized or altered, leaders
-change, and old snapshots are renewed.
+A leader delivers records in order, accepts, releases or rejects them, and advances its start offset. The
+delivery complete count of its writes is correct. Some share-partitions are deleted, reinitialized or altered,
+leaders change, and old snapshots are renewed.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ class Leader:
         return offset >= begin or self.outcome.get(offset, (0, 0))[0] == 0
 
     def initialize_request(self, state_epoch: int, start_offset: int) -> Any:
-        """Reset the state."""
+        """Reset this leader's state, and return the initialize request."""
         self.state_epoch, self.start_offset, self.next_offset = state_epoch, start_offset, start_offset
         self.outcome = {}
         return make_initialize(state_epoch, start_offset)

@@ -1,8 +1,8 @@
 """Compute states from log records in Spark SQL, by Kafka's rules and without code of the recovery jobs.
 
-The query is slow, and supports logs of a few thousand records without unknown tags.  For each offset, it
-takes the greatest (delivery count, delivery state) among all batches after the last snapshot. Every start
-offset of the same or a later record removes the offsets below it.
+The query is slow, and supports logs of a few thousand records without unknown tags. For each offset, the
+query takes the greatest (delivery count, delivery state) among all batches after the last snapshot. Every
+start offset of the same or a later record removes the offsets below it.
 """
 
 from pyspark.sql import DataFrame, SparkSession

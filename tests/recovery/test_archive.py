@@ -237,7 +237,7 @@ def test_one_of_two_concurrent_runs_fails_and_each_record_is_copied_once(
     folder = tmp_path / "archive"
     for end in (10, 20):
         growing_log.append_records(10)
-        with pytest.raises(LogError, match="is written to by another run"):
+        with pytest.raises(LogError, match="another run is writing to"):
             archive(OvertakenSource(growing_log.source, folder), folder)  # type: ignore[arg-type]
         assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(end))}
 

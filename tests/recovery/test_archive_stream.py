@@ -198,7 +198,8 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     """Each record is stored once, in the archive and in the files of its commits.
 
     The driver is killed when all files are written and the commit is not. The next query repeats the
-    micro-batch. It fails when the commit is written, and Spark's checkpoint lacks the micro-batch.
+    micro-batch. That query fails after it has written the commit, so Spark's checkpoint lacks the
+    micro-batch.
     """
     folder = tmp_path / "archive"
     command = [sys.executable, "-m", "tests.recovery.archive_driver", journal_source.folder, str(folder)]

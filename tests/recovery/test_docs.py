@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 COMPOSE_FILE = PAGE.parents[1] / "docker-compose.yml"
 MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
-# Needs a running coordinator; test_jobs_on_coordinators.py runs this example.
+# Examples with this option need a running coordinator; test_jobs_on_coordinators.py runs them.
 LIVE = "--live"
 
 

@@ -345,11 +345,11 @@ def test_user_settings_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (
             "An error occurred while calling None.x.\n: java.lang.E: Cannot call methods on a stopped "
             "SparkContext.\nThis",
-            "no master answers there, or it does not take the application",
+            "no master answers at this address, or it rejects the application",
         ),
         (
             "[JAVA_GATEWAY_EXITED] Java gateway process exited.",
-            "Java ended, what it said is above; Spark takes Java 17 or later "
+            "Java exited, see its output above; Spark requires Java 17 or later "
             "([JAVA_GATEWAY_EXITED] Java gateway process exited.)",
         ),
         ("", "ValueError"),
@@ -368,7 +368,7 @@ def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.Mo
 def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark")
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__version__="3.0.1"))
-    with pytest.raises(SparkMissing, match=r"does not go with pandas 3\.0\.1: pip install 'pandas<3'"):
+    with pytest.raises(SparkMissing, match=r"does not support pandas 3\.0\.1: pip install 'pandas<3'"):
         get_or_start_session()
 
 

@@ -1,4 +1,4 @@
-"""Test that each audit check that needs more than the log detects its fault.
+"""Test that each audit check that needs data besides the log detects its fault.
 
 Checks with a real cluster and live coordinators are in test_jobs_on_kafka.py and
 test_jobs_on_coordinators.py.

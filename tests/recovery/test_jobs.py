@@ -256,7 +256,7 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(share_groups: Grou
         )
 
     for options in (Allowed(), EXECUTE):
-        with pytest.raises(MigrationRefused, match="of state partition 1 the beginning was pruned"):
+        with pytest.raises(MigrationRefused, match="the beginning of state partition 1 was pruned"):
             rewrite_with_options(options)
     assert not target.exists()
     (note,) = rewrite_with_options(Allowed(), incomplete=True).report.notes

@@ -80,7 +80,7 @@ def run_coordinator(
 
 
 def send_random_requests(port: int, seed: int = 1) -> None:
-    """Send requests as leaders: initialize, read, write, delete one."""
+    """Initialize, read and write each share-partition like its leader; delete the last share-partition."""
 
     async def main() -> None:
         random = Random(seed)

@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 ALONE = LocalEngine(1)
 GROUP, TOPIC_NAME = "recovery-workers", "recovery-orders"
-# By record offset modulo 4: the first record is released, and delivered again.
+# The acknowledgement of each record, by its offset modulo 4. A released record is delivered again.
 OUTCOMES = ("RELEASE", "ACCEPT", "REJECT", "ACCEPT")
 # A long lock, so that no record is delivered again after a slow acknowledgement.
 SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
@@ -89,7 +89,7 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
         nonlocal in_flight
         deliveries = consumer.poll()
         consumer.settle(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
-        # Its delivery count depends on the number of releases before the other records arrive.
+        # The delivery count of that record depends on the number of releases before the other records arrive.
         in_flight = max([in_flight, *(each.delivery_count for each in deliveries if each.offset == 12)])
         return any(each.offset == 15 for each in deliveries)
 

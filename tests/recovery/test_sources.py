@@ -260,11 +260,11 @@ def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path)
     with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
         rebuild_in_ranges(source, LogCut({0: 499}))
     (note,) = rebuild_in_ranges(source, LogCut({0: 550})).manifest["notes"]
-    assert "the beginning was pruned" in note
+    assert "the beginning of 1 state partitions was pruned" in note
     assert rebuild_in_ranges(source).manifest["notes"] == []
 
 
-def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
+async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
     records = {p: make_varied_records(600, seed=p) for p in range(4)}
     write_journal(tmp_path, records)
     batches = {p: encode_batches(found, size=5) for p, found in records.items()}
@@ -273,23 +273,20 @@ def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
     def without_times(found: list[dict[str, object]]) -> list[dict[str, object]]:
         return [{**row, "last_write_ms": 0} for row in found]
 
-    async def main() -> None:
-        journal = open_journal(tmp_path)
-        await journal.open()
-        run = await asyncio.to_thread(rebuild_in_ranges, source)
-        assert len(source.plan(LogCut()).ranges) > 2
-        assert without_times(state_rows(run)) == without_times(load_expected_states(batches))
-        await append_durably(journal, 2, make_varied_records(3, seed=9))
-        cut = {p: 100 * p for p in range(4)}
-        assert {p: len(found) for p, found in offsets_read(source, LogCut(cut)).items()} == {
-            1: 100,
-            2: 200,
-            3: 300,
-        }
-        assert len(offsets_read(source)[2]) == 603
-        await journal.close()
-
-    asyncio.run(main())
+    journal = open_journal(tmp_path)
+    await journal.open()
+    run = await asyncio.to_thread(rebuild_in_ranges, source)
+    assert len(source.plan(LogCut()).ranges) > 2
+    assert without_times(state_rows(run)) == without_times(load_expected_states(batches))
+    await append_durably(journal, 2, make_varied_records(3, seed=9))
+    cut = {p: 100 * p for p in range(4)}
+    assert {p: len(found) for p, found in offsets_read(source, LogCut(cut)).items()} == {
+        1: 100,
+        2: 200,
+        3: 300,
+    }
+    assert len(offsets_read(source)[2]) == 603
+    await journal.close()
 
 
 def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:

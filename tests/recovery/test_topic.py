@@ -240,21 +240,17 @@ def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) 
         TopicSource("topic", "127.0.0.1:1").plan(LogCut())
 
 
-def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
+async def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
     peer = built_in_coordinator
     key = SharePartitionKey("recovered", peer.topic_id, 1)
-
-    async def main() -> None:
-        async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-            await client.initialize(key, 3, 10)
-            await client.read(key, 5)
-            batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 1)]
-            await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
-            await client.write(
-                key, state_epoch=3, leader_epoch=5, start_offset=15, batches=[StateBatch(17, 17, 4, 2)]
-            )
-
-    asyncio.run(main())
+    async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
+        await client.initialize(key, 3, 10)
+        await client.read(key, 5)
+        batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 1)]
+        await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
+        await client.write(
+            key, state_epoch=3, leader_epoch=5, start_offset=15, batches=[StateBatch(17, 17, 4, 2)]
+        )
     run = api.rebuild(
         "kafka:__share_group_state", bootstrap_servers=f"{peer.host}:{peer.port}", engine="local", processes=1
     )

@@ -1,7 +1,8 @@
 """Check a history for violated guarantees, without knowledge of the coordinator's implementation.
 
-`linearize` has the strict checker, which implies most of these checks.  The checkers here test single
-guarantees. Their errors are easier to read, and they do not depend on `model`, which could be wrong.
+`linearize` has the strict checker, which implies most of these checks. The checkers here test single
+guarantees. The errors of these checkers are easier to read, and do not depend on `model`, which could be
+wrong.
 """
 
 from itertools import pairwise

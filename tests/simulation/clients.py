@@ -1,10 +1,10 @@
 """Clients of the coordinator: a connection that checks responses, and a broker's persister that uses it.
 
-A `Peer` is one connection. It checks the rules of the protocol: responses come in request order, exactly
+A `Peer` is one connection. A peer checks the rules of the protocol: responses come in request order, exactly
 once, and with the correct correlation id. Each response has exactly one result for each requested
 share-partition, in the order of the request.
 
-A `Broker` behaves like Kafka's PersisterStateManager. It has one connection for each node id, with one
+A `Broker` behaves like Kafka's PersisterStateManager. A broker has one connection for each node id, with one
 request at a time. Waiting calls of the same kind and group are sent as one request, so a share-partition may
 occur more than once. Calls without a response are retried after a doubling pause.
 """

@@ -1,9 +1,10 @@
 """Record the requests and responses of all clients of a simulation, in their order.
 
 An `Operation` is the part of one request for one share-partition. The coordinator applies it as a unit and
-returns one result.  Its outcome is *known* if the response contains it. It is *unknown* after a lost
-connection, a timeout, or a retriable error of the coordinator.  An operation with an unknown outcome may take
-effect until its deadline: the death of the target process, or the longest time that a write may wait there.
+returns one result. The outcome of an operation is *known* if the response contains the result. The outcome is
+*unknown* after a lost connection, a timeout, or a retriable error of the coordinator. An operation with an
+unknown outcome may take effect until its deadline: the death of the target process, or the longest time that
+a write may wait there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ WRITE = "write"
 DELETE = "delete"
 SUMMARY = "summary"
 
-# Later than any point in time.
+# A point in time that is later than all others.
 NEVER = (float("inf"), 0)
 
 # With these codes, the coordinator does not report whether the operation has taken, or will take, effect.

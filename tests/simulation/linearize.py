@@ -1,8 +1,9 @@
 """Check strictly that some order of the operations explains every response (linearizability).
 
 For each share-partition, some order of its operations, each between its request and its response, must make
-`model` produce exactly the observed responses.  An operation of unknown outcome may have taken effect before
-its deadline, or never.  This implies that acknowledged writes survive any crash and that reads never go back.
+`model` produce exactly the observed responses. An operation of unknown outcome may have taken effect before
+its deadline, or never. Linearizability implies that acknowledged writes survive any crash and that reads
+never return older states.
 
 `linearization_search` implements the search.
 """

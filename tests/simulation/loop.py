@@ -1,11 +1,11 @@
 """An asyncio event loop on virtual time.
 
-The loop never waits: when no callback is ready, the clock advances to the next timer.  A run is as fast as
-its callbacks. It is reproducible, because callbacks run in the order of their scheduling.
+The loop never waits: when no callback is ready, the clock advances to the next timer. A run is as fast as its
+callbacks. A run is reproducible, because callbacks run in the order of their scheduling.
 
 All tasks and callbacks that are created inside a `Process` belong to it, through the context that asyncio
-propagates. So a process can be killed at any instant: its callbacks never run again.  It can also be paused,
-as by SIGSTOP: its due callbacks wait while other processes continue.
+propagates. So a process can be killed at any instant: its callbacks never run again. A process can also be
+paused, as by SIGSTOP: its due callbacks wait while other processes continue.
 """
 
 import asyncio

@@ -70,7 +70,8 @@ def writes_nothing(patch: Patch) -> None:
     write = LogStorage.write
 
     def skip_write(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
-        # Write only the first batch of a state partition; without it, every operation would fail.
+        # Write the first batch of a state partition completely, because otherwise every operation would fail.
+        # Of later appends, write only tombstones and snapshots (record type 0), or else the first record.
         if self.batches[state_partition]:
             records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
         return write(self, state_partition, records, timestamp_ms)

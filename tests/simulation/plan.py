@@ -41,8 +41,8 @@ class Load:
     # The mean interval of polling readers, in seconds. None: no polling readers.
     watch_s: float | None = None
     watchers: int = 1
-    # The part of summaries among the requests of polling readers. The others are reads, which write if the
-    # leader epoch is new.
+    # The part of summaries among the requests of polling readers. The other requests of polling readers are
+    # reads, which write if the leader epoch is new.
     summary_rate: float = 0.5
     # Callers of the client library, and the number of concurrent calls of each.
     library_users: int = 0

@@ -94,7 +94,7 @@ class CoordinatorProcess:
         self._process = Process(f"coordinator {number}")
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all components in the coordinator's order. Raise Interrupted after `limit_s`.
+        """Start all components in the coordinator's order. Raise StartStopTimeout after `limit_s`.
 
         Raises LogError if the log cannot be opened.
         """
@@ -127,7 +127,7 @@ class CoordinatorProcess:
         await self.listener.start(ADDRESS)
 
     async def stop(self, limit_s: float | None = None) -> None:
-        """Stop as on SIGTERM. Raise Interrupted after `limit_s`."""
+        """Stop as on SIGTERM. Raise StartStopTimeout after `limit_s`."""
         await self.run_in_process(self._stop, limit_s)
         await self._loop.kill(self._process)
 
@@ -148,7 +148,7 @@ class CoordinatorProcess:
     ) -> _Result:
         """Run a coroutine as part of the process: its tasks end with the process.
 
-        Raises Interrupted after `limit_s`; the coroutine then continues until the process is killed.
+        Raises StartStopTimeout after `limit_s`; the coroutine then continues until the process is killed.
         """
         token = PROCESS.set(self._process)
         try:

@@ -92,7 +92,7 @@ class World:
                 self.process = process
 
     async def crash(self) -> None:
-        """Kill the process. Its pending requests cannot take effect later."""
+        """Kill the process. Pending requests of the process cannot take effect later."""
         process, self.process = self.process, None
         assert process is not None
         await process.crash()

@@ -26,7 +26,7 @@ class LinkedBrokers:
         stack: ExitStack,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Start the brokers. They are killed when `stack` closes. `settings` are broker settings."""
+        """Start the brokers. The brokers are killed when `stack` closes. `settings` are broker settings."""
         cluster = new_cluster(brokers=len(BROKERS))
         self.bootstrap = cluster.bootstrap
         self.network = Network(directory, stack)

@@ -13,8 +13,8 @@ from tests.topic.linked_brokers import BROKERS, broker_name
 
 # A place is where a coordinator runs.
 PLACES = 3
-# Every fourth seed also has a fault of a broker. Its schedule lasts so much longer, because other brokers
-# take over only after the broker's session.
+# Every fourth seed also has a fault of a broker. Such a schedule lasts BROKER_FAULT_S longer, because other
+# brokers take over only after the broker's session has expired.
 BROKER_FAULT_EVERY = 4
 BROKER_FAULT_S = 4.0
 WALL_CLOCK_STEP_MAX_S = 86_400.0
@@ -28,7 +28,7 @@ class FaultKind(Enum):
     HALF_OPEN = "half-open"
     # SIGSTOP, and SIGCONT at the end.
     PAUSE = "pause"
-    # As PAUSE. After the end, CLOCK_MONOTONIC does not include the pause, as after a suspension.
+    # Like PAUSE, but afterwards CLOCK_MONOTONIC does not include the pause, as after a suspension.
     SUSPEND = "suspend"
     WALL_CLOCK = "step of the wall clock"
 
@@ -37,8 +37,8 @@ class FaultKind(Enum):
 class ScheduledFault:
     """A fault from `start_s` to `end_s`, in seconds since the begin of the schedule.
 
-    It affects the processes `inside`, or each link between one of them and one of those `outside`. REQUESTS
-    is the direction from the inside to the outside. `seconds` is a delay, or the step of a clock.
+    A fault affects the processes `inside`, or each link between a process `inside` and a process `outside`.
+    REQUESTS is the direction from `inside` to `outside`. `seconds` is a delay, or the step of a clock.
     """
 
     start_s: float

@@ -36,7 +36,7 @@ SETTINGS = {
     # Longer than a schedule, so that only the lease ends the reads of an owner whose append is in flight.
     "delivery.timeout.ms": "10000",
     "forwarding": "always",
-    # So often that snapshots are written and records are pruned during a schedule.
+    # Low values, so that snapshots are written and records are pruned during a schedule.
     "share.coordinator.snapshot.update.records.per.snapshot": "20",
     "share.coordinator.state.topic.prune.interval.ms": "1000",
 }
@@ -51,14 +51,15 @@ BROKER_SETTINGS = {
     "controller.quorum.election.timeout.ms": "700",
     "controller.quorum.election.backoff.max.ms": "300",
     "replica.lag.time.max.ms": "3000",
-    # Of Kafka's own share coordinator.
+    # Settings of Kafka's own share coordinator.
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
     "share.coordinator.state.topic.num.partitions": "3",
 }
-# Several for each shard, because an append in flight blocks the reads of its share-partitions.
+# The number of share-partitions of each shard. An append in flight blocks the reads of its share-partitions,
+# but not of the others.
 KEYS_OF_SHARD = 3
-# A process may still read its clocks for so long after SIGSTOP was sent.
+# After SIGSTOP is sent, the process may still read its clocks for this number of seconds.
 SIGSTOP_S = 0.05
 # The deadline of all coordinators to serve all share-partitions again, on a busy machine.
 RECOVERY_S = 120.0

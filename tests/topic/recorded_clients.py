@@ -1,8 +1,8 @@
 """Clients of several coordinators whose requests and responses are recorded as a history.
 
 Each request is sent once, to a coordinator that the client chooses: it may be the owner, a former owner, or
-neither. The checker of tests/simulation decides whether the history is linearizable. It knows the protocol,
-but neither leases nor claims.
+neither. The checker of tests/simulation decides whether the history is linearizable. The checker depends on
+the protocol only, and not on leases or claims.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, UNSURE, 
 # The pause of a client between two requests.
 THINK_S = 0.03
 LIMITS = ConnectionLimits(connect_s=1.0, request_s=1.0)
-# The limits of requests without faults. They are longer than any pause of a busy machine.
+# The limits of requests without faults. These limits are longer than any pause of a busy machine.
 PATIENT = ConnectionLimits(connect_s=10.0, request_s=10.0)
 STATE_EPOCH = 1
 USER_OFFSETS = 40
@@ -77,8 +77,8 @@ class RecordedClients:
     async def read(self, place: int) -> None:
         """Send random reads to one coordinator until cancelled.
 
-        At a coordinator without a connection to the brokers, each write blocks its client. These clients
-        continue.
+        At a coordinator without a connection to the brokers, each write blocks its client. A client that
+        only reads is not blocked.
         """
         await self._send_until_cancelled(place, (READ, READ, READ, SUMMARY))
 

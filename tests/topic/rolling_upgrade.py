@@ -1,8 +1,8 @@
 """Run two releases in one group: `python -m tests.topic.rolling_upgrade COMMIT`.
 
-Three coordinators of an earlier commit own the shards of one topic. This working tree replaces one after
-another, and the earlier commit replaces them back. All the time, clients read and write at each coordinator;
-their history must be linearizable. The coordinators must not log an error.
+Three coordinators of an earlier commit own the shards of one topic. The build of this working tree replaces
+the coordinators one after another. Then the earlier commit replaces these in turn. All the time, clients read
+and write at each coordinator; their history must be linearizable. The coordinators must not log an error.
 """
 
 import argparse
@@ -76,7 +76,7 @@ class MixedGroup:
 
 
 async def _roll_coordinators(group: MixedGroup, clients: RecordedClients, earlier: ProgramBuild) -> None:
-    """Replace each coordinator by this working tree, and then by the earlier commit, below the clients."""
+    """Replace each coordinator by this working tree, and then by the earlier commit, under load."""
     await clients.initialize()
     async with asyncio.TaskGroup() as tasks:
         working = [tasks.create_task(clients.read_and_write(place)) for place in range(PLACES)]

@@ -32,7 +32,7 @@ from tests.topic.partition_schedule import (
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, LEASES_S, PartitionedCluster
 
 SCHEDULE_S = 6.0
-# Until a planted defect is noticed, its schedule is repeated so often, for each coordinator in turn.
+# The maximum number of runs of a schedule, for each coordinator in turn, until a planted defect is noticed.
 PLANTED_RUNS = 12
 LONG_LEASES_S = (6.0,) * PLACES
 

@@ -25,68 +25,56 @@ async def read_values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
     return [value for records in found.values() for _, _, value in records]
 
 
-def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
+async def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
-
-    async def main() -> None:
-        async with topic_log(bootstrap, topic) as first:
-            await append_durably(first, 0, [(b"k", b"first")])
-            # A lease renewal is a record too, so it uses an offset.
-            assert await append(first, 0, []) == (3, None)
-            assert first.lease_left_s(0) > 0
-            async with topic_log(bootstrap, topic) as second:
-                end = second.end_offset(0)
-                assert first.lease_left_s(0) <= 0
-                # The broker fences the deposed owner by its producer epoch, so the record is not stored.
-                _, error = await append(first, 0, [(b"k", b"zombie")])
-                assert isinstance(error, LogFenced)
-                assert "error 47" in str(error)
-                assert await append_durably(second, 0, [(b"k", b"second")]) == end
-                assert await read_values(second) == [b"first", b"second"]
-
-    asyncio.run(main())
-
-
-def test_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltInRig) -> None:
-    bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
-
-    async def main() -> None:
-        async with topic_log(bootstrap, topic) as first, topic_log(bootstrap, topic) as second:
-            _, error = await append(first, 0, [])
+    async with topic_log(bootstrap, topic) as first:
+        await append_durably(first, 0, [(b"k", b"first")])
+        # A lease renewal is a record too, so it uses an offset.
+        assert await append(first, 0, []) == (3, None)
+        assert first.lease_left_s(0) > 0
+        async with topic_log(bootstrap, topic) as second:
+            end = second.end_offset(0)
+            assert first.lease_left_s(0) <= 0
+            # The broker fences the deposed owner by its producer epoch, so the record is not stored.
+            _, error = await append(first, 0, [(b"k", b"zombie")])
             assert isinstance(error, LogFenced)
             assert "error 47" in str(error)
-            assert first.lease_left_s(0) <= 0
-            assert (await append(second, 0, []))[1] is None
-
-    asyncio.run(main())
+            assert await append_durably(second, 0, [(b"k", b"second")]) == end
+            assert await read_values(second) == [b"first", b"second"]
 
 
-def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltInRig) -> None:
+async def test_deposed_owner_that_only_reads_cannot_renew_its_lease(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
+    async with topic_log(bootstrap, topic) as first, topic_log(bootstrap, topic) as second:
+        _, error = await append(first, 0, [])
+        assert isinstance(error, LogFenced)
+        assert "error 47" in str(error)
+        assert first.lease_left_s(0) <= 0
+        assert (await append(second, 0, []))[1] is None
 
-    async def main() -> None:
-        async with (
-            topic_log(bootstrap, topic, own=False) as one,
-            topic_log(bootstrap, topic, own=False) as two,
-            topic_log(bootstrap, topic, own=False) as three,
-            topic_log(bootstrap, topic, read_only=True, own=False) as bystander,
-        ):
-            logs = (one, two, three)
-            for _ in range(10):
-                await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
-                await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
-                await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
-                # A rejected claimant detects the rejection when it reads. A read-only log returns only
-                # accepted records.
-                before = await read_values(bystander)
-                results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
-                acknowledged = [
-                    b"%d" % id(log) for log, (_, error) in zip(logs, results, strict=True) if error is None
-                ]
-                assert len(acknowledged) == 1
-                assert (await read_values(bystander))[len(before) :] == acknowledged
 
-    asyncio.run(main())
+async def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: BuiltInRig) -> None:
+    bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
+    async with (
+        topic_log(bootstrap, topic, own=False) as one,
+        topic_log(bootstrap, topic, own=False) as two,
+        topic_log(bootstrap, topic, own=False) as three,
+        topic_log(bootstrap, topic, read_only=True, own=False) as bystander,
+    ):
+        logs = (one, two, three)
+        for _ in range(10):
+            await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
+            # A rejected claimant detects the rejection when it reads. A read-only log returns only
+            # accepted records.
+            before = await read_values(bystander)
+            results = await asyncio.gather(*(append(log, 0, [(b"k", b"%d" % id(log))]) for log in logs))
+            acknowledged = [
+                b"%d" % id(log) for log, (_, error) in zip(logs, results, strict=True) if error is None
+            ]
+            assert len(acknowledged) == 1
+            assert (await read_values(bystander))[len(before) :] == acknowledged
 
 
 class ConcurrentWriter:
@@ -103,8 +91,8 @@ class ConcurrentWriter:
         while not stop.is_set():
             value = b"%d:%d" % (self.state_partition, self.attempted)
             self.attempted += 1
-            # A starting broker forgets producers whose last record is older than a day by its timestamp.
-            # It would then accept a repeated batch as a new batch, so use the current time.
+            # A starting broker forgets producers whose last record is older than a day by its timestamp. The
+            # broker would then accept a repeated batch as a new batch, so use the current time.
             now_ms = SystemClock().now_ms()
             _, error = await append(self.log, self.state_partition, [(b"k", value)], now_ms)
             if error is None:

@@ -25,28 +25,22 @@ WAITS_S = 2 * LIMITS.session_timeout_s
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
-    async def main() -> None:
-        limits, bound_s = (LIMITS, WAITS_S) if scenario is WAITS else (PATIENT, PATIENT.session_timeout_s)
-        async with run_fleet(built_in.broker.bootstrap, limits=limits) as fleet:
-            took_s = await scenario(fleet)
-            print(f"{scenario.__name__}: {took_s:.2f} s")
-            assert took_s < bound_s
-
-    asyncio.run(main())
+async def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
+    limits, bound_s = (LIMITS, WAITS_S) if scenario is WAITS else (PATIENT, PATIENT.session_timeout_s)
+    async with run_fleet(built_in.broker.bootstrap, limits=limits) as fleet:
+        took_s = await scenario(fleet)
+        print(f"{scenario.__name__}: {took_s:.2f} s")
+        assert took_s < bound_s
 
 
-def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> None:
-    async def main() -> None:
-        async with run_fleet(built_in.broker.bootstrap, limits=LIMITS) as fleet:
-            replicas = await fleet.add_all(2)
-            generation = listener_generation(replicas[0])
-            # Block longer than a session, but less than the time after which a coordinator is not ready.
-            threading.Event().wait(LIMITS.session_timeout_s + 1.0)
-            assert all(one.ownership.lease_is_fresh() for one in replicas)
-            assert [one.ownership.generation for one in replicas] == [generation] * 2
-
-    asyncio.run(main())
+async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> None:
+    async with run_fleet(built_in.broker.bootstrap, limits=LIMITS) as fleet:
+        replicas = await fleet.add_all(2)
+        generation = listener_generation(replicas[0])
+        # Block longer than a session, but less than the time after which a coordinator is not ready.
+        threading.Event().wait(LIMITS.session_timeout_s + 1.0)
+        assert all(one.ownership.lease_is_fresh() for one in replicas)
+        assert [one.ownership.generation for one in replicas] == [generation] * 2
 
 
 async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:

@@ -99,49 +99,40 @@ def make_metadata(number: int) -> bytes:
     )
 
 
-def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
-    async def main() -> None:
-        bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
-        members = [RawGroupMember(bootstrap, group_id, make_metadata(number)) for number in range(MEMBERS)]
-        joined = await join_until_stable(members)
-        generation = joined[0].generation
-        (told,) = [each.members for each in joined if each.members]
-        decided = plan_assignment(told, {})
-        assigned = {
-            name: encode_message(each) for name, each in decided.compute_assignments(generation).items()
-        }
-        synced = await asyncio.gather(
-            *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
-        )
-        assert {each.error_code for each in synced} == {ErrorCode.NONE}
-        assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
-        described = await members[0].link.describe(members[0].node)
-        assert described.error_code == ErrorCode.NONE
-        assert read_group_view(described.members, generation, SHARDS) == decided.view(generation)
-        await close_members(members)
-
-    asyncio.run(main())
+async def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltInRig) -> None:
+    bootstrap, group_id = built_in.broker.bootstrap, "many-coordinators"
+    members = [RawGroupMember(bootstrap, group_id, make_metadata(number)) for number in range(MEMBERS)]
+    joined = await join_until_stable(members)
+    generation = joined[0].generation
+    (told,) = [each.members for each in joined if each.members]
+    decided = plan_assignment(told, {})
+    assigned = {name: encode_message(each) for name, each in decided.compute_assignments(generation).items()}
+    synced = await asyncio.gather(
+        *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
+    )
+    assert {each.error_code for each in synced} == {ErrorCode.NONE}
+    assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
+    described = await members[0].link.describe(members[0].node)
+    assert described.error_code == ErrorCode.NONE
+    assert read_group_view(described.members, generation, SHARDS) == decided.view(generation)
+    await close_members(members)
 
 
 @pytest.mark.parametrize(
     ("beyond", "code"), [(-1_000, ErrorCode.NONE), (1_000, ErrorCode.UNKNOWN_SERVER_ERROR)]
 )
-def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
+async def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
     """The group in memory has the same limit (`FakeGroup.max_message_bytes`)."""
-
-    async def main() -> None:
-        bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
-        members = [RawGroupMember(bootstrap, group_id, bytes(10)) for _ in range(2)]
-        joined = await join_until_stable(members)
-        assignment_bytes = (MAX_MESSAGE_BYTES + beyond) // 2
-        assigned = {each.member_id: bytes(assignment_bytes) for each in joined}
-        synced = await asyncio.gather(
-            *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
-        )
-        leaders = [each for each, member in zip(synced, joined, strict=True) if member.members]
-        assert [leader.error_code for leader in leaders] == [code]
-        # If a member syncs after the refusal, it gets REBALANCE_IN_PROGRESS.
-        assert {each.error_code for each in synced} <= {code, ErrorCode.REBALANCE_IN_PROGRESS}
-        await close_members(members)
-
-    asyncio.run(main())
+    bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
+    members = [RawGroupMember(bootstrap, group_id, bytes(10)) for _ in range(2)]
+    joined = await join_until_stable(members)
+    assignment_bytes = (MAX_MESSAGE_BYTES + beyond) // 2
+    assigned = {each.member_id: bytes(assignment_bytes) for each in joined}
+    synced = await asyncio.gather(
+        *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))
+    )
+    leaders = [each for each, member in zip(synced, joined, strict=True) if member.members]
+    assert [leader.error_code for leader in leaders] == [code]
+    # If a member syncs after the refusal, it gets REBALANCE_IN_PROGRESS.
+    assert {each.error_code for each in synced} <= {code, ErrorCode.REBALANCE_IN_PROGRESS}
+    await close_members(members)

@@ -46,7 +46,7 @@ REPLACE = MigrationOptions(execute=True, replace=True)
 def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator["KafkaCluster"]:
-    """Start a broker of each release. Its share coordinator has received no requests yet."""
+    """Start a broker of each release. The share coordinator of the broker has received no requests yet."""
     with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
         yield KafkaCluster(rig, request.param)
 

@@ -182,8 +182,8 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     partitioned_world.write(1)
     assert f"broker {away} at 127.0.0.1:" in partitioned_world.far.process.log.read_text()
 
-    # The far coordinator alone serves all shards that it reaches. It can claim them although the unreachable
-    # broker coordinates some transactional ids.
+    # The far coordinator alone serves all shards that it reaches. The far coordinator can claim these shards
+    # although the unreachable broker coordinates some transactional ids.
     partitioned_world.near.stop()
     wait_until(
         lambda: (
@@ -267,7 +267,7 @@ def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
     try:
         successor = wait_until(coordinators.next_coordinator, seconds=PATIENCE_S, what="another coordinator")
         asyncio.run(coordinators.acknowledge_offset(successor, 1))
-        # Longer than the default of `owner.lease.ms`.
+        # Read for a longer time than the default of `owner.lease.ms`.
         until_s = monotonic() + 4.0
         while monotonic() < until_s:
             assert asyncio.run(coordinators.last_acknowledged(coordinators.owner)) == 0

@@ -48,21 +48,18 @@ async def append_until_refused(log: KafkaLog) -> str:
                 return str(error)
 
 
-def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
-    async def main() -> None:
-        bootstrap, topic = built_in.broker.bootstrap, new_topic("recreated")
-        async with topic_log(bootstrap, topic) as owner:
-            await append_durably(owner, 0, [(b"k", b"before")])
-            await recreate_topic(bootstrap, topic)
-            reason = await append_until_refused(owner)
-            assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
-            assert owner.health() == reason
-            with pytest.raises(LogRefused, match="deleted and created again"):
-                await owner.own(0)
-            async with topic_log(bootstrap, topic) as other:
-                offset = await append_durably(other, 0, [(b"k", b"after")])
-                # The new topic has only the claim of the new owner, and no record of the old owner.
-                assert offset == 1
-                assert await read_all(other, range(1)) == {0: [(1, b"k", b"after")]}
-
-    asyncio.run(main())
+async def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
+    bootstrap, topic = built_in.broker.bootstrap, new_topic("recreated")
+    async with topic_log(bootstrap, topic) as owner:
+        await append_durably(owner, 0, [(b"k", b"before")])
+        await recreate_topic(bootstrap, topic)
+        reason = await append_until_refused(owner)
+        assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
+        assert owner.health() == reason
+        with pytest.raises(LogRefused, match="deleted and created again"):
+            await owner.own(0)
+        async with topic_log(bootstrap, topic) as other:
+            offset = await append_durably(other, 0, [(b"k", b"after")])
+            # The new topic has only the claim of the new owner, and no record of the old owner.
+            assert offset == 1
+            assert await read_all(other, range(1)) == {0: [(1, b"k", b"after")]}

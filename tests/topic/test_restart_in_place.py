@@ -97,35 +97,31 @@ async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> N
 
 
 @pytest.mark.timeout(600)
-def test_shards_are_available_again_after_a_restart_in_place(
+async def test_shards_are_available_again_after_a_restart_in_place(
     coordinator_pair: CoordinatorPair, request: pytest.FixtureRequest
 ) -> None:
     named = "nameless" not in request.node.name
     restarted = coordinator_pair.coordinators[0]
-
-    async def main() -> None:
-        async with ShareCoordinatorClient(coordinator_pair.addresses, retry=ONCE) as client:
-            await all_are_written(client, 0)
-            await asyncio.to_thread(restarted.kill)
-            began_s = monotonic()
-            await asyncio.to_thread(restarted.process.start)
-            writing = asyncio.create_task(all_are_written(client, 1))
-            await asyncio.to_thread(
-                wait_until,
-                lambda: restarted.process.count_logged("share coordinator on"),
-                seconds=120,
-                what="it listens again",
-            )
-            started_s = monotonic() - began_s
-            await writing
-            took_s = monotonic() - began_s
-            print(f"named={named}: unavailable for {took_s:.2f} s, of which its start took {started_s:.2f} s")
-            if named:
-                assert took_s - started_s < SESSION_S[named] / 2
-        # Shards may still move, so this client retries.
-        async with ShareCoordinatorClient(coordinator_pair.addresses) as patient:
-            for key in KEYS:
-                state = await patient.read(key, 0)
-                assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, 1)]
-
-    asyncio.run(main())
+    async with ShareCoordinatorClient(coordinator_pair.addresses, retry=ONCE) as client:
+        await all_are_written(client, 0)
+        await asyncio.to_thread(restarted.kill)
+        began_s = monotonic()
+        await asyncio.to_thread(restarted.process.start)
+        writing = asyncio.create_task(all_are_written(client, 1))
+        await asyncio.to_thread(
+            wait_until,
+            lambda: restarted.process.count_logged("share coordinator on"),
+            seconds=120,
+            what="it listens again",
+        )
+        started_s = monotonic() - began_s
+        await writing
+        took_s = monotonic() - began_s
+        print(f"named={named}: unavailable for {took_s:.2f} s, of which its start took {started_s:.2f} s")
+        if named:
+            assert took_s - started_s < SESSION_S[named] / 2
+    # Shards may still move, so this client retries.
+    async with ShareCoordinatorClient(coordinator_pair.addresses) as patient:
+        for key in KEYS:
+            state = await patient.read(key, 0)
+            assert [(batch.first_offset, batch.last_offset) for batch in state.batches] == [(0, 1)]

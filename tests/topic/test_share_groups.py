@@ -91,7 +91,7 @@ def test_offsets_can_be_deleted_only_while_the_group_is_empty(rig: BuiltInRig) -
         with running_member(rig, "deleting", "deleted-b"):
             pass
         refused = query_share_groups(rig, lambda groups: groups.delete_offsets("deleting", topics))
-        # This also applies to a topic without a current subscription.
+        # The refusal also applies to a topic without a current subscription.
         assert {outcome.error_code for outcome in refused.values()} == {ErrorCode.NON_EMPTY_GROUP}
     outcomes = query_share_groups(rig, lambda groups: groups.delete_offsets("deleting", topics))
     assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE

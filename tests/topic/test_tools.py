@@ -150,86 +150,71 @@ async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
     return {key: state for shard in shards for key, state in shard.items()}
 
 
-def test_state_of_kafkas_coordinator_is_read_from_its_topic(
+async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     builtin_coordinator: BuiltInCluster,
 ) -> None:
     peer, dice = builtin_coordinator.coordinator, random.Random(5)
     keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
-
-    async def main() -> None:
-        async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-            await asyncio.gather(*(change_at_random(client, key, dice) for key in keys))
-            found = await fold_topic(builtin_coordinator.bootstrap)
-            assert 0 < sum(key not in found for key in keys) < len(keys)
-            for key in keys:
-                summary, state = await client.summary(key), found.get(key)
-                if state is None:
-                    assert summary.start_offset == -1
-                    continue
-                answer = await client.read(key, state.leader_epoch)
-                assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
-                assert state.batches == pack(answer.batches)
-                # Before Kafka 4.2, the delivery complete count is not stored, and the response has -1.
-                assert summary == (
-                    state.state_epoch,
-                    state.leader_epoch,
-                    state.start_offset,
-                    state.delivery_complete_count,
-                )
-
-    asyncio.run(main())
+    async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
+        await asyncio.gather(*(change_at_random(client, key, dice) for key in keys))
+        found = await fold_topic(builtin_coordinator.bootstrap)
+        assert 0 < sum(key not in found for key in keys) < len(keys)
+        for key in keys:
+            summary, state = await client.summary(key), found.get(key)
+            if state is None:
+                assert summary.start_offset == -1
+                continue
+            answer = await client.read(key, state.leader_epoch)
+            assert (state.state_epoch, state.start_offset) == (answer.state_epoch, answer.start_offset)
+            assert state.batches == pack(answer.batches)
+            # Before Kafka 4.2, the delivery complete count is not stored, and the response has -1.
+            assert summary == (
+                state.state_epoch,
+                state.leader_epoch,
+                state.start_offset,
+                state.delivery_complete_count,
+            )
 
 
-def test_internal_topics_and_wrong_partition_counts_are_refused(
+async def test_internal_topics_and_wrong_partition_counts_are_refused(
     built_in: BuiltInRig, claimed_topic: str
 ) -> None:
-    async def main() -> None:
-        for name, partitions, what in (
-            ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
-            (claimed_topic, 2, rf"num\.partitions=2 .* 1, as topic {claimed_topic} has"),
-        ):
-            with pytest.raises(ConfigError, match=what):
-                async with topic_log(built_in.broker.bootstrap, name, partitions):
-                    pass
-
-    asyncio.run(main())
+    for name, partitions, what in (
+        ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
+        (claimed_topic, 2, rf"num\.partitions=2 .* 1, as topic {claimed_topic} has"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            async with topic_log(built_in.broker.bootstrap, name, partitions):
+                pass
 
 
-def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
+async def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
     bootstrap, name = built_in.broker.bootstrap, new_topic("pruned")
-
-    async def main() -> None:
-        async with topic_log(bootstrap, name) as log:
-            for _ in range(10):
-                await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
-            log.prune(0, 14)
-            # The log deletes records only after an append has confirmed that the log has not lost records.
-            await append_durably(log, 0, [])
-        async with topic_log(bootstrap, name) as log:
-            assert log.start_offset(0) == 14
-            found = await read_all(log, range(1))
-            assert [offset for offset, _, _ in found[0]] == list(range(14, 21))
-
-    asyncio.run(main())
+    async with topic_log(bootstrap, name) as log:
+        for _ in range(10):
+            await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
+        log.prune(0, 14)
+        # The log deletes records only after an append has confirmed that the log has not lost records.
+        await append_durably(log, 0, [])
+    async with topic_log(bootstrap, name) as log:
+        assert log.start_offset(0) == 14
+        found = await read_all(log, range(1))
+        assert [offset for offset, _, _ in found[0]] == list(range(14, 21))
 
 
-def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
+async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(
     built_in: BuiltInRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     name = new_topic("made-by-hand")
     built_in.client.create_topic(name, partitions=1)
-
-    async def main() -> None:
-        # The records of this append exceed the broker's size limit of one batch.
-        records: list[tuple[bytes, bytes | None]] = [(b"k", bytes(1_000)) for _ in range(3_000)]
-        async with topic_log(built_in.broker.bootstrap, name) as log:
-            at = await append_durably(log, 0, [(b"k", b"v")])
-            assert await append_durably(log, 0, records) == at + 1
-        async with topic_log(built_in.broker.bootstrap, name, own=False, read_only=True) as log:
-            found = (await read_all(log, range(1)))[0]
-            assert [offset - at for offset, _, _ in found] == list(range(3_001))
-
-    asyncio.run(main())
+    # The records of this append exceed the broker's size limit of one batch.
+    records: list[tuple[bytes, bytes | None]] = [(b"k", bytes(1_000)) for _ in range(3_000)]
+    async with topic_log(built_in.broker.bootstrap, name) as log:
+        at = await append_durably(log, 0, [(b"k", b"v")])
+        assert await append_durably(log, 0, records) == at + 1
+    async with topic_log(built_in.broker.bootstrap, name, own=False, read_only=True) as log:
+        found = (await read_all(log, range(1)))[0]
+        assert [offset - at for offset, _, _ in found] == list(range(3_001))
     warnings = [record.getMessage() for record in caplog.records if name in record.getMessage()]
     assert len(warnings) == 2, warnings
     assert "retention.ms=604800000, not -1" in warnings[0]

@@ -1,34 +1,7 @@
-"""Run coroutines as tests, wait for conditions, and replace asyncio.sleep by a recorder."""
+"""Wait for conditions, and replace asyncio.sleep by a recorder."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import ParamSpec
-
-from tests.unit import clock_skipping
-
-FunctionT = ParamSpec("FunctionT")
-
-Test = Callable[FunctionT, Coroutine[None, None, None]]
-
-
-def make_async_test(
-    run_loop: Callable[[Coroutine[None, None, None]], None],
-) -> Callable[[Test[FunctionT]], Callable[FunctionT, None]]:
-    """Return a decorator that makes a test of a coroutine function; `run_loop` runs it on an event loop."""
-
-    def async_test(test: Test[FunctionT]) -> Callable[FunctionT, None]:
-        @wraps(test)
-        def run(*args: FunctionT.args, **kwargs: FunctionT.kwargs) -> None:
-            run_loop(test(*args, **kwargs))
-
-        return run
-
-    return async_test
-
-
-# The clock of this event loop can be skipped.
-async_test = make_async_test(clock_skipping.run)
+from collections.abc import Callable
 
 
 async def wait_until(condition: Callable[[], object]) -> None:

@@ -72,40 +72,36 @@ async def run_coordinator(
         await ended
 
 
-def test_first_signal_waits_for_accepted_requests(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with run_coordinator(monkeypatch, tmp_path) as one:
-            one.log.blocking = True
-            one.client.send(request_frame(85, 1, 2, write_body()))
-            await one.wait_until_append_held()
-            signal.raise_signal(signal.SIGTERM)
-            await asyncio.sleep(0.05)
-            assert not one.ended.done()
-            one.log.blocking = False
-            one.log.release_appends()
-            correlation_id, rest = await one.client.frame()
-            response = write_api.decode_response(rest, 1, 1)
-            assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
-            async with asyncio.timeout(60):
-                assert await one.ended == 0
-
-    asyncio.run(scenario())
-
-
-def test_second_signal_does_not_wait_for_accepted_requests(
+async def test_first_signal_waits_for_accepted_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        async with run_coordinator(monkeypatch, tmp_path) as one:
-            one.log.blocking = True
-            one.client.send(request_frame(85, 1, 2, write_body()))
-            await one.wait_until_append_held()
-            signal.raise_signal(signal.SIGTERM)
-            signal.raise_signal(signal.SIGTERM)
-            async with asyncio.timeout(60):
-                assert await one.ended == 0
+    async with run_coordinator(monkeypatch, tmp_path) as one:
+        one.log.blocking = True
+        one.client.send(request_frame(85, 1, 2, write_body()))
+        await one.wait_until_append_held()
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.05)
+        assert not one.ended.done()
+        one.log.blocking = False
+        one.log.release_appends()
+        correlation_id, rest = await one.client.frame()
+        response = write_api.decode_response(rest, 1, 1)
+        assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
+        async with asyncio.timeout(60):
+            assert await one.ended == 0
 
-    asyncio.run(scenario())
+
+async def test_second_signal_does_not_wait_for_accepted_requests(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with run_coordinator(monkeypatch, tmp_path) as one:
+        one.log.blocking = True
+        one.client.send(request_frame(85, 1, 2, write_body()))
+        await one.wait_until_append_held()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await one.ended == 0
 
 
 def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,19 +18,17 @@ def test_clock_has_a_resolution_below_one_millisecond() -> None:
     assert min(step for step in steps if step) < 0.0005
 
 
-def test_timers_use_the_same_clock() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        while loop.time() - began_s < 0.02:
-            pass
-        due_s = loop.time() + 0.05
-        called = asyncio.Event()
-        loop.call_at(due_s, called.set)
-        await called.wait()
-        assert -0.002 < loop.time() - due_s < 60.0
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
-                await asyncio.Event().wait()
-
-    event_loop.run(main())
+@pytest.mark.run_with(function=event_loop.run)
+async def test_timers_use_the_same_clock() -> None:
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    while loop.time() - began_s < 0.02:
+        pass
+    due_s = loop.time() + 0.05
+    called = asyncio.Event()
+    loop.call_at(due_s, called.set)
+    await called.wait()
+    assert -0.002 < loop.time() - due_s < 60.0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()

@@ -21,45 +21,36 @@ def test_addresses_take_turns() -> None:
     assert asyncio.run(scenario()) == ["hostile 0", "broker", "hostile 1", "hostile 2"]
 
 
-def test_one_unit_runs_in_an_iteration() -> None:
-    async def scenario() -> None:
-        queue, done = FairQueue(), list[int]()
-        for number in range(5):
-            queue.add("a", partial(done.append, number))
-        for iteration in range(5):
-            assert done == list(range(iteration))
-            await asyncio.sleep(0)
-        assert done == list(range(5))
-
-    asyncio.run(scenario())
+async def test_one_unit_runs_in_an_iteration() -> None:
+    queue, done = FairQueue(), list[int]()
+    for number in range(5):
+        queue.add("a", partial(done.append, number))
+    for iteration in range(5):
+        assert done == list(range(iteration))
+        await asyncio.sleep(0)
+    assert done == list(range(5))
 
 
 def raise_defect() -> None:
     raise ValueError
 
 
-def test_failed_unit_does_not_stop_the_queue() -> None:
-    async def scenario() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
-        queue, done = FairQueue(), list[str]()
-        queue.add("a", raise_defect)
-        queue.add("a", partial(done.append, "next"))
-        for _ in range(2):
-            await asyncio.sleep(0)
-        assert done == ["next"]
-
-    asyncio.run(scenario())
-
-
-def test_cancelled_turn_does_not_stop_the_queue() -> None:
-    async def scenario() -> None:
-        queue = FairQueue()
-        first, second = (asyncio.create_task(queue.wait_for_turn("a")) for _ in range(2))
+async def test_failed_unit_does_not_stop_the_queue() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    queue, done = FairQueue(), list[str]()
+    queue.add("a", raise_defect)
+    queue.add("a", partial(done.append, "next"))
+    for _ in range(2):
         await asyncio.sleep(0)
-        first.cancel()
-        await second
+    assert done == ["next"]
 
-    asyncio.run(scenario())
+
+async def test_cancelled_turn_does_not_stop_the_queue() -> None:
+    queue = FairQueue()
+    first, second = (asyncio.create_task(queue.wait_for_turn("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
 
 
 @pytest.mark.parametrize(

@@ -33,17 +33,11 @@ async def check_keep_alive(port: int) -> None:
         writer.close()
 
 
-def test_coordinator_enables_keep_alive() -> None:
-    async def main() -> None:
-        async with serve_coordinator() as one:
-            await check_keep_alive(one.port)
-
-    asyncio.run(main())
+async def test_coordinator_enables_keep_alive() -> None:
+    async with serve_coordinator() as one:
+        await check_keep_alive(one.port)
 
 
-def test_relay_enables_keep_alive() -> None:
-    async def main() -> None:
-        async with run_relay() as here:
-            await check_keep_alive(here.listener.port)
-
-    asyncio.run(main())
+async def test_relay_enables_keep_alive() -> None:
+    async with run_relay() as here:
+        await check_keep_alive(here.listener.port)

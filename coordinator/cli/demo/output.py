@@ -32,7 +32,7 @@ _LABEL_CHARS = 12
 
 
 class DemoOutput(Protocol):
-    """Receives the demo step by step."""
+    """The interface of an output format: it receives the steps of the demo one by one."""
 
     def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
         """Print the coordinator and the share-partition."""
@@ -84,9 +84,9 @@ class OffsetRow:
 
 
 class TextOutput:
-    """For people: a paragraph, the requests, the offset row.
+    """Prints each step for people: a paragraph, the requests and the offset row.
 
-    Colours and signs if the terminal supports them.
+    Colours and Unicode signs are used if the terminal supports them.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -144,7 +144,7 @@ class TextOutput:
 
 
 class JsonOutput:
-    """For programs: one object per line, first the share-partition, then each step."""
+    """Prints JSON for programs, one object per line: first the share-partition, then each step."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -23,7 +23,7 @@ from coordinator.errors import ConfigError
 EXIT_OK = 0
 EXIT_FAILED = 1
 
-# A person is waiting, so give up after seconds instead of minutes.
+# A user waits for the result, so failed requests are given up after seconds instead of minutes.
 _RETRY = RetryPolicy(attempts_max=3, first_s=0.25)
 _LIMITS = ConnectionLimits(connect_s=5.0, request_s=10.0)
 
@@ -39,9 +39,9 @@ def run(
 ) -> int:
     """Run the demo against a running coordinator; return the exit code of the process.
 
-    `out` gets the steps (None: stdout), as text or as JSON lines, `err` the failure (None: stderr). Raises
-    ConfigError for an invalid bootstrap address. The state of the demo belongs to a group of its own and is
-    deleted at the end.
+    The steps are written to `out` (None: stdout) as text or as JSON lines, and a failure to `err` (None:
+    stderr). Raises ConfigError for an invalid bootstrap address. The state of the demo belongs to a separate
+    share group and is deleted at the end.
     """
     out = out or sys.stdout
     page = JsonOutput(out) if json_lines else TextOutput(out)

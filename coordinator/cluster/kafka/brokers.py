@@ -40,7 +40,7 @@ _READ_UNCOMMITTED = 0
 _ACKS_ALL = -1
 _TRANSACTION = 1
 _TOPIC_RESOURCE = 2
-# Errors that a retry does not change.
+# Errors that a retry cannot resolve.
 _REFUSALS = {
     ErrorCode.INVALID_TOPIC_EXCEPTION,
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -48,12 +48,13 @@ _REFUSALS = {
     ErrorCode.INVALID_CONFIG,
     ErrorCode.POLICY_VIOLATION,
 }
-# Has no effect, because no transaction begins; brokers require a value up to their maximum.
+# InitProducerId requires a transaction timeout up to the broker's maximum. It has no effect,
+# because no transaction is begun.
 _TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Brokers:
-    """A `Cluster` that is found through bootstrap servers ("host:port,host:port")."""
+    """The `Cluster` of the brokers that bootstrap servers ("host:port,host:port") report."""
 
     def __init__(
         self,

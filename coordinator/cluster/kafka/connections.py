@@ -35,14 +35,15 @@ from coordinator.errors import LogRefused, LogUnavailable, error_text
 
 _logger = logging.getLogger(__name__)
 
-# The channel of rare requests that do not delay others.
+# The channel of metadata and other rare requests. The requests on other channels do not wait for them.
 METADATA_CHANNEL = "metadata"
 
 _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
 _UNREACHABLE_PAUSE_S = 1.0
 
-# Errors before the request was sent. LogUnavailable: the SASL token cannot be read.
+# Errors before a request was sent: the broker has not executed it. LogUnavailable means that the SASL token
+# cannot be read.
 _NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
 # The server rejects this client, or the server's certificate is not trusted.
 _REFUSED = (
@@ -161,7 +162,7 @@ class Connections:
                 if was_reachable:
                     _logger.warning("%s", error)
             except Exception:
-                # Continue, because new leaders are found only through metadata.
+                # Refreshing continues after any error, because new leaders are found only through metadata.
                 _logger.exception("Metadata of Kafka could not be refreshed; trying again")
             await asyncio.sleep(_REFRESH_PAUSE_S)
 
@@ -206,7 +207,7 @@ class Connections:
     async def send_to_any(self, request: Any) -> Any:
         """Send a request to one broker after the other until one answers. Raises LogUnavailable."""
         error: NoResponse = NoResponse("no broker is known", sent=False)
-        # The last broker that answered is first, because each silent broker costs a request timeout.
+        # Begin with the last broker that answered: each broker that does not answer costs a request timeout.
         for node in self.metadata.nodes_best_first():
             try:
                 answer = await self.send(node, METADATA_CHANNEL, request)

@@ -103,7 +103,7 @@ class KafkaGroupClient:
         except asyncio.CancelledError:
             self._connections.drop(node, _JOIN_CHANNEL)
             raise
-        # Newer versions put the member's instance id in between; the leader does not need it.
+        # Newer versions of JoinGroup insert the instance id between member id and metadata. It is not needed.
         members = {member: metadata for member, *_, metadata in answer.members}
         return JoinResult(
             answer.error_code, answer.generation_id, answer.member_id, answer.leader_id, members

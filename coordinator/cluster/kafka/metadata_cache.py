@@ -2,8 +2,8 @@
 
 A broker that is disconnected from the controller answers at once, with old leaders. If only this broker were
 asked, the new leaders would never be found. Therefore, each refresh asks several brokers. A refresh after an
-error asks other brokers than the last refresh. A refresh ends at the first response, because a silent broker
-must not delay it. Later responses are also used.
+error asks other brokers than the last refresh. A refresh ends at the first response, so that a silent broker
+cannot delay it. Responses that arrive later are also stored.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from protocol.state_records import topic_id_text
 _logger = logging.getLogger(__name__)
 
 BROKERS_ASKED = 3
-# If none of these brokers answers within this time, further brokers are asked.
+# If none of the asked brokers answers within this time, the next `BROKERS_ASKED` brokers are asked too.
 _FIRST_ANSWER_S = 1.0
 # How long a refresh that requires several responses waits for further ones after the first.
 _LATER_ANSWERS_S = 1.0

@@ -31,7 +31,8 @@ __all__ = [
 # Groups per request.
 _GROUPS_MAX = 200
 
-# Attempts to reach a coordinator, and the first pause between them. A coordinator moves within seconds.
+# Maximum number of attempts to reach a group coordinator, and the first pause between them. After a broker
+# failure, another broker becomes the coordinator within seconds.
 _ATTEMPTS_MAX = 6
 _FIRST_PAUSE_S = 0.1
 
@@ -42,7 +43,7 @@ _CHANGE_CHANNEL = "changes"
 _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
-# The result if the response does not mention an item.
+# The result for a group or topic that the response does not contain.
 _UNANSWERED = ChangeResult(-1, "the response of Kafka's group coordinator has no result for it")
 
 # An internal code, not one of Kafka's: the group has offsets.
@@ -263,7 +264,7 @@ class ShareGroups(ClusterReader):
             doubtful: set[str] = set()
             for node, asked in await self._group_by_coordinator(waiting, answers):
                 if node in silent:
-                    # A silent coordinator costs one request timeout, not one for each of its requests.
+                    # After one request timeout, the coordinator's other requests are not sent.
                     answers |= dict.fromkeys(asked, silent[node])
                     continue
                 try:

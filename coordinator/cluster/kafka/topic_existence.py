@@ -11,7 +11,7 @@ from protocol.errors import ErrorCode
 class TopicExistence:
     """Checks whether one topic exists in the cluster at bootstrap servers ("host:port,host:port").
 
-    No connection stays open, because the check is meant for once a minute.
+    Connections are closed after each check, because a check is made only about once a minute.
     """
 
     def __init__(

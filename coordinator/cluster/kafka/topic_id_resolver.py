@@ -26,7 +26,7 @@ class TopicIdResolver(ClusterReader):
         missing = set(topic_ids)
         is_anyone_silent = False
         for node in self._connections.nodes():
-            # Without topic ids, one request is still sent for the cluster id.
+            # If no topic ids are left, one request is still sent, because its response has the cluster id.
             wanted = sorted(missing)
             for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
                 request = metadata_request(topic_ids=wanted[at : at + _TOPICS_MAX])

@@ -78,7 +78,7 @@ class UserTopics(ClusterReader):
         return await self._list_offsets(dict.fromkeys(partitions, time_ms))
 
     async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
-        """Return the offset of the first record at or after a time of its own for each partition; else -1."""
+        """Return for each partition the offset of the first record at or after its time, else -1."""
         return await self._list_offsets(times_ms)
 
     async def partitions(self, topic_id: bytes) -> list[int]:

@@ -18,13 +18,14 @@ from coordinator.cluster.ownership.base import NOBODY
 
 
 class AssignableMember(NamedTuple):
-    """A member, as the assignor sees it.
+    """The properties of a group member that affect the assignment.
 
-    `instance` identifies the member. `started_ms` is the start of its process, for members with the same
-    address. `owned` are the shards of its assignment in `claim_generation`; `claim_fresh` if its lease was
-    fresh when it joined. `broker_id` is the broker on the same host, or -1. `wishes` maps the shards that it
-    hands over to the requested instance, or to "" for any other. `unreached` are state partitions whose
-    leader it does not reach.
+    `instance` is the instance id of the member. `started_ms` is the start time of its process: of two members
+    with the same address, the newer one gets the shards. `owned` are the shards of its assignment in
+    `claim_generation`. `claim_fresh` is True if its lease was fresh when it joined. `broker_id` is the broker
+    on the same host, or -1. `wishes` are the shards that it hands over, each with the instance id of the
+    requested owner, or "" for any other owner. `unreached` are the state partitions whose leaders the member
+    does not reach.
     """
 
     instance: str
@@ -41,7 +42,7 @@ class AssignableMember(NamedTuple):
 
 
 class AssignmentPlan(NamedTuple):
-    """The result. Members are numbered by their position in the input.
+    """The result of an assignment. A number of a member is its position in the input.
 
     `owners` has the owner of each state partition or NOBODY, `holders` its previous owner (by the winning
     claim) or NOBODY. `doubles` maps members without shards to the newer member with the same address.
@@ -106,7 +107,7 @@ def _find_duplicates(members: Sequence[AssignableMember], order: Sequence[int]) 
 
 
 class _Balancer:
-    """Distributes shards over members: each gets `least`, and `extra` members one more."""
+    """Distributes shards over members: each member gets `least` shards, and `extra` members get one more."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class _Balancer:
         for partition, holder in enumerate(holders):
             if holder in held:
                 held[holder].append(partition)
-        # The members with the most shards may keep one more.
+        # Begin with the members that own the most shards, so that they keep the additional shards.
         for place in sorted(self._owned_shards, key=lambda place: (-len(held[place]), self._rank[place])):
             best_first = sorted(
                 held[place],

@@ -1,7 +1,8 @@
 """The interface of ownership: which replica should own which shard.
 
-Only ownership elects. If another owner has claimed a shard in the log, the shard stays closed until this
-process is elected again. Two owners that reopened without an election would fence each other forever.
+Only ownership elects an owner. If another process has claimed a shard in the log, this process keeps the
+shard closed until it is elected again. If two fenced processes claimed the shard again without an election,
+they would fence each other forever.
 """
 
 from typing import Protocol
@@ -15,10 +16,10 @@ NOBODY = -1
 class Replica(msgspec.Struct, frozen=True, array_like=True):
     """One coordinator process, as other replicas see it.
 
-    `instance` is random at the start of the process and distinguishes two processes with one address. `wire`
-    is the address in FindCoordinator responses, "host:port". `http` is the address of the HTTP API
-    ("host:port", with TLS "https://host:port") or "". `broker_id` is the broker on the same host, or -1.
-    `connections` is the number of connections that a broker should open to it.
+    `instance` is the instance id: random at each start of the process, so that it distinguishes two processes
+    with the same address. `wire` is the address in FindCoordinator responses, "host:port". `http` is the
+    address of the HTTP API ("host:port", with TLS "https://host:port") or "". `broker_id` is the broker on
+    the same host, or -1. `connections` is the number of connections that a broker should open to it.
     """
 
     instance: str
@@ -29,7 +30,7 @@ class Replica(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """The owners in one generation, equal on all replicas that know the generation.
+    """The owners of all shards in one generation. All replicas that know the generation have the same owners.
 
     `owners` has for each state partition the index of its owner in `replicas`, or NOBODY.
     """
@@ -62,7 +63,7 @@ class OwnershipListener(Protocol):
     def ready(self) -> bool:
         """Return whether this replica could serve shards. Called often, from any thread.
 
-        Problems of single shards are ignored, because they would move all shards to other replicas.
+        Problems of single shards are ignored: a replica that is not ready loses all its shards.
         """
         ...
 
@@ -91,13 +92,13 @@ class Ownership(Protocol):
         ...
 
     def on_fenced(self, state_partition: int) -> None:
-        """Handle that the log fenced this process in a shard."""
+        """Handle that another process has claimed a shard of this process in the log."""
         ...
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Request the hand-over of a shard to an instance, or to any other if it is "".
+        """Request the hand-over of a shard to the replica with this instance id; "" means any other replica.
 
-        The next assignment shows the result; then the request is dropped.
+        The request applies to the next assignment only, which shows whether the shard was moved.
         """
         ...
 

@@ -1,7 +1,8 @@
 """Detect brokers that lead shards of this replica but do not answer it.
 
 If only this replica cannot reach a live broker (a firewall rule, a broken route), other replicas can serve
-its shards. A dead broker is different: before the next probe, Kafka has moved its leaders.
+its shards. For a dead broker, no shard has to move: before the next probe, Kafka elects other leaders for its
+partitions.
 
 A replica probes the brokers that lead its own shards, and brokers that another replica did not reach.
 Therefore, all replicas together send about one probe for each shard, not one for each pair of replica and
@@ -15,16 +16,16 @@ from coordinator.cluster.kafka.group import MetadataSnapshot
 
 _logger = logging.getLogger(__name__)
 
-# Maximum number of concurrent probes, without the brokers that did not answer. If more brokers are due, they
-# are probed in rotation.
+# Maximum number of brokers in one round of probes. Brokers that did not answer the last round are probed in
+# addition. If more brokers are due, they are probed in rotation.
 PROBES_MAX = 20
 
 
 class BrokerReachability:
-    """The result of two consecutive probes.
+    """Tracks which brokers answered the last two rounds of probes.
 
-    `unreached` are the leading brokers that answered neither probe, sorted. `suspected` are the brokers that
-    any replica does not reach.
+    `unreached` are the brokers that lead state partitions and answered neither probe, sorted. `suspected` are
+    the brokers that at least one replica does not reach.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from coordinator.process.clock import SystemClock
 
 _logger = logging.getLogger(__name__)
 
-# Added to the time limits of the steps of draining and stopping.
+# Added to the time limit of each step of draining and stopping, so that the step itself times out first.
 _GRACE_S = 1.0
 # The pause after an unexpected exception.
 _FAILURE_PAUSE_S = 1.0
@@ -155,7 +155,7 @@ class GroupOwnership:
     def _deliver_calls(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, after earlier batches."""
         assert self._main is not None
-        # A closed loop has no listener.
+        # RuntimeError: the listener's loop is closed, so the calls are no longer needed.
         with suppress(RuntimeError):
             self._main.call_soon_threadsafe(self._apply_calls, calls)
 
@@ -169,7 +169,7 @@ class GroupOwnership:
                 _logger.exception("An assignment could not be applied.")
 
     async def _run_on_member_loop(self, work: Coroutine[Any, Any, None], timeout_s: float) -> None:
-        """Run a coroutine on the membership's loop; give up after its own time limit."""
+        """Run a coroutine on the membership's loop. Stop waiting shortly after `timeout_s`."""
         assert self._loop is not None
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         with suppress(TimeoutError):
@@ -220,7 +220,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
-        # Cancelled tasks get an iteration to end.
+        # Run the cancelled tasks until they end.
         left = asyncio.all_tasks(loop)
         for task in left:
             task.cancel()

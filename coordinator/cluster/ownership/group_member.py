@@ -1,7 +1,8 @@
 """One replica in its group: send claims, compute assignments as the leader, apply assignments, drain.
 
-The methods run on the loop of the membership. Changes for the rest of the process are batches of calls, one
-for each assignment, in this order: resignations, the assignment, elections.
+The methods run on the event loop of the membership. The rest of the process runs on another event loop, that
+of the listener. For each assignment, the listener gets one batch of calls, in this order: resignations, the
+assignment, elections.
 
 A batch runs without interruption on the listener's loop, so no request is processed between its calls.
 Therefore, this process never serves a shard that the assignment gives to another replica. FindCoordinator
@@ -49,7 +50,7 @@ class GroupMember:
     """The `MemberCallbacks` of one replica. Except for `health` and the metrics, all methods are called on
     the membership's loop.
 
-    `tell` runs a batch of calls on the listener's loop, after earlier batches.
+    The function `tell` runs a batch of calls on the listener's loop, after all earlier batches.
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class GroupMember:
         self._draining_told = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
-        # Shards that this replica wants to hand over, and the last reported ones.
+        # Shards that this replica wants to hand over, and those that it has reported to the group.
         self._wishes: dict[int, str] = {}
         self._wishes_told: dict[int, str] = {}
         self._reachability = BrokerReachability()
@@ -211,8 +212,8 @@ class GroupMember:
             self._reader.cancel()
             self.assignment, self.members = None, 0
         elif self.membership.leads and self._decided and self._decided_generation == generation:
-            # Without the first condition, the plan may be for a lost generation with this number. The group
-            # coordinator could not store that generation, and its successor used the number again.
+            # Check `leads`: if the group coordinator crashed before it stored a generation, its successor
+            # uses the same generation number again, possibly for another leader and another plan.
             self._reader.cancel()
             self._apply_view(self._decided.view(generation))
         else:
@@ -293,14 +294,17 @@ class GroupMember:
             self._request_rebalance(urgent=True)
 
     def _request_rebalance(self, *, urgent: bool = False, improves: bool = False) -> None:
-        """Request a rebalance; one that only improves the placement waits for other members' requests."""
+        """Request a rebalance.
+
+        If it only improves the placement of shards, wait longer, so that other members can request one too.
+        """
         self._joins += 1
         pause_s = self._limits.reachability_interval_s if improves else self._limits.rebalance_pause_s
         self.membership.request_rebalance(0.0 if urgent else pause_s)
 
     async def _watch_readiness(self) -> None:
         while True:
-            # If the listener's loop hangs, the process cannot serve, whatever it reports.
+            # If the listener's loop hangs, this call is not made, and the process counts as not ready.
             self._deliver([self._readiness.alive])
             await asyncio.sleep(self._limits.heartbeat_interval_s)
             if self._readiness.changed():

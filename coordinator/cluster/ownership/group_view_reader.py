@@ -15,9 +15,10 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupViewReader:
-    """Describes the group until the owners of a generation are known, and passes them to `found`.
+    """Sends DescribeGroups until it knows the owners of a generation, and passes them to `found`.
 
-    `settled` is set while there is nothing to read. All methods are called on the membership's loop.
+    The event `settled` is set while there is nothing to read. All methods are called on the membership's
+    loop.
     """
 
     def __init__(

@@ -34,9 +34,9 @@ _MESSAGES: dict[int, str] = {
 
 
 class MembershipError(NamedTuple):
-    """Why this process is not a member.
+    """The reason why this process is not a member of its group.
 
-    Errors of one `kind` are logged once; `is_transient` if it is normal.
+    Errors of the same `kind` are logged once. `is_transient` is True for errors that normally end soon.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class MembershipError(NamedTuple):
 
 
 class JoinFailure(Exception):
-    """A failed attempt to join. `membership_error` is None if the next attempt needs no report."""
+    """A failed attempt to join. `membership_error` is None if the failure is normal and is not reported."""
 
     def __init__(self, membership_error: MembershipError | None) -> None:
         super().__init__(membership_error.sentence if membership_error else "the group has moved on")

@@ -1,4 +1,4 @@
-"""The lease of an assignment: how long it may be relied on after the last confirmation by Kafka."""
+"""The lease of an assignment: how long the assignment is valid after the last confirmation by Kafka."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 class Lease:
     """The time since the request whose response confirmed the current assignment.
 
-    One thread writes it, any thread reads it; it consists of a single number.
+    No lock is needed: the lease is a single number, which one thread writes and any thread reads.
     """
 
     def __init__(self, lasts_s: float, monotonic: Callable[[], float]) -> None:

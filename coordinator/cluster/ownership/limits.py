@@ -2,19 +2,20 @@
 
 from typing import NamedTuple
 
-# The fraction of the timeouts that a lease lasts. The rest allows for clock drift and latency: Kafka's
-# timeout starts when a request arrives, the lease when it is sent.
+# The duration of a lease as a fraction of Kafka's timeouts. The rest allows for differences between clock
+# rates. Latency is harmless, because a lease starts when a request is sent, and Kafka's timeout when it
+# arrives.
 LEASE_FRACTION = 0.8
 
 
 class GroupLimits(NamedTuple):
     """Timeouts and intervals in seconds, and counts.
 
-    The first three are Kafka's `session.timeout.ms` and so on. `session_timeout_s`: a member without a
-    heartbeat for this time is removed. `rebalance_timeout_s`: a member that takes longer to rejoin is left
-    out. `retry_pause_first_s`, `retry_pause_max_s`: the pause between attempts while Kafka does not answer.
-    `rebalance_pause_s`: the pause between a rebalance and one that this member requests; draining does not
-    wait.
+    `session_timeout_s`: Kafka removes a member without a heartbeat for this time (`session.timeout.ms`).
+    `heartbeat_interval_s`: the interval of heartbeats. `rebalance_timeout_s`: a member that takes longer to
+    rejoin is left out. `retry_pause_first_s`, `retry_pause_max_s`: the pause between attempts while Kafka
+    does not answer. `rebalance_pause_s`: the pause between a rebalance and one that this member requests;
+    draining does not wait.
 
     `reachability_interval_s`: the interval of probes of brokers. Two probes must be further apart than the
     time in which Kafka detects a dead broker (broker.session.timeout.ms, 9 s) and moves its leaders. This is

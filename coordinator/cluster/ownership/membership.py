@@ -7,11 +7,12 @@ that no newer assignment exists.  Only these responses renew the lease:
     heartbeat with the generation of the assignment: NONE, or REBALANCE_IN_PROGRESS (no newer assignment yet)
     sync: this is the newest assignment
 
-A successful join does not renew the lease: from then on, the current assignment is outdated until the sync
-is answered.
+A successful join does not renew the lease: it begins a new generation, so the current assignment is outdated
+until the response to the sync.
 
 The rules are those of Kafka's GroupMetadataManager (classic groups).  A member id from Kafka is used until
-Kafka rejects it as unknown (KIP-394); a second id would be a member that never answers.
+Kafka rejects it as unknown (KIP-394). If the process joined with a second id, the group would wait for the
+member with the first id in each rebalance, until its session times out.
 
 With a group.instance.id (KIP-345), the first join replaces the previous process with this id without a
 rebalance, and returns its assignment.
@@ -316,7 +317,7 @@ class Membership:
             if code == ErrorCode.REBALANCE_IN_PROGRESS:
                 self._request_join()
         elif code == ErrorCode.ILLEGAL_GENERATION:
-            # If a join is in progress, it needs no request.
+            # `_request_join` does nothing if a join is already in progress.
             self._request_join()
         else:
             try:
@@ -325,7 +326,7 @@ class Membership:
                 if code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     self._abandoned.set()
                 if code in LOST_MEMBER_ID:
-                    # Also during a join, which may be about to succeed with the old member id.
+                    # Request another join even if one is in progress: it may succeed with the old member id.
                     self._join_asked.set()
 
     def _request_join(self) -> None:

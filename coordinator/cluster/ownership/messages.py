@@ -1,15 +1,16 @@
 """The messages of a group: the metadata of a member, and the assignment of each member by the leader.
 
 Kafka stores the metadata and assignments of all members in one record, which is limited by max.message.bytes.
-Therefore, an assignment has only the shards of its member, and neither message repeats the other: the record
-grows with the members and the shards, not with their product. The owners of all shards follow from all
-messages together (`read_group_view`); each member reads them with DescribeGroups.
+Therefore, an assignment contains only the shards of its member, and nothing that is in the metadata. The size
+of the record grows with the number of members plus the number of shards, not with their product. To know the
+owners of all shards, each member reads the messages of all members with DescribeGroups (`read_group_view`).
 
 A message is a JSON array that begins with the version of its format, so that Kafka's tools can show it. Other
 versions are refused with an error message. Earlier releases ignore elements that are added at the end.
 
 All members must have the same state topic and number of state partitions. If some differ, the setting of the
-members with the most shards (then of the most members) is used. The others get no shards, and the reason.
+members with the most shards is used, or of the most members if the numbers of shards are equal. The other
+members get no shards; their assignment contains the reason.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,10 +24,10 @@ from coordinator.cluster.ownership.base import NOBODY, Assignment, Replica
 METADATA_VERSION = 2
 ASSIGNMENT_VERSION = 2
 
-# The layout of state in the topic. Coordinators with different layouts cannot share shards.
+# The version of the layout of state in the topic. Coordinators with different layouts cannot be in one group.
 LAYOUT_VERSION = 1
 
-# More state partitions than any topic has; metadata with more is invalid.
+# Maximum number of state partitions in the metadata of a member; no topic has more.
 STATE_PARTITIONS_MAX = 100_000
 
 
@@ -44,9 +45,9 @@ class GroupSettings(msgspec.Struct, frozen=True, order=True, array_like=True):
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The metadata with which a member joins.
 
-    `unreached` are brokers that lead shards and do not answer the member. `joins` counts the rebalances that
-    it requested, because Kafka starts one only if the metadata has changed. The other fields are those of
-    `coordinator.cluster.ownership.assignor.AssignableMember`.
+    `unreached` are the brokers that lead shards and do not answer the member. `joins` is the number of
+    rebalances that the member has requested: Kafka starts a rebalance only if the metadata has changed. The
+    other fields are those of `coordinator.cluster.ownership.assignor.AssignableMember`.
     """
 
     version: int = METADATA_VERSION
@@ -88,7 +89,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class AssignmentMessage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The assignment of one member, made in `generation`.
 
-    `instance` is the replica that it is for, "" if the leader could not read the member's metadata.
+    `instance` is the instance id of the replica that gets it, "" if the leader could not read its metadata.
     `handed_over`: shards in `owned` that another member owned before. `unreleased`: shards that their
     previous owner cannot release, because it does not reach their leader. `refused` is the reason why the
     member gets no shards. `double` is True if the reason is a newer member with the same address.
@@ -114,11 +115,11 @@ class GroupView(NamedTuple):
 class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The leader's decision for the whole group.
 
-    `owners` and `holders` have for each state partition an index in `replicas` or NOBODY: the new owner and
-    the previous one. `cut_off` are shards whose previous owner does not reach their leader. `doubles` are the
-    instances without shards because a newer one has the same address, `refused` those with other settings,
-    with the reason. `unreached` are the brokers that some member does not reach. `instances` has the instance
-    of each member id, "" if its metadata cannot be read.
+    `owners` has the new owner of each state partition, and `holders` the previous one: an index in
+    `replicas`, or NOBODY. `cut_off` are shards whose previous owner does not reach their leader. `doubles`
+    are the instance ids that get no shards because a newer replica has the same address. `refused` are those
+    with other settings, with the reason. `unreached` are the brokers that some member does not reach.
+    `instances` has the instance of each member id, "" if its metadata cannot be read.
     """
 
     setting: GroupSettings

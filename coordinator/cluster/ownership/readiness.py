@@ -10,7 +10,7 @@ from coordinator.cluster.ownership.limits import GroupLimits
 class Readiness:
     """The readiness that this process reports to its group.
 
-    `alive` is called on the listener's loop, the rest on the membership's.
+    `alive` is called on the listener's loop, all other methods on the membership's loop.
     """
 
     def __init__(
@@ -29,7 +29,10 @@ class Readiness:
         self._alive_s = monotonic()
 
     def alive(self) -> None:
-        """Record that the listener's event loop runs; if it hangs, the process cannot serve."""
+        """Record that the listener's event loop has run this call.
+
+        If the loop hangs, the process is not ready.
+        """
         self._alive_s = self._monotonic()
 
     def changed(self) -> bool:
@@ -44,8 +47,8 @@ class Readiness:
     def _is_ready(self) -> bool:
         """Return False after the process has been unready for some time.
 
-        While Kafka does not answer this member, an unavailable log has the same cause and affects all
-        members. When Kafka is back, each member has the full time to become ready.
+        While Kafka does not answer this member, the time is not counted: the log is unavailable for the same
+        reason, and for all members. When Kafka answers again, each member has the full time to become ready.
         """
         now_s = self._monotonic()
         hung = now_s - self._alive_s > self._limits.session_timeout_s

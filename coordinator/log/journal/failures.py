@@ -1,7 +1,7 @@
 """Log failures of the journal, fail the pending appends, and compute the delay before a retry.
 
-A failing disk raises OSError. Any other exception, from a lack of memory or a defect, is handled in the same
-way: the operation failed and is retried.
+A failing disk raises OSError. Any other exception, for example from a lack of memory or a defect, is handled
+like an OSError: the operation failed and is retried.
 """
 
 import logging
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal.pending import Append, call_done
 
-# Initial delay between retries. It doubles with each failed first commit of a new segment, because each
-# retry leaves a segment on the disk.
+# Initial delay before a retry. It doubles each time the first commit of a new segment fails, because each
+# such retry leaves a segment on the disk.
 PROBE_S = 1.0
 PROBE_DOUBLINGS_MAX = 5
 

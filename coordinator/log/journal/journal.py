@@ -292,7 +292,8 @@ class Journal(UnsharedLog):
 
     def _probe_disk(self) -> None:
         if self.committing:
-            # A new segment's header has the end of this segment, which the commit in progress changes.
+            # Wait for the commit in progress: it changes the end of this segment, which the header of the new
+            # segment must contain.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
             self._start_roll(0)
@@ -318,9 +319,13 @@ class Journal(UnsharedLog):
         self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment. The end of the previous one in its header decides commits of unknown outcome."""
+        """Begin a segment.
+
+        Its header has the end of the previous segment. Commits of unknown outcome after that end are ignored.
+        """
         before = self._segments.current
-        # The header is durable at once, but in `os` mode the rewritten records before it may not be.
+        # The header is durable at once. In `os` mode, records of the previous segment may not be durable yet,
+        # so the header must not allow the removal of older segments.
         may_tell = before is None or before.durable
         oldest = self._oldest if may_tell and self._needs_progress() else self._oldest_recorded
         header = layout.SegmentHeader(
@@ -352,7 +357,10 @@ class Journal(UnsharedLog):
 
     @contextmanager
     def open_files(self) -> Iterator[JournalFiles]:
-        """Return the valid parts of the files, for another process; the files stay within the block."""
+        """Return the valid parts of the files for another process.
+
+        The files are not removed within the block.
+        """
         with self._segments.reading() as stretches:
             yield JournalFiles(self._folder, tuple(stretches), layout.first_position(self._state_partitions))
 

@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 class RecoveredJournal(NamedTuple):
     """Result of a recovery.
 
-    `can_go_on` is True if the journal may continue in the last segment. `recorded_commit` is the commit in
+    `can_go_on` is True if new commits may be written to the last segment. `recorded_commit` is the commit in
     the recovery point, 0 without a recovery point.
     """
 

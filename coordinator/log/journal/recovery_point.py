@@ -15,8 +15,8 @@ from coordinator.log.journal.segments import JournalSegments
 
 _logger = logging.getLogger(__name__)
 
-# The last durable commit is recorded when it has not changed for this time. Damage to a commit is detectable
-# at most twice this time after its acknowledgement.
+# The time without a new commit after which the last durable commit is recorded. Damage to a commit is
+# detectable after at most two such intervals from its acknowledgement.
 IDLE_S = 0.025
 # Delay before the recovery point is written again after a failure.
 RETRY_S = 1.0

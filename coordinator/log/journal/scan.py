@@ -30,7 +30,7 @@ from protocol.record_batch import next_offset_at
 SUFFIX = ".journal"
 _NAME = re.compile(r"\d{20}" + re.escape(SUFFIX))
 
-# Zeros must follow the cut; otherwise the file counts as truncated.
+# The advice must extend the file with zeros after the cut; otherwise the scan reports the file as truncated.
 _GIVE_UP = (
     "giving up every record from that byte on, cut the file there and let zeros follow (truncate -s BYTE "
     "FILE; truncate -s +1M FILE), and remove the files after it and the file recovery-point; "
@@ -154,9 +154,9 @@ def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
 class SegmentScan:
     """One pass over the segments with headers, oldest first.
 
-    Call `segment` for each in order; when it returns False, call `tail` and stop.  Without segments, call
-    `check_recovery_point`.  `describe` returns the path for a file name.  The attributes are the results.
-    All methods raise LogDamaged.
+    Call `segment` for each segment in order. When it returns False, call `tail` and stop. Without
+    segments, call `check_recovery_point`. `describe` returns the path for a file name. The attributes are
+    the results. All methods raise LogDamaged.
     """
 
     def __init__(

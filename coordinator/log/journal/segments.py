@@ -32,8 +32,8 @@ class JournalSegments:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._spare: str | None = None
-        # True while a next header with the end of the current segment may exist. Recovery would then ignore
-        # bytes after that end.
+        # True if the header of a next segment may be on the disk, after an error. It contains the end of the
+        # current segment, and recovery would ignore bytes after that end, so nothing more is written here.
         self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
@@ -81,7 +81,7 @@ class JournalSegments:
         name = segment_name(header.number)
         first_position = layout.first_position(len(header.end_offsets))
         size_bytes = max(self._segment_bytes, first_position + frame_bytes + layout.RESERVE_BYTES)
-        # If the file must be created again and that fails, the spare segment no longer exists.
+        # Forget the spare segment first: if creating its file again fails, the file no longer exists.
         spare, self._spare = self._spare, None
         if spare != name or size_bytes > self._segment_bytes:
             await self._disk.prepare(name, size_bytes)
@@ -150,8 +150,8 @@ class JournalSegments:
             self._dropping = _start_task(self._remove_files(), "journal drop")
 
     async def _remove_files(self) -> None:
-        # A reader needs the files that existed when it began. The oldest file is removed first, to leave no
-        # gap.
+        # While a reader is active, no file is removed. The oldest file is removed first, so that a crash
+        # leaves no gap.
         while self._pending_removal and not self._readers:
             try:
                 await self._disk.remove(self._pending_removal[0].name)

@@ -36,7 +36,8 @@ class SegmentWalk:
         self.state_partitions = state_partitions
         # Segments with a valid header, oldest first.
         self.begun: list[SegmentWithHeader] = []
-        # Files that were to be removed, files without a valid header, and segments after the journal's end.
+        # Segments whose removal was interrupted, files without a valid header, and segments after the
+        # journal's end.
         self.dropped: list[str] = []
         self.headerless: list[str] = []
         self.cut_off: list[str] = []
@@ -55,7 +56,8 @@ class SegmentWalk:
         try:
             await self._check_headerless_files()
         finally:
-            # The process died while it removed these segments. They are not needed, even if they are damaged.
+            # Segments below `oldest` exist because the process died while it removed them. They are not
+            # needed, so damage in them is ignored.
             oldest = self.begun[-1].header.oldest if self.begun else 0
             self.dropped = [name for name, header in self.begun if header.number < oldest]
             del self.begun[: len(self.dropped)]

@@ -4,8 +4,8 @@ Several processes can write to the topic, so an owner first claims a state parti
 only records that `coordinator.log.claims` accepts, so offsets have gaps where claims and records of fenced
 owners are. An ownership permits appends once `read` has reached its claim and found it accepted.
 
-`pinned` is always empty, because periodic snapshots advance the pruning offset. `size_bytes` covers the
-offsets between start and end that this process has read or written.
+`pinned` is always empty, because periodic snapshots advance the pruning offset.
+`size_bytes` covers the offsets between start and end that this process has read or written.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ _logger = logging.getLogger(__name__)
 # Batches that are processed before yielding to the event loop.
 SLICE_BATCHES = 128
 CHUNK_BYTES = 1 << 20
-# Reads of the log wait for these responses. With one channel, a read would wait for the request in flight,
-# and then for its own.
+# The channels of requests for end offsets. Each read of the log waits for such a request. With only one
+# channel, a read would first wait for the request in flight.
 END_CHANNELS = ("ends 1", "ends 2", "ends 3")
 # The interval between checks whether the previous owner has released the log.
 RELEASE_POLL_S = 0.02
@@ -209,7 +209,8 @@ class KafkaLog(ObservedAppends):
         self._appender.append(
             ownership, [record], self._clock.now_ms(), on_appended, self._add_size, anywhere=anywhere
         )
-        # If the caller is cancelled, the append continues, and its exception must be retrieved.
+        # If the caller is cancelled, the append continues. Retrieve its exception, so that asyncio does not
+        # log it.
         appended.add_done_callback(lambda appended: appended.cancelled() or appended.exception())
         return await asyncio.shield(appended)
 

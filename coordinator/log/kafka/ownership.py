@@ -20,8 +20,8 @@ from protocol.record_batch import decode_batches
 _logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
-# If the transaction coordinator does not answer for this time, a claim is made without a transactional id.
-# Kafka needs less time to detect a dead broker and to move its transactional ids.
+# Maximum wait for the transaction coordinator. Then the claim is made without a transactional id. Kafka needs
+# less time to detect a dead broker and to move its transactional ids.
 _COORDINATOR_TIMEOUT_S = 15.0
 _FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31

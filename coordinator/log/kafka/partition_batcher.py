@@ -134,7 +134,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
             self._settle_items(items, request.result())
         else:
             if not isinstance(error, LogError):
-                # An answer that cannot be processed counts as missing, so that its items are sent again.
+                # If a response cannot be processed, its items are sent again, as after a missing response.
                 _logger.error("a request to broker %d failed", node, exc_info=error)
             for item in items:
                 if not isinstance(error, NoResponse) or error.sent:
@@ -153,7 +153,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
     def _resend_later(self, item: RequestT, why: str) -> None:
         """Send an item again after a pause, or give it up after its deadline.
 
-        In both cases, refresh the metadata: the next item must not go to the same old leader.
+        In both cases, refresh the metadata, because the leader may have changed.
         """
         self._cluster.refresh_soon()
         if self._loop.time() >= item.deadline_s:

@@ -105,7 +105,7 @@ def _collect_batches(
 
 
 def valid_batches(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
-    """Return the next batch of a log without ownership records and records of fenced owners.
+    """Remove ownership records and records of fenced owners from the next batch of a log; return the rest.
 
     Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded
     again at its own offset. An owner never mixes valid and other records in one batch. Records below

@@ -62,7 +62,10 @@ _WHY = {
 
 
 class BatchBytes(NamedTuple):
-    """Limits in bytes: `wanted_max` for usual batches, `taken_max` for a batch with a single large record."""
+    """Limits in bytes.
+
+    Batches are split at `wanted_max`; a single larger record may have up to `taken_max`.
+    """
 
     wanted_max: int
     taken_max: int
@@ -86,7 +89,7 @@ async def ensure_topic(
     while topic is None or not topic.ready:
         if asyncio.get_running_loop().time() >= deadline_s:
             if topic is not None:
-                # Partitions with a leader can be served.
+                # Continue, because the partitions with a leader can be served.
                 _logger.warning("some partitions of topic %s have no leader", config.name)
                 break
             raise LogUnavailable(f"topic {config.name} was created, but brokers do not report it yet")
@@ -100,7 +103,8 @@ async def ensure_topic(
     for finding in config_problems(config, topic, configs):
         _logger.warning("topic %s: %s", config.name, finding)
     if configs is None:
-        # The topic's limit is not known, so a larger record is attempted.
+        # The limit of the topic is not known. Batches stay below the brokers' default limit. A larger single
+        # record is sent all the same, because the topic may accept it.
         return BatchBytes(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
     bytes_max = _batch_bytes_max(configs)
     return BatchBytes(min(bytes_max, BATCH_BYTES_MAX), bytes_max)

@@ -1,12 +1,13 @@
 """Count acknowledged, released and rejected user records from the appends to a coordinator's log.
 
 A coordinator does not follow its own log. Its log passes each durable append to an `AppendSample`, which
-keeps references to the bytes. If more bytes are appended between two calls of `take` than it may keep, it
-keeps every second append, then every fourth, and so on. `changes` decodes a part of the kept appends and
-extrapolates. So memory and CPU time have an upper bound, and at usual loads the counts are complete.
+keeps references to the bytes. If more bytes are appended between two calls of `take` than it may keep,
+it keeps only every second append, then every fourth, and so on. `changes` decodes a part of the
+kept appends and extrapolates the counts. Therefore, memory and CPU time are limited, and at usual loads the
+counts are complete.
 
-Records are counted without the state before them: a write that is stored twice counts twice, and a write that
-is stored as a snapshot (`snapshot.update.records.per.snapshot`) does not count.
+The previous state of a share-partition is not considered. Therefore, a repeated write is counted twice. A
+write that is stored as a snapshot (`snapshot.update.records.per.snapshot`) is not counted.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ _SLICE = 16
 
 
 class RecordCounts:
-    """Numbers of changed user records."""
+    """Numbers of user records that were acknowledged, released and rejected."""
 
     __slots__ = ("acknowledged", "rejected", "released")
 

@@ -42,7 +42,7 @@ class SignalService:
                 from coordinator.cluster.kafka.share_groups import ShareGroups
                 from coordinator.cluster.kafka.user_topics import UserTopics
             except ModuleNotFoundError:
-                # The HTTP server logs this, because it needs the same library.
+                # Do not log that aiokafka is missing, because the HTTP server logs it.
                 pass
             else:
                 security = make_client_security(config)

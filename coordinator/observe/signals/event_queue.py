@@ -17,7 +17,7 @@ WAITING_MAX = 1_000
 
 
 class EventDestination(Protocol):
-    """Where events go. `name` begins the sentences about it in the log."""
+    """A destination of events. Log messages about it begin with its `name`."""
 
     name: str
 

@@ -56,7 +56,7 @@ class TopicOffsets(OffsetsAtTimes, TopicNames, Protocol):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """The begin or the end of a group's problem."""
+    """A problem of a group that began or ended."""
 
     timestamp_ms: int
     group: str
@@ -66,8 +66,9 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class _StartOffsetMove(NamedTuple):
-    """The start offset of a share-partition at the last pass, since when it has been there, and the complete
-    records above it.
+    """The start offset of a share-partition at the last pass.
+
+    The start offset has not moved since `since_s`. `complete` is the number of completed records above it.
     """
 
     start_offset: int

@@ -1,8 +1,9 @@
 """Find the age of the oldest unfinished record of a share-partition, from record timestamps.
 
 A broker returns the first offset at or after a time (ListOffsets), which requires DESCRIBE only. The record
-at a start offset is at least as old as an age if the first offset at or after that time is larger. A binary
-search over fixed ages finds the age to within 30 %, in at most six requests for all share-partitions.
+at a start offset was written before a time if the first offset at or after that time is larger. A binary
+search over fixed ages finds the age to within 30 %, with at most six rounds of requests for all
+share-partitions.
 """
 
 from collections.abc import Mapping
@@ -12,8 +13,8 @@ TopicPartition = tuple[bytes, int]
 
 # 1 s, 1.3 s, ... 173 days.
 AGES_S = tuple(1.3**step for step in range(63))
-# A request can have one time for each partition. If more groups than this consume the same partition from
-# different offsets, the ages of the others stay unknown.
+# Maximum number of groups with different start offsets whose ages are found for one partition, because a
+# request can have only one time for each partition. The ages of further groups stay unknown.
 GROUPS_OF_PARTITION_MAX = 4
 
 
@@ -50,7 +51,8 @@ async def record_ages(
 
     The age of a record that is younger than a second is 0.
     """
-    # The record is at least as old as the first `older` ages; `bound` is the first age that may be too high.
+    # The binary search: the first `older` ages are at most the age of the record. The ages from `bound` on
+    # are higher than its age.
     older = dict.fromkeys(start_offsets, 0)
     bound = dict.fromkeys(start_offsets, len(AGES_S))
     while searched := {each: (older[each] + bound[each]) // 2 for each in older if older[each] < bound[each]}:

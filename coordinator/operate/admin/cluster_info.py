@@ -27,7 +27,7 @@ _FAILURE_PAUSE_S = 2.0
 # The name of a topic id never changes, but the coordinator may later be authorized to describe the topic.
 _NAME_REFRESH_S = 60.0
 _END_REFRESH_S = 2.0
-# If the cluster does not respond, names are kept, and end offsets are dropped after this time.
+# Maximum age of end offsets while the cluster does not respond. Names are kept without a limit.
 _END_KEPT_S = 10.0
 _CACHED_MAX = 100_000
 

@@ -20,7 +20,7 @@ HandOver = Callable[[int, str], None]
 
 
 def hand_over_unavailable(state_partition: int, instance: str) -> None:
-    """Do nothing: without a group there is no hand-over."""
+    """Do nothing, because a coordinator without a group cannot hand shards over."""
 
 
 class CoordinatorView(NamedTuple):
@@ -32,7 +32,7 @@ class CoordinatorView(NamedTuple):
     owners: OwnerDirectory
     cluster: ClusterInfoCache
     hand_over: HandOver = hand_over_unavailable
-    # None without a cluster, because abandoned state is unknown then.
+    # None if no cluster is configured, because abandoned state is not known then.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
     history: HistoryProcess | None = None

@@ -19,7 +19,7 @@ from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
 
-# After this time the request fails; the round continues.
+# Maximum time of a request that runs a round. Then the request fails, and the round continues.
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1

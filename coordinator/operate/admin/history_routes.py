@@ -14,7 +14,7 @@ from coordinator.operate.admin.state_routes import NOT_FOUND, require_loaded
 from coordinator.operate.admin.views import iso_time
 from protocol.state_records import SharePartitionKey, topic_id_text
 
-# One process reads one log at a time, so few may wait.
+# Maximum number of requests that wait, because one process reads the logs one after another.
 _WAITING_MAX = 4
 
 

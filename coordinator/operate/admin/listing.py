@@ -26,14 +26,15 @@ from protocol.state_records import SharePartitionKey
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")
 
-# Units of work that take about a millisecond.
+# The amount of work, in units, after which a task yields to the event loop: about a millisecond. One unit is
+# the cost of skipping a share-partition.
 SLICE = 1_000
 
 # Maximum number of requests that wait for the list of another request.
 WAITING_MAX = 32
 
-# Up to this number of requested entries, a selection discards entries after the page. For more entries, one
-# such step would block the event loop too long.
+# If at most this number of entries is requested, entries after the page are discarded during the selection.
+# With more entries, discarding would block the event loop for too long.
 _SELECTED_MAX = 5 * SLICE
 
 # Cost of ranking or summing one offset range, relative to skipping a share-partition.

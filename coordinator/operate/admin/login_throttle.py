@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-# Number of failed logins that an address may make in a burst, and the time until one of them expires.
+# Number of failed logins after which an address is limited, and the time until one failed login expires.
 FAILED_LOGINS_MAX = 10
 FAILED_LOGIN_FORGIVEN_S = 1.0
 # Maximum numbers of remembered addresses and of remembered valid tokens.
@@ -16,7 +16,7 @@ class LoginThrottle:
 
     While an address is limited, its unknown tokens are refused without a check, so that the response does not
     reveal whether a guess is correct. Tokens that were valid from this address before are still accepted.
-    Many clients may share the address of a proxy, and one of them must not lock out the others.
+    Otherwise, one of the clients behind a proxy with one address could lock out all others.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:

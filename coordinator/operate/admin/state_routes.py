@@ -74,7 +74,7 @@ _NEAR = 256
 
 
 class OwnedElsewhere(HTTPException):
-    """Status 503: another coordinator may have the state."""
+    """An error with status 503: the state is not loaded here, and another coordinator may have it."""
 
     def __init__(self, message: str, owner: Owner | None) -> None:
         super().__init__(503, message)
@@ -244,7 +244,7 @@ def _parse_key(text: str) -> SharePartitionKey:
 
 
 def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
-    """Return the state partition of a share-partition. Raises OwnedElsewhere if it is not loaded here."""
+    """Return the state partition of a share-partition. Raises OwnedElsewhere if it is not loaded."""
     number = state_partition(key, view.runtime.state_partitions)
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":

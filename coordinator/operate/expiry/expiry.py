@@ -45,7 +45,7 @@ class RoundResult(NamedTuple):
     """The result of a round."""
 
     removals: list[RemovalResult]
-    # Due items that wait for the next round.
+    # Number of due items that were not processed in this round.
     left_over: int
 
 

@@ -53,7 +53,7 @@ class ClusterObservation(NamedTuple):
     now_ms: int
     held: Sequence[HeldState]
     seen: ClusterView
-    # Why missing topics are not treated as deleted, None if they are.
+    # The reason why missing topics are not treated as deleted; None if missing topics are treated as deleted.
     doubt: str | None
 
 
@@ -89,7 +89,7 @@ class GroupObserver:
         """Observe all groups and topics of the local state. Raises LogError if Kafka does not answer."""
         if not self._loaded:
             await self._load_observations()
-        # While shards are being loaded, groups without local state must keep their history.
+        # If a shard is still being loaded, groups without local state must keep their history.
         is_whole = self._runtime.initial_load_done
         held = await self._list_held_states()
         groups = {part.group_id for part in held}
@@ -173,7 +173,7 @@ class GroupObserver:
         } | presence.names
         unknown = topic_ids and not presence.names
         if unknown:
-            # This is more likely another cluster than the deletion of all topics.
+            # Probably bootstrap.servers selects another cluster. All topics are unlikely to be deleted.
             self._missing.clear()
             return (
                 f"The cluster knows none of the {len(topic_ids)} topics that have state, so they are not "

@@ -104,7 +104,7 @@ class StateRemover:
             for removal in removals:
                 yield removal
             if any(removal.unanswered for removal in removals):
-                # The request timed out, and the next one probably would as well.
+                # End the round: the request timed out, and further requests probably would as well.
                 break
         await self._delete_emptied()
 
@@ -194,7 +194,7 @@ class StateRemover:
                 break
             total += len(each.partitions)
             chosen[each] = self._states(each)
-        # Read the states before Kafka is queried: later states must not be deleted.
+        # The states were read before Kafka is queried, so state that is written later is not deleted.
         missing = await self._confirm_missing(chosen)
         return [
             await self._delete_unchanged(each, states)

@@ -43,9 +43,9 @@ class ExpiryRules(NamedTuple):
 
     retention_minutes: int | None
     grace_minutes: int
-    # If two observations are further apart, the history of a group has a gap.
+    # Maximum time between two observations. If they are further apart, the history of a group has a gap.
     gap_ms: int = 0
-    # If the owner of partition 0 has not removed expired state after this time, any other owner removes it.
+    # The time after which any owner removes expired state that the owner of partition 0 has not removed.
     leftover_ms: int = 3_600_000
 
 

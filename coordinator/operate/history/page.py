@@ -24,7 +24,7 @@ _NO_OWNER_EPOCH = -1
 async def read_page(request: HistoryRequest) -> dict[str, Any]:
     """Return the page as values for JSON, the latest event first. Raises LogError and DecodeError."""
     fold = _HistoryFold(request)
-    # One event more than the page shows whether there is another page.
+    # Keep one more event than the page contains, to know whether there is another page.
     events: deque[HistoryEvent] = deque(maxlen=request.limit + 1)
     async for record in read_records(request):
         step = fold.take(record)
@@ -48,7 +48,7 @@ async def read_page(request: HistoryRequest) -> dict[str, Any]:
 
 
 class _HistoryFold:
-    """Applies the valid records of one share-partition; all records of its state partition are passed."""
+    """Folds the valid records of one share-partition, given all records of its state partition."""
 
     def __init__(self, request: HistoryRequest) -> None:
         self._state_partition = request.state_partition

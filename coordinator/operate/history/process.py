@@ -26,7 +26,8 @@ from protocol.state_records import SharePartitionKey
 _PROGRAM = "import os; os.nice(5); from coordinator.operate.history.worker import main; main()"
 COMMAND = [sys.executable, "-P", "-c", _PROGRAM]
 
-# The process ends after so long without a request, or if it keeps so much memory after a request.
+# The process ends when it has had no request for `IDLE_S`, or uses more memory than `RESIDENT_BYTES_MAX`
+# after a request.
 IDLE_S = 300.0
 RESIDENT_BYTES_MAX = 128 << 20
 

@@ -8,7 +8,11 @@ from protocol.state_records import SharePartitionKey
 
 
 class HistoryRequest(NamedTuple):
-    """The latest `limit` events, before log offset `before` if set; of the record at `offset` if set."""
+    """A request for the latest `limit` events of a share-partition.
+
+    If `before` is set, only events below this log offset are returned. If `offset` is set, only events of the
+    record with this offset are returned.
+    """
 
     log: LogLocation
     state_partition: int

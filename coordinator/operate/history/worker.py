@@ -1,6 +1,6 @@
-"""The process that reads delivery histories, one request of a connection after another.
+"""The program of the process that reads delivery histories, one request after another.
 
-The process ends itself at its limit of time for a request. Its memory is limited.
+A timer ends the process if a request takes longer than `SECONDS_MAX`. The memory of the process is limited.
 """
 
 import asyncio

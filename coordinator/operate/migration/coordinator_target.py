@@ -4,9 +4,9 @@ For each share-partition, the target first sends Delete and Initialize. It then 
 leader epoch of the source, because only Read raises that epoch. Finally, it sends Write with the batches and
 the delivery complete count.
 
-Through its RPCs, a coordinator cannot be given a leader epoch below the highest one, which a source can have
-after a second initialisation.  Before Kafka 4.2, it stores no delivery complete count. A lookup changes
-nothing, because Read is only sent with the leader epoch that the Summary returned.
+After a second initialisation, the leader epoch of a state can be lower than its highest leader epoch. The
+RPCs cannot create such a state.  Before Kafka 4.2, coordinators store no delivery complete count. A lookup
+changes nothing, because Read is only sent with the leader epoch that the Summary returned.
 """
 
 import asyncio
@@ -39,7 +39,8 @@ CHUNK_KEYS_MAX = 200
 CHUNK_BYTES_MAX = 1 << 20
 CHUNKS_AT_A_TIME = 8
 
-# Back-offs of about 0.5, 1, 2, 4 and 8 s: on the first request, a broker creates its topic first.
+# Delays of about 0.5, 1, 2, 4 and 8 s. Retries are needed because a broker creates its state topic at the
+# first request.
 RETRY = RetryPolicy(attempts_max=6, first_s=0.25)
 
 # Delivery states that every release since 4.1 understands: available, acknowledged, archived.

@@ -5,7 +5,7 @@ continues that of the source, as for a cold snapshot, so that the newest snapsho
 state is replaced, a tombstone precedes the snapshot in the same batch.  The tombstone clears the old leader
 and state epochs, and both records become durable together or not at all.
 
-The target is read again after it is locked or claimed, because no other process can write to it then.
+The target is read again after it is locked or claimed, because from then on no other process can write to it.
 """
 
 import asyncio
@@ -25,10 +25,11 @@ from protocol.record_batch import decode_batches
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 
-# The owner in the claims of a migration.
+# The display name of the owner in claims that a migration writes.
 OWNER = "share-coordinator migrate"
 
-# A topic that was not created by a coordinator may have Kafka's default max.message.bytes of 1 MiB.
+# Maximum size of an append, below Kafka's default max.message.bytes of 1 MiB, which the target topic may
+# have.
 APPEND_BYTES_MAX = 256 << 10
 
 _Records = list[tuple[bytes, bytes | None]]

@@ -99,8 +99,8 @@ async def _fold_source(reader: LogReader, progress: Progress) -> FoldedLog:
         raise MigrationRefused("the source does not exist")
     if folded.unreadable:
         raise MigrationRefused(
-            f"a newer release wrote the state of {_format_keys(folded.unreadable)}: migrate with that, or "
-            f"delete it"
+            f"a newer release wrote the state of {_format_keys(folded.unreadable)}: "
+            "migrate with that, or delete it"
         )
     return folded
 

@@ -27,7 +27,7 @@ from protocol.state_records import SharePartitionKey
 
 NO_COMPLETE_COUNT = -1
 
-# The Summary of a share-partition without state, or one that was only initialised.
+# The fields of a Summary response for a share-partition that has no state or was only initialised.
 _NOTHING = (0, 0, NO_START_OFFSET, NO_COMPLETE_COUNT)
 
 Failures = dict[SharePartitionKey, str]

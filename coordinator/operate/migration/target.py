@@ -23,7 +23,7 @@ class LookupResult(NamedTuple):
 
 
 class MigrationTarget(Protocol):
-    """A location that state is migrated to."""
+    """The location that a migration writes state to."""
 
     def as_stored(self, state: ShareState) -> ComparableState:
         """Return the state as the target stores it."""

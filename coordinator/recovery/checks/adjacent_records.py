@@ -18,8 +18,8 @@ Flag = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
 def make_flag(histories: Histories, found: Findings) -> Flag:
     """Return a function that adds a finding for each wrong entry of the histories.
 
-    The last parameter, `at`, names the column with the log offset of the finding. Its name ends in `_at`; the
-    column with the timestamp has the same name with `_ms`.
+    The last parameter, `at`, names the column with the log offset of the finding. The name of that column
+    ends in `_at`. The name of the column with the timestamp ends in `_ms` instead.
     """
 
     def add_findings(

@@ -54,7 +54,7 @@ class Baseline:
         return partial(self._check_partition, starts)
 
     def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[NamedOutput]:
-        """Compare the states of a state partition by its own log offsets."""
+        """Compare the earlier states of a state partition with its current states."""
         number = inside.state_partition
         now = {row_identity(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)

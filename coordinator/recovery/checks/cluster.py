@@ -44,7 +44,7 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
 
 
 def missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
-    """Report share-partitions that a group initialised before the log was read, and that it lacks (X2)."""
+    """Report share-partitions without state that a group initialised before the log was read (X2)."""
     for identity in missing:
         yield Finding(
             "X2", _C, share_partition=identity, evidence="its group initialised it; the log has no state"
@@ -54,7 +54,10 @@ def missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
 def check_groups(
     states: Iterable[Row], groups: Collection[str], topics: Mapping[bytes, str]
 ) -> Iterator[Finding]:
-    """Check that the groups and topics of states exist (X2), given those after the log was read."""
+    """Check that the group and the topic of each state exist (X2).
+
+    `groups` and `topics` were listed after the log was read.
+    """
     for row in states:
         at = (row["state_partition"], row_identity(row), row["last_log_offset"], row["last_log_offset"])
         if parse_topic_id(row["topic_id"]) not in topics:

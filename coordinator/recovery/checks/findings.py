@@ -28,7 +28,8 @@ from coordinator.recovery.tasks import NamedOutput
 
 FINDINGS_OUTPUT = "findings"
 
-# Maximum number of share-partitions with a finding of one check that affects no state, in a state partition.
+# If a check affects no state, a state partition reports its findings separately for at most this number of
+# share-partitions; one more finding summarises the others.
 HARMLESS_MAX = 1_000
 
 # The owner epoch of findings that do not depend on the owner of a record.
@@ -64,7 +65,7 @@ PARTIAL_FINDINGS = pa.schema(
     ]
 )
 
-# The findings of an audit; the state partition is -1 if the finding concerns no single one.
+# The findings of an audit; the state partition is -1 if the finding concerns no single state partition.
 FINDINGS = pa.schema(
     [
         *_WHAT,
@@ -198,9 +199,9 @@ def partial_rows(
 
 
 def summarise_harmless(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield findings; of those that affect no state, the first of each check, and one for all others.
+    """Yield findings, but summarise findings that affect no state if a check has many of them.
 
-    A state partition may have a finding for each of its share-partitions, and the driver gets them all.
+    The driver gets all findings, and a state partition may have a finding for each of its share-partitions.
     """
     harmless: dict[tuple[str, Severity], list[Finding]] = {}
     for each in findings:
@@ -221,7 +222,7 @@ def summarise_harmless(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
-    """Yield findings that do not depend on the owner of a record as an output, if there are any."""
+    """Yield an output with findings that do not depend on the owner of a record, if there are any."""
     rows = partial_rows(summarise_harmless(findings), range_start=0, owner_epoch=NONE, claimed=False)
     if len(rows):
         yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)

@@ -1,8 +1,8 @@
 """Compare a snapshot with the generation before it (a snapshot and its updates): K3, K5, K7, K8, K9 and K13.
 
 K8 finds lost progress: a snapshot must contain the state of the snapshot before it and of the updates between
-them.  It may contain more state batches, because the write that caused it had batches, too. A cold snapshot
-has no write, so it must be equal to the state before it.
+them. The snapshot may contain more state batches, because the write that caused the snapshot had batches,
+too. No write causes a cold snapshot, so a cold snapshot must be equal to the state before it.
 """
 
 import numpy as np

@@ -6,11 +6,13 @@ from typing import NamedTuple
 class Limits(NamedTuple):
     """Limits of the checks; the check ids are those of `catalogue`."""
 
-    # K9: Kafka's share.coordinator.snapshot.update.records.per.snapshot; 4.0 to 4.2.0 write one more.
+    # K9: Kafka's share.coordinator.snapshot.update.records.per.snapshot; Kafka 4.0 to 4.2.0 writes one more
+    # update.
     updates_max: int = 500
-    # R4: the highest that group.share.max.delivery.count.limit may be set to.
+    # R4: the maximum value of group.share.max.delivery.count.limit.
     delivery_count_max: int = 25
-    # R9: the highest that group.share.max.partition.max.record.locks may be set to; max.message.bytes.
+    # R9: the maximum value of group.share.max.partition.max.record.locks, and a size just below the default
+    # of max.message.bytes.
     in_flight_max: int = 10_000
     record_bytes_max: int = 1_000_000
     # R10: the maximum difference between two clocks.

@@ -15,11 +15,11 @@ from coordinator.recovery.records import column_to_ints
 from coordinator.recovery.schema import DISTRIBUTIONS, NONE
 
 # Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
-# quarter.
+# quarter of this number.
 REPLAY_RECORDS_PER_S = 500_000
 
 DISTRIBUTIONS_OUTPUT = "distributions"
-# Greater delivery counts are in the same class.
+# A distribution counts greater delivery counts as this delivery count.
 DELIVERY_COUNT_MAX = 30
 
 _ACKNOWLEDGED, _ARCHIVED = 2, 4

@@ -231,7 +231,8 @@ def join_audit(
             check_log_ends(histories, limits, log_start=start, found=found)
             if state_partitions is not None:
                 check_routing(histories, state_partitions, found)
-    # After the findings of records, whose offset and timestamp a merged finding keeps.
+    # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
+    # timestamp of the finding that was added first.
     for finding in of_states:
         found.add(finding)
     yield from findings_output(state_partition, found)

@@ -7,9 +7,9 @@ checked when both resets are known, and is then dropped. So at most four entries
     records   u u S u u u S u S u u          u update, S snapshot
     entries   [run] [S]   ...   [S] [run]    first and last reset, the run before and the run after
 
-The histories of two adjacent ranges are concatenated, checked and shortened in the same way. Only pairs of
-entries from different ranges are compared.  A single record is the shortest history. So one function handles
-chunks of a range, ranges of a state partition, and owner epochs (`range_audit`).
+The histories of two adjacent ranges are concatenated, checked, and shortened to at most four entries. Only
+pairs of entries from different ranges are compared. A single record is the shortest history. So one function
+handles chunks of a range, ranges of a state partition, and owner epochs (`range_audit`).
 """
 
 from collections.abc import Sequence
@@ -33,11 +33,11 @@ from coordinator.recovery.schema import NONE, PARTIALS
 
 HISTORIES_OUTPUT = "histories"
 
-# The kinds of entries. A run of updates has the number of `Kind.UPDATE`.
+# The kinds of entries. A run of updates has the number of `RecordKind.UPDATE`.
 SNAPSHOT, RUN, TOMBSTONE, UNREADABLE = (int(kind) for kind in RecordKind)
 
-# The integer fields of an entry.  `first` and `last` fields are of the first and last record of a run that
-# has the field. `start_said` is the start offset of the very first record, or -1.
+# The integer fields of an entry. A field `first_...` or `last_...` comes from the first or last record of the
+# run that has a value for it. `start_said` is the start offset of the very first record, or -1.
 STEPS: Final = (
     *("kind", "first_at", "first_ms", "last_at", "updates", "ours"),
     *("snapshot_epoch_first", "snapshot_epoch_last", "state_epoch"),
@@ -221,7 +221,10 @@ def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint
 
 
 def concatenate_histories(parts: Sequence[Histories]) -> Histories:
-    """Concatenate histories with equal `identities`; in the result, each of them is one source."""
+    """Concatenate histories with equal `identities`.
+
+    In the result, each of the given histories is one source.
+    """
     return Histories(
         parts[0].identities,
         np.concatenate([part.key for part in parts]),

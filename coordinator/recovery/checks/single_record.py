@@ -103,7 +103,7 @@ def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, fla
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
-        """Return which records have a wrong batch, and a function that formats the first of a record."""
+        """Return which records have a wrong batch, and a function that formats the first such batch."""
         at = np.flatnonzero(wrong)
         hit = np.zeros(rows, np.bool_)
         hit[batches.row[at]] = True

@@ -21,14 +21,15 @@ WRITERS_OUTPUT = "writers"
 
 _TRANSACTIONAL = 0x10
 
-# Maximum number of rows of one range. If writers alternate more often, fewer rows are enough to report it.
+# Maximum number of rows of one range. If writers alternate more often, the first rows are enough to report
+# the alternation.
 _STRETCHES_MAX = 1_000
 
 _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 class WriterSpan(NamedTuple):
-    """A sequence of consecutive records by one writer; a number that the source does not have is -1."""
+    """A sequence of consecutive records by one writer; a number that the source does not provide is -1."""
 
     state_partition: int
     range_start: int
@@ -118,7 +119,7 @@ class WriterSequence:
                 self._stretches.append(stretch)
 
     def to_arrow(self, range_start: int) -> pa.RecordBatch:
-        """Return the stretches as rows of `WRITERS`."""
+        """Return the writer spans as rows of `WRITERS`."""
         rows = [stretch._replace(range_start=range_start)._asdict() for stretch in self._stretches]
         return pa.RecordBatch.from_pylist(rows, WRITERS)
 
@@ -176,7 +177,7 @@ def _check_boundaries(ordered: list[WriterSpan], start: int, limits: Limits, fin
 
 
 def _merge_spans(ordered: list[WriterSpan]) -> list[WriterSpan]:
-    """Merge consecutive stretches of one writer that are in different ranges."""
+    """Merge consecutive spans of one writer that are in different ranges."""
     found: list[WriterSpan] = []
     for each in ordered:
         if found and found[-1][_WRITER_AT:] == each[_WRITER_AT:]:
@@ -189,7 +190,7 @@ def _merge_spans(ordered: list[WriterSpan]) -> list[WriterSpan]:
 def _check_writers(ordered: list[WriterSpan], findings: Findings) -> None:
     epochs: dict[int, int] = {}
     owner_epoch = leader_epoch = NONE
-    # The producers (id, epoch) that wrote with the current owner epoch; the last one wrote last.
+    # The producers (id, epoch) that wrote with the current owner epoch, in the order of their latest records.
     producers: list[tuple[int, int]] = []
 
     def add_finding(check: str, severity: Severity, each: WriterSpan, evidence: str) -> None:

@@ -1,6 +1,7 @@
 """Define the interface of an engine: read ranges to outputs, and join the outputs of each state partition.
 
-The outputs of a phase are durable before the next phase uses them. Both phases count them (`counts`).
+The outputs of a phase are durable before the next phase uses them. Both phases count the rows of the outputs,
+so that a loss is detected (`counts`).
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -84,11 +85,11 @@ class Engine(Protocol):
         ...
 
     def end_job(self) -> None:
-        """Delete the outputs of all phases, which a next job does not need."""
+        """Delete the outputs of all phases; the next job does not need them."""
         ...
 
     def close(self) -> None:
-        """Stop what was started."""
+        """Stop the processes or the Spark session that this engine has started."""
         ...
 
 

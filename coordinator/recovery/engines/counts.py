@@ -40,7 +40,7 @@ _COUNTS = pa.schema(
         pa.field("rows", pa.int64(), nullable=False),
     ]
 )
-# Instead of a range: the rows that a join has read, and the rows that it has returned.
+# Values of the column `range` for a join: the rows that the join has read, and the rows that it has returned.
 _READ, _RETURNED = -1, -2
 _ADVICE = "nothing was written; run the job again"
 
@@ -92,7 +92,7 @@ def _output_counts(outputs: Iterable[NamedOutput], number: int) -> Iterator[Name
 
 
 def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[NamedOutput]:
-    """Join the outputs of a state partition; return the results, and the counts of both.
+    """Join the outputs of a state partition; return the results, and the row counts of outputs and results.
 
     Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
     """
@@ -137,7 +137,7 @@ def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
     given = sum(row["rows"] for row in counts if not row["output"])
     summed = sum(row["records"] for row in output_rows(outputs, RANGES_OUTPUT))
     if given != summed:
-        raise ResultsIncomplete(f"the source gave {given} records and the ranges name {summed}")
+        raise ResultsIncomplete(f"the source yielded {given} records, but the ranges report {summed}")
 
 
 def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:

@@ -1,7 +1,7 @@
 """The local engine: reads a log with one process for each core; a small log, in the current process.
 
-Processes are started by a fork server that has the modules imported, so a start takes milliseconds. They
-inherit no threads.
+Processes are started by a fork server that has the modules imported, so a start takes milliseconds. The
+processes inherit no threads.
 """
 
 import multiprocessing
@@ -107,7 +107,7 @@ class LocalEngine:
                 advance(waiting[done].records)
         except BrokenProcessPool:
             raise LogError(
-                "a process that read the log died, possibly out of memory; reduce --processes"
+                "a process died while it read the log, possibly out of memory; reduce --processes"
             ) from None
         finally:
             for future in waiting:

@@ -1,8 +1,8 @@
 """The Spark engine: runs the two functions of a job, each as one Python stage.
 
-Rows of the log never enter the JVM.  A task of phase 1 reads some ranges and writes their outputs, tables in
-Arrow's stream format, to Parquet files in the work directory.  Phase 2 reads these files and shuffles them,
-one state partition to one task. It never reads the log, even if executors are lost.
+Rows of the log never enter the JVM. A task of phase 1 reads some ranges and writes their outputs, tables in
+Arrow's stream format, to Parquet files in the work directory. Phase 2 reads these files and shuffles them,
+one state partition to one task. Phase 2 never reads the log, even if executors are lost.
 
 The ranges are those of the plan, not Spark's file splits, so a state partition with most of the records is
 read by many tasks.
@@ -138,7 +138,7 @@ class SparkOutputs:
 
 
 class SparkEngine:
-    """A Spark session; `close` stops it only if it was started here."""
+    """A Spark session; `close` stops it only if this engine has started it."""
 
     name = "spark"
 
@@ -186,7 +186,7 @@ class SparkEngine:
         self._work.delete()
 
     def close(self) -> None:
-        """Delete the work directory; stop Spark if it was started here."""
+        """Delete the work directory; stop Spark if this engine has started it."""
         self.end_job()
         if self._is_ours:
             self.spark.stop()

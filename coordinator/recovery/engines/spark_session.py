@@ -69,7 +69,7 @@ def get_or_start_session(master: str = "", options: dict[str, str] | None = None
 def user_settings() -> dict[str, str]:
     """Return the user's settings that the session builder would override; they take precedence.
 
-    They come from spark-submit or `PYSPARK_SUBMIT_ARGS`, and from the properties file.
+    The settings come from spark-submit or `PYSPARK_SUBMIT_ARGS`, and from the properties file.
     """
     given: dict[str, str] = {}
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
@@ -103,7 +103,10 @@ def _default_properties() -> Path | None:
 
 
 def check_master(master: str) -> None:
-    """Refuse an invalid master, for which Spark prints a page of Java. Raises ConfigError."""
+    """Refuse an invalid master, because Spark would report it with a long Java stack trace.
+
+    Raises ConfigError.
+    """
     if master and not _MASTER.fullmatch(master):
         raise ConfigError("--master", master, "local[N], spark://HOST:PORT, k8s://URL or yarn")
 
@@ -112,14 +115,16 @@ def _check_python_side() -> None:
     try:
         import pyspark
     except ImportError:
-        raise SparkMissing("the Spark engine takes PySpark: pip install share-coordinator[spark]") from None
+        raise SparkMissing(
+            "the Spark engine requires PySpark: pip install share-coordinator[spark]"
+        ) from None
     try:
         import pandas
     except ImportError:
-        raise SparkMissing("PySpark takes pandas: pip install share-coordinator[spark]") from None
+        raise SparkMissing("PySpark requires pandas: pip install share-coordinator[spark]") from None
     if int(pandas.__version__.split(".")[0]) >= 3:
         raise SparkMissing(
-            f"PySpark {pyspark.__version__} does not go with pandas {pandas.__version__}: "
+            f"PySpark {pyspark.__version__} does not support pandas {pandas.__version__}: "
             f"pip install 'pandas<3'"
         )
 
@@ -130,10 +135,10 @@ def _check_java() -> None:
     if java is not None and java.is_file():
         return
     if java is not None:
-        raise SparkMissing(f"JAVA_HOME is {home}, where there is no Java; Spark takes Java 17 or later")
+        raise SparkMissing(f"JAVA_HOME is {home}, which has no Java; Spark requires Java 17 or later")
     if shutil.which("java") is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         raise SparkMissing(
-            f"Spark takes Java 17 or later, and there is none: apt-get install {_JAVA_PACKAGE}"
+            f"Spark requires Java 17 or later, and none is installed: apt-get install {_JAVA_PACKAGE}"
         )
 
 
@@ -146,9 +151,9 @@ def format_start_error(error: Exception) -> str:
     if not lines:
         return type(error).__name__
     if "stopped SparkContext" in lines[0]:
-        return "no master answers there, or it does not take the application"
+        return "no master answers at this address, or it rejects the application"
     if "JAVA_GATEWAY_EXITED" in lines[0]:
-        return f"Java ended, what it said is above; Spark takes Java 17 or later ({lines[0]})"
+        return f"Java exited, see its output above; Spark requires Java 17 or later ({lines[0]})"
     return lines[0]
 
 

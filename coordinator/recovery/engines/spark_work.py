@@ -116,6 +116,7 @@ def convert_spark_error(error: Exception) -> CoordinatorError:
             return LogError(text)
         if colon and name.startswith("coordinator.errors."):
             return LogError(text)
-    # The line that names the lost executor or the failed task comes after those of the call and of the write.
+    # The first lines are about the call and the write. A later line names the lost executor or the failed
+    # task.
     aborted = (line.removeprefix(_CAUSED_BY) for line in lines if _ABORTED in line)
     return LogError(f"Spark failed: {next(aborted, format_start_error(error))}")

@@ -35,7 +35,7 @@ def write_report(path: Path, run: AuditResult) -> None:
     content = make_content(run)
     match path.suffix:
         case ".html":
-            # Plots need a library that nothing else here imports.
+            # Import this module only here, because its plots require an additional library.
             from coordinator.recovery.report.html import as_html
 
             written = as_html(content)

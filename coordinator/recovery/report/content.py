@@ -32,7 +32,7 @@ class FindingSection:
 
     @property
     def total(self) -> int:
-        """The number of findings; each of several findings about one share-partition counts."""
+        """The number of findings; several findings about one share-partition are counted separately."""
         return sum(row["count"] for row in self.rows)
 
     @property
@@ -104,7 +104,10 @@ def make_content(run: AuditResult) -> ReportContent:
 
 
 def is_unread(row: Mapping[str, Any]) -> bool:
-    """Return whether a finding says that the rest of the log could not be read; it has no log offset."""
+    """Return whether a finding reports that the rest of the log could not be read.
+
+    Such a finding has no log offset.
+    """
     return bool(
         row["check"] == "P4" and row["severity"] == Severity.CRITICAL.value and row["log_offset"] == NONE
     )

@@ -6,9 +6,9 @@ The files of an archive, in a directory or below a prefix of an object store::
     commits/00000001-00000288.json    one commit that replaces 288 (see `coordinator.recovery.compaction`)
     records/00000001-0.parquet        rows of `RECORDS`, a row group for each state partition
 
-A *stretch* is a range of log offsets of a state partition that was copied without a gap.  If records were
-pruned before they were copied, a new stretch begins. It is complete, because the pruned records were not
-needed any more.  A reader uses the last stretch that begins below the cut.
+A *stretch* is a range of log offsets of a state partition that was copied without a gap. If records were
+pruned before they were copied, a new stretch begins. The new stretch is complete, because the pruned records
+were no longer needed. A reader uses the last stretch that begins below the cut.
 """
 
 import json
@@ -48,9 +48,9 @@ class RowGroup:
 class Commit:
     """The commit of one copy, with the log start offset and the copied end offset of each state partition.
 
-    If a start offset is above the previous end offset, a new stretch begins.  A merged commit replaces the
-    commits from `first` to `number`. Its `whole_from` are the end offsets in the first of them that has the
-    state partition.
+    If a start offset is above the previous end offset, a new stretch begins. A merged commit replaces the
+    commits from `first` to `number`. For each state partition, its `whole_from` is the end offset in the
+    first of these commits that has the state partition.
     """
 
     number: int
@@ -88,7 +88,7 @@ def next_number(commits: Sequence[Commit]) -> int:
 def read_commits(folder: Folder) -> list[Commit]:
     """Return all commits of an archive, oldest first; none if there is no archive. Raises LogDamaged."""
     path = folder / COMMITS
-    # The last number of each first number: a merged commit replaces the files that it was merged from.
+    # The greatest last number by first number: a merged commit replaces the commits that it was merged from.
     longest: dict[int, int] = {}
     names = commit_names(folder)
     for first, last in names:
@@ -217,7 +217,10 @@ class ArchiveSource:
     def _last_contiguous_end(
         self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int
     ) -> dict[int, int]:
-        """Return the log offset of the first record after a time; read only row groups that may have one."""
+        """Return the log offset of the first record after a time.
+
+        Read only row groups that may have such a record.
+        """
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
             pieces = [piece for stretch in of_partition for piece in stretch.pieces]

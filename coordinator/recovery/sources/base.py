@@ -20,15 +20,15 @@ AnyT = TypeVar("AnyT")
 ALL = schema.ALL
 END = 2**63 - 1
 
-# Records of a range: many enough that reading it takes seconds, few enough that all cores have ranges.
+# Records of a range: enough that reading a range takes seconds, and few enough that all cores get ranges.
 RANGE_RECORDS = 2_000_000
 
 
 class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
-    Without both, it is the end of the log when the plan is made.  `since` omits the records below an offset,
-    for an archive that has them already. A job that rebuilds states must not use it.  With `may_be_pruned`,
+    Without both, the cut is the end of the log when the plan is made. `since` omits the records below an
+    offset, for an archive that has them already. A job that rebuilds states must not set `since`.  With `may_be_pruned`,
     log offsets below the log start are not refused; nothing of such a state partition is read.
     """
 
@@ -75,8 +75,9 @@ class Plan:
     The ranges of a state partition are in ascending order, without gaps.
 
     Pruning removes records that the latest snapshots replace. So the states at a cut are complete only if the
-    cut is at or after the end of the log at the last pruning. `whole_from` has these ends, if they are known.
-    `doubtful` are state partitions whose states may be incomplete for that reason.
+    cut is at or after the end of the log at the last pruning. `whole_from` has the ends of the log at the
+    last pruning, if they are known. `doubtful` are state partitions whose states may be incomplete because of
+    pruning.
     """
 
     ranges: tuple[LogRange, ...]
@@ -118,7 +119,7 @@ class Source(Protocol):
         ...
 
     def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
-        """Plan the ranges to read. Raises LogError, OSError, and ConfigError if it is not such a source."""
+        """Plan the ranges to read. Raises LogError, OSError, and ConfigError if there is no such log."""
         ...
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
@@ -138,8 +139,8 @@ def run_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
 def offsets_after_time(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
     """Return for each state partition the log offset of the first record with a later timestamp.
 
-    Writers set the timestamps, so a later record may have an earlier time.  Reads the log up to these
-    records. State partitions without a later record are not in the result.
+    Writers set the timestamps, so a later record may have an earlier time. The function reads the log up to
+    these records. State partitions without a later record are not in the result.
     """
     found: dict[int, int] = {}
     for log_range in plan.ranges:

@@ -5,8 +5,8 @@ The files of an archive::
     checkpoints/00000007.json              a summary, written last; Parquet files without it are ignored
     checkpoints/00000007-IDENTIFIER.parquet   rows of `PARTIALS`, a row group for each state partition
 
-A checkpoint has the stored partial states of the log up to an offset.  They are joined with the partial
-states of the records after it. So a job reads the latest checkpoint and only the records after it.
+A checkpoint has the stored partial states of the log up to an offset. A job joins them with the partial
+states of the later records. Therefore, a job reads only the latest checkpoint and the records after it.
 """
 
 import json

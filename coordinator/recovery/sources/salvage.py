@@ -110,7 +110,8 @@ class _JournalSalvage:
             names = partitions[partition] if isinstance(partitions, Mapping) else ()
             before = self._doubtful.get(partition)
             if before is not None:
-                # Two damages without a valid batch between: names are known only if both damages have them.
+                # Two damages without a valid batch between: the share-partitions are known only if they are
+                # known for both damages.
                 names = (*before[2], *names) if before[2] and names else ()
                 segment, what = before[:2]
             self._doubtful[partition] = (segment, what, names)
@@ -167,7 +168,10 @@ class _JournalSalvage:
             segment.extents.append(SegmentExtent(frame.begin, frame.end, frame.commit))
 
     def _salvage_frame(self, segment: SalvagedSegment, file: SegmentFile, position: int, end: int) -> None:
-        """Use the valid batches of a damaged frame; note the state partitions of the others as doubtful."""
+        """Use the valid batches of a damaged frame.
+
+        Mark the state partitions of the invalid batches as doubtful.
+        """
         what = f"{file.name} is damaged at byte {position}"
         head = layout.decode_head_at(file.data, position, file.number, position)
         begin = position + layout.HEAD_BYTES

@@ -173,8 +173,8 @@ def _read_batch_size(data: bytes, at: int = 0) -> int | None:
 def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     """Return whether invalid bytes at the end of a segment may be an incomplete write.
 
-    That is the beginning of a batch, preallocated zeros, or a batch that the broker has completed since.
-    Other bytes are damage. Invalid bytes before a valid batch are damage, too.
+    An incomplete write is the beginning of a batch, preallocated zeros, or a batch that the broker has
+    completed since. Other bytes are damage. Invalid bytes before a valid batch are damage, too.
     """
     data += file.read(max(_READ_BYTES - len(data), 0))
     if not data.strip(b"\0"):
@@ -237,7 +237,10 @@ def _skip_damage(state_partition: int, data: bytes, file: BinaryIO, left_bytes: 
 
 
 def _make_damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
-    """Return damage up to the batch at the beginning of `data`; up to the end of the range if it is empty."""
+    """Return damage up to the batch at the beginning of `data`.
+
+    Up to the end of the range if `data` is empty.
+    """
     following = int.from_bytes(data[:8]) if data else log_range.end
     last = following - 1 if following != END and following > expected else expected
     return Damage(log_range.state_partition, expected, last, what)
@@ -258,7 +261,7 @@ def _list_segments(folder: Path) -> list[tuple[int, str]]:
 
 
 def _checkpointed_start(folder: Path) -> int:
-    """Return a partition's log start offset from the broker's checkpoint file; 0 if it is not there.
+    """Return a partition's log start offset from the broker's checkpoint file; 0 if it has no entry.
 
     Records below this offset are pruned, although their segment file may still exist.
     """

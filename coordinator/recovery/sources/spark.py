@@ -134,7 +134,7 @@ class FilterBounds:
         return self.lowest.get(column, -END) <= value <= self.highest.get(column, END)
 
     def range_of(self, each: LogRange) -> LogRange | None:
-        """Return the part of a range that can have such rows; None if it cannot have any."""
+        """Return the part of a range that can have rows that pass the filters; None if it cannot have any."""
         if each.state_partition == ALL:
             return each
         known = self.state_partitions
@@ -200,7 +200,7 @@ class FilteringReader(StateLogReader):
 
 
 class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream reader. Its offsets map state partitions (as text) to log offsets.
+    """A stream reader. The offsets of the stream map state partitions (as text) to log offsets.
 
     Segment files cannot be streamed, because their end offset is not known.
     """

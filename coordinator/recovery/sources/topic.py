@@ -91,7 +91,8 @@ class TopicSource:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
             partitions = range(shape.partitions)
             # List the starts first. Records that are pruned between both requests are then detected by the
-            # read. With ends first, the snapshot that replaces pruned records may be after the end.
+            # read. If the ends were listed first, the snapshot that replaces pruned records might be after
+            # the listed end.
             starts = await self._list(
                 brokers, partitions, lambda node, of: brokers.list_starts(node, _CHANNEL, of)
             )
@@ -168,7 +169,7 @@ class TopicSource:
                         whole += size
                 if fetched is not None and whole:
                     moved_s = loop.time()
-                    # On another thread, because `put` blocks while the queue is full.
+                    # Call `put` on another thread, because it blocks while the queue is full.
                     if not await asyncio.to_thread(put, fetched.data[:whole]):
                         return
                 elif loop.time() - moved_s > self.timeout_s:

@@ -1,6 +1,6 @@
 """Forward requests that reached a coordinator that does not own the shard to the owner.
 
-This is needed in clusters whose brokers do not look up the share coordinator; see docs/routing.md.
+Forwarding is needed in clusters whose brokers do not look up the share coordinator; see docs/routing.md.
 """
 
 from coordinator.serve.forwarding.forwarder import Forwarder

@@ -1,18 +1,18 @@
 """Route the share-partitions of requests to the coordinators that own them, and retry while owners change.
 
 Theory of operation. The forwarder splits a request by owner. Share-partitions of local shards go to the
-runtime. Those of another coordinator are forwarded together in one request of the same API.
+runtime. The share-partitions of another coordinator are forwarded together in one request of the same API.
 
 Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
-the share-partition is *held*. It is routed again after a short pause or when the assignment changes. A
-broker's request therefore waits only as long as a takeover lasts. With an error response, the broker would
-retry after two seconds.
+the share-partition is *held*. A held share-partition is routed again after a short pause or when the
+assignment changes. A broker's request therefore waits only as long as a takeover lasts. With an error
+response, the broker would retry after two seconds.
 
 If a forwarded request is not answered, it is sent again, so it may be executed twice. Brokers retry in the
 same way (since Kafka 4.2), and the operations are idempotent. A write keeps the greatest delivery count and
-state of each offset, and a repeated initialisation or deletion changes nothing. This holds only while the
-broker still waits for the response. Requests that are too old are therefore not sent, and a connection whose
-owner has not answered by then is closed.
+state of each offset, and a repeated initialisation or deletion changes nothing. Repetition is safe only while
+the broker still waits for the response. Requests that are too old are therefore not sent, and a connection
+whose owner has not answered by then is closed.
 
 A forwarded request is never forwarded again: the receiver answers NOT_COORDINATOR, and the sender holds it.
 """

@@ -8,8 +8,9 @@ from coordinator.serve.runtime import RuntimeLimits
 class ForwardingLimits(NamedTuple):
     """Limits of forwarded requests. Times are in seconds.
 
-    `hold_s`: older requests are not sent to an owner. The owner does not know the age of a request. The sum
-    of `hold_s` and the longest wait at the owner must therefore stay below `request_age_max_s`.
+    `hold_s`: a request that is older than this is not sent to an owner. The owner does not know the age of a
+    request. The sum of `hold_s` and the longest wait at the owner must therefore stay below
+    `request_age_max_s`.
 
     `request_age_max_s`: when a request is this old, the connection is closed, so that the owner drops it if
     it has not started. `pause_s`: how often held operations are routed again while the assignment stays the

@@ -1,8 +1,9 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
-If `__share_group_state` exists, brokers do not look up the coordinator.  They send requests to the leaders of
-that topic, and so to the coordinator in front of that leader.  Without forwarding, such requests would not
-reach the owner of the shard.  Source: PersisterStateManager of Kafka.
+If `__share_group_state` exists, brokers do not look up the coordinator. These brokers send requests to the
+leaders of the partitions of that topic. The proxy of that broker (relay or HAProxy) passes the requests to
+its own coordinator. Without forwarding, such requests would not reach the owner of the shard. Source:
+PersisterStateManager of Kafka.
 """
 
 import asyncio
@@ -25,9 +26,10 @@ FIRST_CHECKS_INTERVAL_S = 2.0
 class ForwardingMode:
     """Switches a forwarder on and off, and closes it on `stop`. `start` and `stop` are called once each.
 
-    `topic_exists` returns whether the topic exists, or None if this client is not authorized to know. It
-    raises LogError while no broker answers.  With "auto", requests are forwarded until the topic is known not
-    to exist.  This is correct in both cases and costs one extra hop if forwarding is not needed.
+    `topic_exists` returns whether the topic exists, or None if this client is not authorized to know.
+    `topic_exists` raises LogError while no broker answers. With "auto", requests are forwarded until the
+    topic is known not to exist. Forwarding is correct in both cases; if it is not needed, it costs one extra
+    hop.
     """
 
     def __init__(

@@ -6,8 +6,8 @@ does not contain the client id. The relay forwards the authentication to the bro
     peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
                                                   |----Persister-client-*, allowed--> share-coordinator
 
-The relay is a separate process because replication depends on it. It starts fast, keeps no state and imports
-none of the coordinator's server modules. `serve_relay` runs it.
+The relay is a separate process because replication depends on it. The relay starts fast, keeps no state and
+imports none of the coordinator's server modules. `serve_relay` runs it.
 """
 
 from coordinator.serve.relay.process import serve_relay

@@ -1,9 +1,9 @@
 """Forward a peer's SASL authentication to the broker, and verify afterwards that the broker accepted it.
 
-Only the broker decides. A response without an error is no proof: intermediate responses have no error either,
-and their number depends on the mechanism. Before a peer is routed to the coordinator, the relay therefore
-sends a request on the same connection. If the peer is not authenticated, the broker answers it with
-ILLEGAL_SASL_STATE or closes the connection (Kafka's SaslServerAuthenticator).
+Only the broker decides whether a login succeeds. A response without an error is no proof: intermediate
+responses have no error either, and their number depends on the mechanism. Before a peer is routed to the
+coordinator, the relay therefore sends a request on the same connection. If the peer is not authenticated, the
+broker answers it with ILLEGAL_SASL_STATE or closes the connection (Kafka's SaslServerAuthenticator).
 """
 
 from struct import Struct
@@ -44,7 +44,8 @@ async def authenticate(
         exchange.handle_response(head.api_key, answer)
         await peer.end.send(answer)
         if exchange.failed:
-            # A peer gets one attempt for each connection; the broker closes it as well.
+            # A peer gets one login attempt for each connection. After a failed login, the broker closes the
+            # connection, too.
             raise EndOfStream
 
 

@@ -97,7 +97,7 @@ class Connection:
             self.abort()
 
     def is_trusted(self, now_ms: int) -> bool:
-        """Return False if the peer's certificate expired or an authority was removed since."""
+        """Return False if the certificate expired or an authority was removed after the handshake."""
         return self._trust is None or self._trust.holds(now_ms)
 
     def abort(self) -> None:
@@ -241,7 +241,8 @@ class Connection:
     async def _forward_to_coordinator(self) -> None:
         assert self._peer is not None
         if self._broker is not None:
-            # Only the authentication needed the broker. It would close this connection as idle.
+            # The connection to the broker was needed only for authentication, and the broker would close it
+            # as idle.
             self._broker.end.close()
             self._broker = None
         self._coordinator = await self._connect_to_coordinator()

@@ -46,8 +46,8 @@ def forward_bytes(
 ) -> Forwarding:
     """Forward `first`, then everything received from `source`, to `target`.
 
-    `take` sees all bytes in order before they are sent. If it raises, the forwarding ends with that error.
-    `settled` is called each time that all accepted bytes have been sent.
+    `take` sees all bytes in order before they are sent. If `take` raises an exception, the forwarding ends
+    with it. `settled` is called each time that all accepted bytes have been sent.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, take, first, settled)

@@ -63,7 +63,7 @@ class FrameReader:
         await self._fill_buffer(SIZE_BYTES)
         (size,) = _unpack_size(self._held)
         if size < _REQUEST_BYTES_MIN:
-            raise FrameError(f"a request of {size} bytes")
+            raise FrameError(f"a request has an invalid size: {size} bytes")
         await self._fill_buffer(min(SIZE_BYTES + size, _CLIENT_ID_AT))
         if SIZE_BYTES + size < _CLIENT_ID_AT:
             api_key, api_version = Struct(">hh").unpack_from(self._held, SIZE_BYTES)

@@ -79,7 +79,7 @@ class HealthServer:
                 writer.write(self._build_response(head))
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            # Not HTTP, too long, or too slow.
+            # The request is not HTTP, too long, or too slow.
             pass
         finally:
             self._connections.pop(task, None)

@@ -1,4 +1,7 @@
-"""Metrics of the relay and their Prometheus exposition. Only the event loop's thread may access them."""
+"""Metrics of the relay and their Prometheus exposition.
+
+Only the thread of the event loop may access the metrics.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -137,7 +137,7 @@ class PersisterLink:
             if api_key in _AUTHENTICATION:
                 break
             if size < _BEGINNING.size - SIZE_BYTES:
-                raise FrameError(f"a request of {size} bytes")
+                raise FrameError(f"a request has an invalid size: {size} bytes")
             self._begin_request()
             at += SIZE_BYTES + size
         taken = min(at, end)
@@ -167,7 +167,7 @@ class PersisterLink:
                 (self._answer_left,) = _unpack_size(self._answer_size)
                 self._answer_size = b""
                 if self._answer_left < 0:
-                    raise FrameError(f"an answer of {self._answer_left} bytes")
+                    raise FrameError(f"a response has an invalid size: {self._answer_left} bytes")
             step = min(self._answer_left, end - at)
             at += step
             self._answer_left -= step

@@ -26,7 +26,7 @@ class ClientTls(ReloadingFiles):
     """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
 
     def __init__(self, files: UpstreamTlsFiles, prefix: str, *, check_hostname: bool = True) -> None:
-        """Load the files. `prefix` is the prefix of their settings. Raises ConfigError."""
+        """Load the files. `prefix` is the prefix of the settings that name the files. Raises ConfigError."""
         super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
         self._files = files
         self._prefix = prefix
@@ -51,7 +51,7 @@ class ClientTls(ReloadingFiles):
 
 
 class UpstreamServer(NamedTuple):
-    """A server to connect to. Its certificate must be valid for `server_name`."""
+    """A server to connect to. The server's certificate must be valid for `server_name`."""
 
     address: HostPort
     tls: ClientTls | None = None

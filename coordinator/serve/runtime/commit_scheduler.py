@@ -1,11 +1,11 @@
 # cython: annotation_typing=False
 """Schedule the commits of all shards: one callback of the event loop processes every shard that has work.
 
-A shard is scheduled when it receives an operation and none of its appends is in flight. The same run decides
-operations of other shards that arrive before it, so the log writes their appends together.
+A shard is scheduled when it receives an operation and none of its appends is in flight. Operations of other
+shards that arrive before the run are decided in the same run, so the log writes all appends together.
 
 If the log reports its commits, a run also waits for the commit in flight and for the operations that are
-expected after it (`coordinator.serve.runtime.group_commit`). Then one run is one commit.
+expected after it (`coordinator.serve.runtime.group_commit`). With such a log, each run makes one commit.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -62,7 +62,7 @@ class CommitScheduler:
         self._linger: GroupCommitLinger | None = None
         if isinstance(log, GroupCommitLog) and log.set_commit_callback(self._on_commit_finished):
             self._linger = GroupCommitLinger(self._schedule_run)
-        # None if every topic exists, so that compiled code need not check.
+        # None if all topics are assumed to exist, so that compiled code makes no check.
         self.topics_to_check = None if isinstance(topics, AllTopics) else topics
         # Decides consecutive fast-path writes; None if it was not compiled.
         self.kernel: Any = None
@@ -101,7 +101,7 @@ class CommitScheduler:
     def _run(self) -> None:
         self._run_scheduled = False
         if self._must_wait():
-            # The log has started a commit itself.
+            # The log has started a commit on its own. The end of that commit starts the next run.
             return
         decided = self._process_scheduled()
         log = self._gathering_log
@@ -112,7 +112,7 @@ class CommitScheduler:
     def _process_scheduled(self) -> int:
         """Process the scheduled queues; return the number of decided operations.
 
-        A `GroupCommitLog` writes their appends in one commit.
+        A `GroupCommitLog` writes the appends of all queues in one commit.
         """
         queues, self._scheduled = self._scheduled, []
         log, kernel = self._gathering_log, self.kernel

@@ -1,4 +1,4 @@
-"""Decide single operations: those that the compiled write kernel does not decide, or all without it."""
+"""Decide single operations: all, or those that the compiled write kernel does not decide."""
 
 import asyncio
 import logging
@@ -60,7 +60,7 @@ class Decider:
             return None
 
     def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
-        """Encode the records of an operation; None if it was refused, because they cannot be stored.
+        """Encode the records of an operation; if they cannot be stored, refuse it and return None.
 
         A record above the limit would fail the append of the batch, and the shard would be loaded again.
         """

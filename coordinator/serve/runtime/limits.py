@@ -14,7 +14,7 @@ class RuntimeLimits(NamedTuple):
     operations_per_append_max: int = 4_096
     # Operations of all shards that one callback of the event loop decides; about 10 ms.
     operations_per_run_max: int = 4_096
-    # Keys and values of an append; its last operation may exceed this.
+    # Bytes of the keys and values in an append; the last operation of the append may exceed this limit.
     bytes_per_append_max: int = 4 << 20
     write_timeout_s: float = 5.0
     load_wait_s: float = 10.0

@@ -6,8 +6,8 @@ sequence, and after a failed group commit many shards load at once.  A shard tha
 delay the others.
 
 In a log that several processes can write to, each load begins with a claim. The claim is in the log before
-the log is read, so that every later record is fenced or seen.  There each shard has a log of its own, which
-may be unavailable alone, so shards wait for each other only for a moment.
+the log is read, so that every later record is fenced or seen. In such a log, the partition of one shard may
+be unavailable alone. Shards therefore wait for each other only for a moment.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ _logger = logging.getLogger(__name__)
 CLAIM_WAIT_S = 1.0
 # The first pause before the lease is checked again; later pauses are longer.
 LEASE_PAUSE_FIRST_S = 0.01
-# Shards that are read together from a shared log are read separately after a pause of this length. It is much
-# shorter than the time that a request waits for the load of its shard.
+# Shards that are read together from a shared log are read separately after a pause of this length. The pause
+# is much shorter than the time that a request waits for the load of its shard.
 BURST_GAP_S = 2.0
 
 
@@ -84,7 +84,7 @@ class ShardLoader:
         if self._shared is None:
             self._queue_for_pass(runner)
             return
-        # Each shard separately, because a partition without a leader must not delay the others.
+        # Claim each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
         self._claiming.add(partition)
         owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
@@ -108,7 +108,7 @@ class ShardLoader:
             self._claim_ended(partition)
 
     def _claim_ended(self, partition: int) -> None:
-        """Note the end of a claim; it may end the burst."""
+        """Note the end of a claim, which may end the burst of loads."""
         self._claiming.discard(partition)
         self._log_load_summary()
 
@@ -127,7 +127,8 @@ class ShardLoader:
     def _is_wanted(self, runner: ShardRunner) -> bool:
         """Return whether a claim in progress is still needed.
 
-        A cancelled one is not, even if its shard was elected again, because that election makes a new claim.
+        A cancelled claim is not needed, even if its shard was elected again, because that election makes a
+        new claim.
         """
         return runner.elected and self._claims.get(runner.state_partition) is asyncio.current_task()
 
@@ -296,7 +297,7 @@ class ShardLoader:
                         await _finish_replay(replay)
                 except Exception as error:
                     failed[state_partition] = error
-                # The memory is released as well.
+                # Delete the last reference to the replay, so that its memory is released.
                 del replay
         release_memory()
         load_s = loop.time() - began_s

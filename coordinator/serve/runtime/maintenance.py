@@ -1,8 +1,8 @@
 """Periodic jobs: snapshots of cold state, pruning and compaction.
 
-Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. It
-creates few records at a time, so that appends stay small and clients do not wait long.
-Source: ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
+Each job is an operation in the queue of its shard, and is decided in order like the operations of clients. A
+job creates few records at a time, so that appends stay small and clients do not wait long. Source:
+ShareCoordinatorService.setupPeriodicJobs of Kafka 4.4 for cold snapshots and pruning.
 """
 
 import asyncio

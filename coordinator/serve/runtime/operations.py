@@ -16,7 +16,10 @@ Decide = Callable[[Shard, SharePartitionKey, Sequence[Any], RequestContext], Coo
 
 
 class OperationOrigin(Protocol):
-    """The sender of an operation. If it is disconnected, the operation is dropped before it begins."""
+    """The sender of an operation.
+
+    If the sender is disconnected, the operation is dropped before it begins.
+    """
 
     @property
     def disconnected(self) -> bool:
@@ -36,7 +39,7 @@ class FastPathRequests(Protocol):
     response_bytes_max: int
 
     def remember(self, frame: bytes) -> Iterator[None]:
-        """Cache the share-partitions of a large write in steps of a millisecond, so that `take` is fast."""
+        """Cache the share-partitions of a large write in millisecond steps, to speed up `take`."""
         ...
 
     def take(
@@ -85,5 +88,5 @@ class Operation(QueuedOperation):
         self.answer(self.decided)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        """Send an error: it is not known that anything of this operation was stored."""
+        """Send an error response. Records of this operation may have been stored nevertheless."""
         raise AssertionError("an operation must define how it is refused")

@@ -1,7 +1,7 @@
 """The runtime: one runner per shard, the loader, the maintenance jobs, and the tick that expires operations.
 
-The runtime owns the log. All of it runs on one event loop. Unless a method says otherwise, only the thread of
-that loop may call it.
+The runtime owns the log. The whole runtime runs on one event loop. Only the thread of that loop may call its
+methods, except for methods that are documented otherwise.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ class Runtime:
     def resign(self, state_partition: int) -> None:
         """Stop owning a shard: complete its append in flight, release it in the log, and discard its state.
 
-        This is complete when the state partition is no longer in `resigning_shards`.
+        Resigning is complete when the state partition is no longer in `resigning_shards`.
         """
         runner = self._runners[state_partition]
         was_open = runner.status is not Status.CLOSED

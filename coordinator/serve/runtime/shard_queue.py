@@ -89,8 +89,8 @@ class ShardQueue(OperationQueue):
     ) -> None:
         """Create a closed queue.
 
-        If a failure leaves memory and log different, `on_failure` is called with the waiting operations. It
-        refuses them, and the shard is loaded again.
+        If a failure leaves memory and log different, `on_failure` is called with the waiting operations. The
+        callback refuses the operations, and the shard is loaded again.
         """
         self.state_partition = state_partition
         self.status = Status.CLOSED
@@ -254,7 +254,7 @@ class ShardQueue(OperationQueue):
     def batch_failed(self, failure: Exception) -> None:
         """Recover from a batch that raised an exception, which is a defect.
 
-        Applied records of the batch are not on the log, so memory is discarded. No response has used it.
+        Applied records of the batch are not on the log, so memory is discarded. No response depends on them.
         """
         self._records_in_flight = None
         self._clear_in_flight_keys()

@@ -1,7 +1,7 @@
 """Run one shard: load it, process its batches, recover and close it.
 
 Memory is a cache of the log. If an append fails, or memory and log may differ, memory is discarded and the
-shard is loaded again. This is the only way to recover.
+shard is loaded again. Loading again is the only way to recover.
 
 States: CLOSED -> LOADING -> ACTIVE -> LOADING ...; LOADING -> FAILED -> LOADING; any -> CLOSED. A shard is
 CLOSED while another process owns it. A fenced shard stays CLOSED until this process is elected again: if two
@@ -150,7 +150,8 @@ class ShardRunner(ShardQueue):
         now_s = self._loop.time()
         self._renew_lease()
         if self.append_overdue:
-            # Their share-partitions still count as changing, because the append may succeed.
+            # The share-partitions of refused operations still count as changing, because the append may
+            # succeed.
             self._index_in_flight_keys()
             self._in_flight_indexed = 0
             waiting, self._awaiting_append = self._awaiting_append, []

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Life cycle of a shard here."""
+    """Where a shard is in its life cycle in this process."""
 
     LOADING = "LOADING"
     ACTIVE = "ACTIVE"

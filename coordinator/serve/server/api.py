@@ -119,7 +119,7 @@ class Api:
     If a request has more elements than the service's limits allow, its connection is closed before decoding.
     """
 
-    # A client is authenticated and authorized before its frames get here.
+    # A client is authenticated and authorized before its frames are passed to this class.
     is_authorized = True
 
     def __init__(

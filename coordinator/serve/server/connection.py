@@ -98,7 +98,7 @@ class Connection:
         self.set_handler(handler)
         self._response_slots: deque[ResponseSlot] = deque()
         self._queued_frames: deque[bytes] = deque()
-        self.partial_bytes = 0  # of an incomplete frame
+        self.partial_bytes = 0  # received bytes of an incomplete frame
         self._partial_since_s = 0.0
         self._writable = True
         self._unwritable_since_s = 0.0

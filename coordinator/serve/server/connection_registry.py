@@ -1,4 +1,4 @@
-"""What the connections of a listener share."""
+"""Define what a listener provides to its connections: request memory, a work queue and callbacks."""
 
 from typing import Any, Protocol
 

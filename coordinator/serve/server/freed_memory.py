@@ -1,13 +1,13 @@
 """Return freed memory to the system after many connections were closed.
 
-The C library keeps freed memory that lies between allocations in use. It kept 70 to 400 MB after 1 000 TLS
-connections.
+The C library keeps freed memory that lies between allocations in use. Without trimming, it kept 70 to 400 MB
+after 1 000 TLS connections.
 """
 
 import ctypes
 
-# Number of closed connections in an interval that leads to a trim. It is unusual, because connections of
-# brokers stay open for hours.
+# Number of closed connections in an interval that leads to a trim. Normal operation does not reach this
+# number, because connections of brokers stay open for hours.
 CLOSED_MIN = 200
 INTERVAL_S = 10.0
 

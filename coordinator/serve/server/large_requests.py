@@ -5,7 +5,8 @@ step runs in its own iteration of the event loop. Only one large request is deco
 
 The operations of a decoded request stay in memory until the log has stored them, and take up to 100 times the
 bytes of the frame. So a large request is decoded only while the estimated bytes of all decoded ones are below
-`decoded_bytes_max`. The others wait as frames. When their frames fill the request memory, reading pauses.
+`decoded_bytes_max`. The others wait as frames. When the waiting frames fill the request memory, reading
+pauses.
 
 Requests of one connection keep their order: later requests wait until the large one is finished.
 """
@@ -24,7 +25,7 @@ LARGE_FIND_BYTES = 2 << 10
 # The compiled code takes about 2 ms for a write of this size, which has at most 2 600 partitions.
 LARGE_WRITE_BYTES = 64 << 10
 
-# Upper bounds: an operation with its result in Python objects, and an element in a frame.
+# The maximum size of an operation with its result as Python objects, and the minimum size of an element.
 _OPERATION_BYTES = 600
 _ELEMENT_BYTES_MIN = 5
 

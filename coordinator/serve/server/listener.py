@@ -215,6 +215,6 @@ class Listener:
         self.connection_idle()
 
     def connection_idle(self) -> None:
-        """Handle that a connection has no request in progress."""
+        """Handle the event that a connection has no more request in progress."""
         if self._all_answered is not None and not any(connection.busy for connection in self._connections):
             self._all_answered.set()

@@ -7,7 +7,8 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 import asyncio
 from typing import Protocol
 
-# Reading resumes below this share of the limit; it is less than 1, so reading does not pause at once.
+# Reading resumes below this share of the limit. The share is below 1, so that reading does not pause again at
+# once.
 _RESUME_SHARE = 0.75
 
 

@@ -1,4 +1,4 @@
-"""Authenticate a connection with SASL; after the login, its frames go to the API.
+"""Authenticate a connection with SASL; after the login, the API handles its frames.
 
 Source: SaslServerAuthenticator of Kafka 4.4. Responses, reasons to close a connection, and the delay after a
 failed login are Kafka's.  After the login, the connection passes its frames to the API.  If the client
@@ -195,7 +195,7 @@ class SaslAuthenticator:
     def _process_token(
         self, asked: DecodedRequest | None, token: bytes, origin: SaslConnection, respond: Respond
     ) -> None:
-        # Always a task, because a mechanism may wait for a file, a URL or another thread.
+        # Process each token in a task, because a mechanism may wait for a file, a URL or another thread.
         self._task = self._loop.create_task(self._authenticate(asked, token, origin, respond))
 
     async def _authenticate(

@@ -4,8 +4,9 @@ Faults of requests: a request or its response is lost, or a request arrives afte
 another connection. All appends of a process are delayed for some time. A process cannot reach a broker.
 
 Faults of brokers: a broker dies, and other brokers lead its partitions, possibly without its producer state.
-A broker is disconnected from the others and does not notice that other brokers lead its partitions. It
-returns the old end offsets, and acknowledges no write. Brokers learn of a new leader with different delays.
+A broker is disconnected from the others and does not notice that other brokers lead its partitions. A
+disconnected broker returns the old end offsets, and acknowledges no write. Brokers learn of a new leader with
+different delays.
 
 Faults of partitions: a new leader does not return the end offset at first. The state of idle producers
 expires. An unclean election loses the newest records of a partition.
@@ -120,7 +121,9 @@ class SimBrokers:
         self._elect_missing()
 
     def cut_off(self, node: int) -> None:
-        """Disconnect a node from the others. They elect new leaders, and the node keeps its old view."""
+        """Disconnect a node from the others. The other nodes elect new leaders, and this node keeps its old
+        metadata.
+        """
         self.views[node] = [partition.high_watermark for partition in self.partitions]
         self._elect_new_leaders(node)
 

@@ -84,7 +84,7 @@ class BrokerNetwork:
         return self.brokers.rng.expovariate(1 / self.brokers.faults.travel_s)
 
     def disconnect(self, name: str) -> None:
-        """Close the connections of a process that ends. It sends no more requests."""
+        """Close the connections of a process that ends. The process sends no more requests."""
         self._dead.add(name)
         for connection in [each for each in self._connections if each.name == name]:
             connection.abort()

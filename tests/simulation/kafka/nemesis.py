@@ -107,8 +107,7 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
         # Usually the owner cannot reach the membership either, so it learns late that it is no longer the
         # owner.
         alone = {process.name} if rng.random() < 0.7 else set()
-        # If only readers can connect, the owner appends nothing, so it does not detect its replacement for
-        # long.
+        # If only readers can connect, the owner appends nothing. So it detects its replacement late.
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
     await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()

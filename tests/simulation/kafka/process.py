@@ -100,7 +100,7 @@ class KafkaProcess:
     # Start, stop and crash.
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all components. Raises Interrupted on a timeout, and LogError if the cluster is not
+        """Start all components. Raises StartStopTimeout, and LogError if the cluster is not
         available.
         """
         await self.run_in_process(self._start, limit_s)
@@ -191,7 +191,7 @@ class KafkaProcess:
         await self.runtime.stop()
 
     async def crash(self) -> None:
-        """Kill the process. Its requests in flight still reach the brokers."""
+        """Kill the process. The requests in flight of the process still reach the brokers."""
         self._loop.network.drop_connections(self.address)
         await self._end()
 
@@ -201,7 +201,9 @@ class KafkaProcess:
         await self.release()
 
     async def release(self) -> None:
-        """Close the connections in memory after the end of the process. They no longer reach a broker."""
+        """Close the connections in memory after the end of the process. These connections no longer reach a
+        broker.
+        """
         await self._cluster.close()
         for reader in self._readers:
             await reader.close()
@@ -241,7 +243,7 @@ class KafkaProcess:
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
     ) -> _Result:
-        """Run a coroutine as part of the process. Raises Interrupted on a timeout."""
+        """Run a coroutine as part of the process. Raises StartStopTimeout on a timeout."""
         task = self._create_task(run())
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():

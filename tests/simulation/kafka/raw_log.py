@@ -89,8 +89,8 @@ def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey,
     """Return the states in a partition. Raises Violation if its records are inconsistent.
 
     The remaining records and all records ever written must result in the same states, because pruning must
-    not change states. This is not checked if records were lost, because the owner may have pruned older
-    records that the lost records replaced.
+    not change states. The states are not compared if records were lost, because the owner may have pruned
+    older records that the lost records replaced.
     """
     pruned = accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
     if partition.lost_records:

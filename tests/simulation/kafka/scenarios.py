@@ -182,7 +182,9 @@ def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner reaches only a disconnected broker. Its successor writes, and readers ask both owners."""
+    """An owner reaches only a disconnected broker. The next owner writes, and readers send requests to both
+    owners.
+    """
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
         plan,
@@ -246,7 +248,7 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
 def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """A broker is disconnected from the controller, but not from coordinators, until the end of the run.
 
-    It reports old leaders at once. The metadata of the others is delayed.
+    The disconnected broker reports old leaders at once. The metadata of the others is delayed.
     """
     return replace(
         plan,

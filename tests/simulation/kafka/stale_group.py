@@ -1,7 +1,7 @@
 """Simulate a disconnected group coordinator that does not know that another broker coordinates the group.
 
 The disconnected broker continues with the group in its memory: heartbeats of members that reach the broker
-succeed. Its writes to the group's partition fail, so it distributes no new assignment.
+succeed. The writes of this broker to the group's partition fail, so it distributes no new assignment.
 """
 
 from collections.abc import Mapping

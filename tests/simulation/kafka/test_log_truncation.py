@@ -72,7 +72,7 @@ class ScriptedLog:
 
 @pytest.fixture
 def scripted_log() -> ScriptedLog:
-    """Return a story with two acknowledged initializations. The second one is lost."""
+    """Return a story with two acknowledged initializations. The second initialization is lost."""
     loop = SimLoop()
     story = ScriptedLog(loop)
     loop.close()

@@ -12,7 +12,8 @@ from tests.simulation.run_seeds import check_seed
 
 # A batch has room for one record of most kinds, but not for two records.
 BATCH_BYTES_MAX = 150
-# The first seed suffices now. The other seeds are tried if a change of the plan changes its faults.
+# The faults of the first seed suffice now. The test tries the other seeds if a change of the plan changes
+# these faults.
 SEEDS = (31_017, *range(31_100, 31_140))
 
 

@@ -26,8 +26,8 @@ from tests.simulation.net import Network
 from tests.simulation.process import SimClock
 from tests.simulation.world import READY_BY_S, wait_until
 
-# All shards must be owned and loaded within this number of seconds after the end of faults. It includes the
-# session timeout of a dead member and a pause between retries.
+# All shards must be owned and loaded within this number of seconds after the end of faults. This time
+# includes the session timeout of a dead member and a pause between retries.
 OWNED_BY_S = READY_BY_S + 60.0
 
 

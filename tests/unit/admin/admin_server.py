@@ -25,7 +25,6 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
-from tests.unit.coroutine_tests import make_async_test
 
 MakeExpiry = Callable[[Runtime], Expiry | None]
 
@@ -233,6 +232,3 @@ def serve_admin(
         if made:
             made[0].do(stopped.set)
         thread.join()
-
-
-async_test = make_async_test(asyncio.run)

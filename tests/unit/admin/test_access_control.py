@@ -14,7 +14,7 @@ from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.runbook import RUNBOOK_PATH
-from tests.unit.admin.admin_server import AdminTester, async_test, run_admin
+from tests.unit.admin.admin_server import AdminTester, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
@@ -40,7 +40,6 @@ async def get_error(
     return answer.status_code, answer.json()["message"]
 
 
-@async_test
 async def test_public_paths_need_no_token(token_file: str) -> None:
     async with run_admin(http_token_file=token_file) as coordinator:
         for path in (*PROBES, "/", "/assets/page.js", "/assets/api.js", "/openapi.json", "/runbook"):
@@ -53,7 +52,6 @@ async def test_public_paths_need_no_token(token_file: str) -> None:
             assert message.startswith("a token is required: send Authorization: Bearer TOKEN")
 
 
-@async_test
 async def test_valid_token_allows_reading(token_file: str) -> None:
     async with run_admin(http_token_file=token_file) as coordinator:
         for token in (READING, WRITING):
@@ -72,7 +70,6 @@ async def test_valid_token_allows_reading(token_file: str) -> None:
         (READING, "the Authorization header has no bearer token"),
     ],
 )
-@async_test
 async def test_invalid_token_returns_401_with_reason(token_file: str, authorization: str, said: str) -> None:
     async with run_admin(http_token_file=token_file) as coordinator:
         answer = await coordinator.get("/healthz", {"Authorization": authorization})
@@ -82,39 +79,34 @@ async def test_invalid_token_returns_401_with_reason(token_file: str, authorizat
         assert READING not in answer.text
 
 
-@async_test
 async def test_http_metrics_open_serves_metrics_without_token(token_file: str) -> None:
     async with run_admin(http_token_file=token_file, http_metrics_open="true") as coordinator:
         assert (await coordinator.get("/metrics")).status_code == 200
         assert (await coordinator.get("/healthz")).status_code == 401
 
 
-def test_failed_logins_are_throttled_but_known_token_is_accepted(
+async def test_failed_logins_are_throttled_but_known_token_is_accepted(
     token_file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @async_test
-    async def send_requests() -> None:
-        async with run_admin(http_token_file=token_file) as coordinator:
-            assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
-            for _ in range(FAILED_LOGINS_MAX):
-                assert (await coordinator.get("/healthz", bearer_header(WRONG))).status_code == 401
-            # A throttled response does not reveal whether the token is valid.
-            for token in (WRONG, WRITING):
-                answer = await coordinator.get("/healthz", bearer_header(token))
-                assert answer.status_code == 429
-                assert 0 < int(answer.headers["retry-after"]) <= FAILED_LOGINS_MAX
-                assert "too many wrong tokens from" in answer.json()["message"]
-            assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
-            assert (await coordinator.get("/readyz")).status_code == 200
-            text = (await coordinator.get("/metrics", bearer_header(READING))).text
-            counted = re.findall(
-                r'^share_coordinator_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
-            )
-            refused.update({status: int(count) for status, count in counted})
+    caplog.set_level(logging.INFO, "coordinator.audit")
+    async with run_admin(http_token_file=token_file) as coordinator:
+        assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
+        for _ in range(FAILED_LOGINS_MAX):
+            assert (await coordinator.get("/healthz", bearer_header(WRONG))).status_code == 401
+        # A throttled response does not reveal whether the token is valid.
+        for token in (WRONG, WRITING):
+            answer = await coordinator.get("/healthz", bearer_header(token))
+            assert answer.status_code == 429
+            assert 0 < int(answer.headers["retry-after"]) <= FAILED_LOGINS_MAX
+            assert "too many wrong tokens from" in answer.json()["message"]
+        assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
+        assert (await coordinator.get("/readyz")).status_code == 200
+        text = (await coordinator.get("/metrics", bearer_header(READING))).text
+        counted = re.findall(
+            r'^share_coordinator_http_refused_total\{status="(\d+)"\} (\d+)', text, re.MULTILINE
+        )
+        refused = {status: int(count) for status, count in counted}
 
-    refused: dict[str, int] = {}
-    with caplog.at_level(logging.INFO, "coordinator.audit"):
-        send_requests()
     assert refused == {"401": FAILED_LOGINS_MAX, "429": 2}
     wrong = [record for record in caplog.records if vars(record).get("why") == "wrong token"]
     assert len(wrong) == FAILED_LOGINS_MAX
@@ -132,7 +124,6 @@ def test_any_other_authorization_header_returns_401(text: str, kind: str) -> Non
     assert denied.value.status == 401
 
 
-@async_test
 async def test_changed_token_file_takes_effect_after_reload(token_file: str) -> None:
     async with run_admin(http_token_file=token_file) as coordinator:
         assert (await coordinator.get("/healthz", bearer_header(READING))).status_code == 200
@@ -155,7 +146,6 @@ async def test_changed_token_file_takes_effect_after_reload(token_file: str) -> 
         ),
     ],
 )
-@async_test
 async def test_executed_write_requires_scope_write(
     token_file: str,
     settings: dict[str, str],
@@ -175,7 +165,6 @@ async def test_executed_write_requires_scope_write(
 
 
 @pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
-@async_test
 async def test_dry_run_requires_scope_read(token_file: str, settings: dict[str, str]) -> None:
     async with run_admin(http_token_file=token_file, **settings) as coordinator:
         for token, status in ((READING, 200), (WRITING, 200), (WRONG, 401)):
@@ -188,7 +177,6 @@ async def test_dry_run_requires_scope_read(token_file: str, settings: dict[str, 
         assert 'share_coordinator_http_refused_total{status="403"} 1.0' in text
 
 
-@async_test
 async def test_default_settings_allow_reads_and_refuse_writes() -> None:
     async with run_admin() as coordinator:
         assert (await coordinator.get("/healthz")).status_code == 200
@@ -212,7 +200,6 @@ async def test_default_settings_allow_reads_and_refuse_writes() -> None:
         ("127.0.0.1.evil.example", 403),
     ],
 )
-@async_test
 async def test_unknown_host_header_is_refused_without_authentication(host: str, status: int) -> None:
     async with run_admin() as coordinator:
         assert (await coordinator.get("/api/v1/groups", {"Host": host})).status_code == status
@@ -266,7 +253,6 @@ def test_exposed_http_address_without_protection_is_warned_about() -> None:
     assert safe.http_exposure_warning(everywhere) is None
 
 
-@async_test
 async def test_runbook_is_served_as_html_without_markdown() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(RUNBOOK_PATH)

@@ -6,7 +6,7 @@ from coordinator.operate.admin.cluster_info import NO_CLUSTER, ClusterInfoCache
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import SHARDS, TopicsInMemory, async_test, run_admin
+from tests.unit.admin.admin_server import SHARDS, TopicsInMemory, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -15,7 +15,6 @@ NAMES = {TOPIC_ID: "parcels"}
 ENDS = {(TOPIC_ID, 0): 150}
 
 
-@async_test
 async def test_share_partitions_show_topic_name_and_lag() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     async with run_admin(
@@ -31,14 +30,12 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
 
-@async_test
 async def test_health_gives_the_reason_without_a_cluster() -> None:
     async with run_admin([make_snapshot()]) as it:
         assert (await it.get(ONE)).json()["lag"] is None
         assert (await it.get("/healthz")).json()["cluster_trouble"] == NO_CLUSTER
 
 
-@async_test
 async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.is_down = True
@@ -54,7 +51,6 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     assert ready.status_code == 200
 
 
-@async_test
 async def test_concurrent_lookups_share_one_request() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     facts = ClusterInfoCache(topics)
@@ -65,7 +61,6 @@ async def test_concurrent_lookups_share_one_request() -> None:
     assert len(topics.asked) == 2
 
 
-@async_test
 async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
@@ -80,7 +75,6 @@ async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     assert len(topics.asked) == 2
 
 
-@async_test
 async def test_share_partition_deleted_during_lookup_returns_404() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()

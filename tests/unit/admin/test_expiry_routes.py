@@ -10,7 +10,7 @@ from coordinator.operate.admin import expiry_routes as admin_expiry
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
-from tests.unit.admin.admin_server import NOW_MS, AdminTester, async_test, run_admin
+from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
 from tests.unit.admin.test_write_routes import audit_lines, send_order, writing
@@ -66,7 +66,6 @@ async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, obj
     return found
 
 
-@async_test
 async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
     world = AbandonedStateCluster()
     async with run_admin(world.records, None, world.make_expiry) as coordinator:
@@ -106,7 +105,6 @@ async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
         assert (await coordinator.get("/api/v1/expiry?retention_minutes=0")).status_code == 422
 
 
-@async_test
 async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
@@ -122,7 +120,6 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
         assert "refused" in answer.json()["message"]
 
 
-@async_test
 async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,7 +147,6 @@ async def list_with_token(coordinator: AdminTester) -> None:
     assert answer.status_code == 200
 
 
-@async_test
 async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,7 +161,6 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     assert audit_lines(caplog) == []
 
 
-@async_test
 async def test_failed_expiry_round_is_audited(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -178,7 +173,6 @@ async def test_failed_expiry_round_is_audited(
     assert "refused" in outcome
 
 
-@async_test
 async def test_expiry_round_continues_after_its_request_timed_out(
     writing: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

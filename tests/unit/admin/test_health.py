@@ -2,18 +2,16 @@
 
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 
-@async_test
 async def test_coordinator_is_ready_when_all_shards_are_active() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get("/readyz")
     assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
 
 
-@async_test
 async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
     async with run_admin() as coordinator:
         coordinator.runtime.mark_not_ready()
@@ -24,7 +22,6 @@ async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
     assert alive.json()["status"] == "alive"
 
 
-@async_test
 async def test_startupz_stays_started_after_a_shard_fails() -> None:
     async with run_admin() as coordinator:
         before = await coordinator.get("/startupz")
@@ -35,7 +32,6 @@ async def test_startupz_stays_started_after_a_shard_fails() -> None:
     assert after.json() == {"status": "started", "reasons": []}
 
 
-@async_test
 async def test_healthz_summarizes_shards_and_listener() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get("/healthz")
@@ -46,7 +42,6 @@ async def test_healthz_summarizes_shards_and_listener() -> None:
     assert shown["listen"] == "127.0.0.1:9095"
 
 
-@async_test
 async def test_metrics_are_in_prometheus_text_format() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         answer = await coordinator.get("/metrics")
@@ -55,7 +50,6 @@ async def test_metrics_are_in_prometheus_text_format() -> None:
     assert "share_coordinator_share_partition_start_offset" not in answer.text
 
 
-@async_test
 async def test_metrics_are_compressed_if_the_client_accepts_it() -> None:
     async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         plain = await coordinator.get("/metrics", {"Accept-Encoding": "identity"})
@@ -66,7 +60,6 @@ async def test_metrics_are_compressed_if_the_client_accepts_it() -> None:
     assert "share_coordinator_share_partition_start_offset{" in compressed.text
 
 
-@async_test
 async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
     async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics", {"Accept": "application/openmetrics-text;version=1.0.0"})
@@ -76,7 +69,6 @@ async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
     assert answer.text.endswith("# EOF\n")
 
 
-@async_test
 async def test_metrics_are_plain_text_if_the_version_in_accept_is_invalid() -> None:
     async with run_admin() as coordinator:
         for accept in ("text/plain; version=latest", 'application/openmetrics-text;version="1.0.0"'):
@@ -84,7 +76,6 @@ async def test_metrics_are_plain_text_if_the_version_in_accept_is_invalid() -> N
             assert answer.headers["content-type"].startswith("text/plain; version=0.0.4"), accept
 
 
-@async_test
 async def test_metrics_partition_level_adds_share_partition_metrics() -> None:
     async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
         answer = await coordinator.get("/metrics")

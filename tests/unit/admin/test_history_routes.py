@@ -14,7 +14,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTester, TopicsInMemory, async_test, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTester, TopicsInMemory, run_admin
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 0)
 INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
@@ -43,7 +43,6 @@ async def read_history(coordinator: AdminTester, more: str = "") -> dict[str, An
     return found
 
 
-@async_test
 async def test_history_of_record_shows_each_change_of_its_state() -> None:
     async with run_admin(RECORDS, TopicsInMemory({TOPIC_ID: "parcels"})) as coordinator:
         found = await read_history(coordinator, "&record_offset=4")
@@ -60,7 +59,6 @@ async def test_history_of_record_shows_each_change_of_its_state() -> None:
     assert found["pruned"] is None
 
 
-@async_test
 async def test_history_of_share_partition_is_read_in_pages() -> None:
     async with run_admin(RECORDS) as coordinator:
         whole = await read_history(coordinator)
@@ -78,7 +76,6 @@ async def test_history_of_share_partition_is_read_in_pages() -> None:
     )
 
 
-@async_test
 async def test_history_tells_when_log_was_pruned() -> None:
     async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
@@ -89,7 +86,6 @@ async def test_history_tells_when_log_was_pruned() -> None:
     assert found["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
 
 
-@async_test
 async def test_share_partition_without_records_is_404() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(PATH)
@@ -97,7 +93,6 @@ async def test_share_partition_without_records_is_404() -> None:
     assert "has no records of share-partition orders" in answer.json()["message"]
 
 
-@async_test
 async def test_other_requests_are_answered_while_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker is replaced by a process that ends only when it is killed."""
     monkeypatch.setattr(history_process, "COMMAND", ["sleep", "600"])
@@ -121,7 +116,6 @@ async def wait_until_ended(coordinator: AdminTester) -> None:
             await asyncio.sleep(0.01)
 
 
-@async_test
 async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> None:
     async with run_admin(RECORDS) as coordinator:
         found = await read_history(coordinator)
@@ -129,13 +123,12 @@ async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> N
         assert pid is not None
         assert (await read_history(coordinator), coordinator.history.pid) == (found, pid)
         os.kill(pid, signal.SIGKILL)
-        # The status remains available until the coordinator takes it.
+        # With WNOWAIT, the exit status remains available for the coordinator.
         await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert await read_history(coordinator) == found
         assert coordinator.history.pid not in (None, pid)
 
 
-@async_test
 async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "IDLE_S", 0.0)
     async with run_admin(RECORDS) as coordinator:
@@ -143,7 +136,6 @@ async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         await wait_until_ended(coordinator)
 
 
-@async_test
 async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "RESIDENT_BYTES_MAX", 0)
     async with run_admin(RECORDS) as coordinator:
@@ -151,7 +143,6 @@ async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPat
         assert coordinator.history.pid is None
 
 
-@async_test
 async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "COMMAND", ["sh", "-c", "kill -ALRM $$"])
     async with run_admin(RECORDS) as coordinator:
@@ -162,7 +153,6 @@ async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.Monk
     )
 
 
-@async_test
 async def test_log_that_cannot_be_decoded_is_reported() -> None:
     async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)

@@ -11,7 +11,7 @@ import pytest
 from coordinator.config import HostPort
 from coordinator.operate.admin import http_service
 from coordinator.operate.admin.http_service import HttpService
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 from tests.unit.security.handshakes import client_context
@@ -66,7 +66,6 @@ async def wait_closed(client: Client) -> None:
 
 
 @pytest.mark.parametrize("trusted", ["authority", "certificates"])
-@async_test
 async def test_removed_certificate_or_authority_closes_open_connections(
     files: CertificateFiles, tmp_path: Path, trusted: str
 ) -> None:
@@ -90,7 +89,6 @@ async def test_removed_certificate_or_authority_closes_open_connections(
             await get(service, "/healthz", context)
 
 
-@async_test
 async def test_removed_token_ends_its_event_stream(files: CertificateFiles) -> None:
     async with run_http_service(http_token_file=str(files.tokens)) as service:
         stream = await get(service, "/api/v1/live", None, READING)

@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.operate.admin import HttpServer
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 
 
 async def send_get(port: int, path: str) -> bytes:
@@ -33,7 +33,6 @@ async def send_bytes(port: int, said: bytes) -> bytes:
     return answers
 
 
-@async_test
 async def test_server_serves_from_start_to_stop() -> None:
     async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -45,7 +44,6 @@ async def test_server_serves_from_start_to_stop() -> None:
             await send_get(server.port, "/readyz")
 
 
-@async_test
 async def test_encoded_slash_stays_in_one_path_segment() -> None:
     async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -55,7 +53,6 @@ async def test_encoded_slash_stays_in_one_path_segment() -> None:
     assert b"group 'a/b' has no state here" in answer
 
 
-@async_test
 async def test_server_keeps_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with run_admin() as coordinator:
@@ -66,7 +63,6 @@ async def test_server_keeps_signal_handlers() -> None:
     assert during == before
 
 
-@async_test
 async def test_idle_connection_does_not_delay_stop() -> None:
     async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -77,7 +73,6 @@ async def test_idle_connection_does_not_delay_stop() -> None:
         writer.close()
 
 
-@async_test
 async def test_head_request_returns_headers_without_body() -> None:
     async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -93,7 +88,6 @@ async def test_head_request_returns_headers_without_body() -> None:
         await server.stop()
 
 
-@async_test
 async def test_head_request_of_event_stream_ends() -> None:
     """A HEAD request must not subscribe to the event stream."""
     async with run_admin() as coordinator:
@@ -115,7 +109,6 @@ async def test_head_request_of_event_stream_ends() -> None:
 
 
 @pytest.mark.slow
-@async_test
 async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
     async with run_admin() as coordinator:
@@ -129,7 +122,6 @@ async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-@async_test
 async def test_probe_is_answered_when_silent_clients_hold_all_connections(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,7 +153,6 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
 
 
 @pytest.mark.slow
-@async_test
 async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None:
     refused: list[int] = []
     async with run_admin() as coordinator:
@@ -182,7 +173,6 @@ async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None
         await server.stop()
 
 
-@async_test
 async def test_pipelined_requests_are_answered_in_order() -> None:
     async with run_admin() as coordinator:
         server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
@@ -197,7 +187,6 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         await server.stop()
 
 
-@async_test
 async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._BODY_WITHIN_S", 0.2)
     async with run_admin() as coordinator:
@@ -219,7 +208,6 @@ async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest
         await server.stop()
 
 
-@async_test
 async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._UNREAD_WITHIN_S", 0.2)
 
@@ -241,7 +229,6 @@ async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyP
     await server.stop()
 
 
-@async_test
 async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     refused: list[int] = []
     async with run_admin() as coordinator:
@@ -255,7 +242,6 @@ async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCa
     assert caplog.messages == []
 
 
-@async_test
 async def test_address_in_use_raises_listen_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         async with run_admin() as coordinator:

@@ -10,7 +10,7 @@ from coordinator.operate.admin import listing
 from coordinator.operate.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 LIST = "/api/v1/share-partitions"
@@ -49,7 +49,6 @@ def count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
         ("offset=9", []),
     ],
 )
-@async_test
 async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, expected: list[str]) -> None:
     async with run_admin(RECORDS) as coordinator:
         page = (await coordinator.get(f"{LIST}?{query}")).json()
@@ -68,7 +67,6 @@ async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, exp
         ("contains=%25", []),
     ],
 )
-@async_test
 async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -> None:
     records = [make_snapshot("apples", partition=number) for number in range(2)]
     records += [make_snapshot("pears", batches=pack_batches((100, 100, 0, 1))), make_snapshot("Apes")]
@@ -86,7 +84,6 @@ async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -
         ("topic=short", "topic: 'short' is not a topic id"),
     ],
 )
-@async_test
 async def test_invalid_list_parameters_return_422(query: str, message: str) -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(f"{LIST}?{query}")
@@ -115,7 +112,6 @@ def test_build_responses_yields_in_proportion_to_state_batches(batches: int) -> 
 @pytest.mark.parametrize(
     ("path", "turns_min"), [(f"{LIST}?limit=1000&sort=in-flight", 15), ("/api/v1/groups", 2)]
 )
-@async_test
 async def test_long_list_yields_to_other_tasks(path: str, turns_min: int) -> None:
     async with run_admin([make_snapshot(f"g{number}") for number in range(5000)]) as coordinator:
         turns = 0
@@ -137,7 +133,6 @@ async def test_long_list_yields_to_other_tasks(path: str, turns_min: int) -> Non
 
 @pytest.mark.parametrize("order", [SharePartitionOrder.KEY, SharePartitionOrder.LAST_WRITE])
 @pytest.mark.parametrize("descending", [False, True])
-@async_test
 async def test_first_share_partitions_are_selected_with_bounded_memory(
     order: SharePartitionOrder, descending: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +159,6 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
 
 
 @pytest.mark.slow
-@async_test
 async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0
     make = listing.groups
@@ -193,7 +187,6 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
 @pytest.mark.parametrize(
     ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
 )
-@async_test
 async def test_cross_site_request_for_a_list_is_refused(site: str, status: int) -> None:
     async with run_admin(RECORDS) as coordinator:
         answer = await coordinator.get("/api/v1/groups", headers={"Sec-Fetch-Site": site})

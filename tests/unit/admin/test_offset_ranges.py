@@ -14,7 +14,7 @@ from coordinator.shard.batches import first_batch_index
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_listing import count_yields
 from tests.unit.admin.test_state_routes import make_snapshot, offset_range
 
@@ -37,7 +37,6 @@ CALLS_MAX = 5_000
         "/api/v1/share-partitions?sort=delivery-count",
     ],
 )
-@async_test
 async def test_no_event_loop_step_visits_all_state_batches(path: str) -> None:
     calls = longest = 0
 
@@ -89,7 +88,6 @@ def test_first_batch_index_finds_the_batch_at_an_offset(offset: int, number: int
     assert first_batch_index(MANY, offset) == number
 
 
-@async_test
 async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
     batches = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
     async with run_admin([make_snapshot(batches=batches)]) as coordinator:
@@ -112,7 +110,6 @@ async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
 @pytest.mark.parametrize(
     ("batches", "columns"), [(b"", []), (pack_batches((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
 )
-@async_test
 async def test_small_window_has_one_column_for_each_offset(
     batches: bytes, columns: list[dict[str, int]]
 ) -> None:
@@ -121,7 +118,6 @@ async def test_small_window_has_one_column_for_each_offset(
     assert drawn["columns"] == columns
 
 
-@async_test
 async def test_drawing_has_at_most_256_nearby_batches() -> None:
     async with run_admin([make_snapshot(batches=MANY)]) as coordinator:
         drawn = (await coordinator.get(f"{ONE}&columns=600&from_offset=10240")).json()["drawing"]

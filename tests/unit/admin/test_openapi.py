@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_tokens import write_token_file
 
 GROUPS = "/api/v1/groups"
 
 
-@async_test
 async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
     token_file = str(write_token_file(tmp_path, "prometheus read 0123456789abcdef\n"))
     authorization = {"Authorization": "Bearer 0123456789abcdef"}
@@ -26,7 +25,6 @@ async def test_document_describes_authentication_and_has_operation_ids(tmp_path:
         assert {"401", "403", "429"} <= document["paths"][path]["get"]["responses"].keys()
 
 
-@async_test
 async def test_authentication_is_optional_without_tokens() -> None:
     async with run_admin() as coordinator:
         document = (await coordinator.get("/openapi.json")).json()
@@ -34,7 +32,6 @@ async def test_authentication_is_optional_without_tokens() -> None:
 
 
 @pytest.mark.parametrize("path", [GROUPS, GROUPS + "/orders", "/api/v1/shards", "/api/v1/live"])
-@async_test
 async def test_unknown_query_parameter_is_refused(path: str) -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(path + "?offest=1")
@@ -42,7 +39,6 @@ async def test_unknown_query_parameter_is_refused(path: str) -> None:
     assert answer.json()["message"].startswith("unknown query parameter 'offest'; ")
 
 
-@async_test
 async def test_documented_and_page_query_parameters_are_accepted() -> None:
     async with run_admin() as coordinator:
         for path in (

@@ -12,7 +12,7 @@ from coordinator.operate.admin import HttpServer, OwnerDirectory
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, async_test, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTester, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -24,7 +24,6 @@ def make_assignment(*places: int) -> Assignment:
     return Assignment(3, (US, THEM), places)
 
 
-@async_test
 async def test_shards_show_their_owners() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         coordinator.owners.follow(make_assignment(0, 1, -1, 0))
@@ -72,7 +71,6 @@ def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
     assert owner.page == "http://127.0.0.1:9096"
 
 
-@async_test
 async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
     record = make_snapshot()
     number = state_partition(record.key, SHARDS)
@@ -127,7 +125,6 @@ async def start_server(coordinator: AdminTester) -> HttpServer:
     return server
 
 
-@async_test
 async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         server = await start_server(coordinator)
@@ -154,7 +151,6 @@ async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
         await stopping
 
 
-@async_test
 async def test_event_stream_stops_refreshing_without_subscribers() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         server = await start_server(coordinator)
@@ -168,7 +164,6 @@ async def test_event_stream_stops_refreshing_without_subscribers() -> None:
         await server.stop()
 
 
-@async_test
 async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
     async with run_admin() as coordinator:
@@ -181,7 +176,6 @@ async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.Monkey
     "path",
     ["/", "/assets/page.js", "/assets/api.js", "/assets/views.js", "/assets/style.css", "/assets/icon.svg"],
 )
-@async_test
 async def test_page_has_a_strict_content_security_policy(path: str) -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(path)

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
-from tests.unit.admin.admin_server import async_test, run_admin
+from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 STUCK = GroupSignals(group="b", lag=5, problem=Problem.STUCK, message="stuck", stuck_s=90.0, stuck_at="b:t:0")
@@ -26,7 +26,6 @@ def make_monitor(*groups: GroupSignals) -> SignalMonitor:
     return monitor
 
 
-@async_test
 async def test_without_a_monitor_signals_are_empty() -> None:
     async with run_admin([]) as coordinator:
         assert (await coordinator.get("/api/v1/signals")).json() == {"items": [], "total": 0, "problems": 0}
@@ -34,7 +33,6 @@ async def test_without_a_monitor_signals_are_empty() -> None:
         assert (await coordinator.get("/api/v1/signal?group=a")).status_code == 404
 
 
-@async_test
 async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     metrics = Metrics()
     many = [GroupSignals(group=f"idle-{number}", lag=0) for number in range(500)]
@@ -52,7 +50,6 @@ async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     assert [sample.labels for sample in problem.samples] == [{"group": "b", "problem": "stuck"}]
 
 
-@async_test
 async def test_signals_are_listed_by_severity_and_filtered() -> None:
     async with run_admin([], signals=make_monitor(IDLE, BEHIND, STUCK)) as coordinator:
         listed = (await coordinator.get("/api/v1/signals")).json()
@@ -65,7 +62,6 @@ async def test_signals_are_listed_by_severity_and_filtered() -> None:
 
 
 @pytest.mark.parametrize(("sort", "order"), [("problem", ["b", "a", "c"]), ("lag", ["a", "b", "c"])])
-@async_test
 async def test_groups_are_listed_with_problem_and_lag_and_sorted_by_them(sort: str, order: list[str]) -> None:
     records = [make_snapshot(group) for group in ("a", "b", "c")]
     async with run_admin(records, signals=make_monitor(STUCK, BEHIND)) as coordinator:
@@ -86,24 +82,20 @@ def keda_trigger() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("lag", "value"), [(0, 0), (123, 123), (-1, None)])
-def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, value: int | None) -> None:
+async def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, value: int | None) -> None:
     """The scaler sends GET, requires status 200, and parses JSON regardless of the content type.
 
     The value at `valueLocation` must be a number; null is an error, so KEDA does not scale on an unknown lag.
     """
 
-    @async_test
-    async def requests() -> None:
-        trigger = keda_trigger()
-        url = urlsplit(trigger["url"])
-        async with run_admin([], signals=make_monitor(GroupSignals(group="workers", lag=lag))) as coordinator:
-            response = await coordinator.get(f"{url.path}?{url.query}")
-            assert response.status_code == 200
-            # A GJSON path without dots is the name of a member.
-            assert trigger["valueLocation"].isidentifier()
-            assert response.json()[trigger["valueLocation"]] == value
-            other = await coordinator.get(f"{url.path}?group=nobody")
-            assert other.status_code == 404
-        assert float(trigger["targetValue"]) > 0
-
-    requests()
+    trigger = keda_trigger()
+    url = urlsplit(trigger["url"])
+    async with run_admin([], signals=make_monitor(GroupSignals(group="workers", lag=lag))) as coordinator:
+        response = await coordinator.get(f"{url.path}?{url.query}")
+        assert response.status_code == 200
+        # A GJSON path without dots is the name of a member.
+        assert trigger["valueLocation"].isidentifier()
+        assert response.json()[trigger["valueLocation"]] == value
+        other = await coordinator.get(f"{url.path}?group=nobody")
+        assert other.status_code == 404
+    assert float(trigger["targetValue"]) > 0

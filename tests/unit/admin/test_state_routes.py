@@ -11,7 +11,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, async_test, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, run_admin
 
 TOPIC = topic_id_text(TOPIC_ID)
 GROUPS = "/api/v1/groups"
@@ -39,7 +39,6 @@ def make_snapshot(
     return StateRecord(SharePartitionKey(group_id, topic_id, partition), value)
 
 
-@async_test
 async def test_share_partition_shows_its_complete_state() -> None:
     record = make_snapshot(
         batches=pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1))
@@ -112,7 +111,6 @@ def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None
     assert iso_time(time_ms) == shown
 
 
-@async_test
 async def test_in_flight_offset_ranges_are_paged() -> None:
     batches = pack_batches(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
     async with run_admin([make_snapshot(batches=batches)]) as coordinator:
@@ -123,7 +121,6 @@ async def test_in_flight_offset_ranges_are_paged() -> None:
     assert answer.json()["in_flight_records"] == 10
 
 
-@async_test
 async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = make_snapshot(batches=pack_batches((100, 100, 9, 1)))
     async with run_admin([record]) as coordinator:
@@ -131,7 +128,6 @@ async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     assert shown["in_flight"]["items"] == [offset_range(100, 100, "UNKNOWN", 9, 1)]
 
 
-@async_test
 async def test_unreadable_state_shows_the_reason() -> None:
     record = make_snapshot()
     async with run_admin([record]) as coordinator:
@@ -142,7 +138,6 @@ async def test_unreadable_state_shows_the_reason() -> None:
 
 
 @pytest.mark.parametrize("topic", [TOPIC, str(UUID(bytes=TOPIC_ID)), str(UUID(bytes=TOPIC_ID)).upper()])
-@async_test
 async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         assert (await coordinator.get(state_url(topic=topic))).json()["topic_id"] == TOPIC
@@ -167,7 +162,6 @@ async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
         " ",
     ],
 )
-@async_test
 async def test_group_id_may_contain_any_character(group_id: str) -> None:
     encoded = quote(group_id, safe="").replace(".", "%2E")
     async with run_admin([make_snapshot(group_id), make_snapshot("a")]) as coordinator:
@@ -177,7 +171,6 @@ async def test_group_id_may_contain_any_character(group_id: str) -> None:
         assert (listed.status_code, listed.json()["group"]) == (200, group_id)
 
 
-@async_test
 async def test_groups_are_listed_in_order_and_in_pages() -> None:
     records = [make_snapshot(f"g{number}", partition=number) for number in (3, 1, 4, 2)]
     records += [make_snapshot("g3", OTHER_TOPIC_ID, 8, pack_batches((100, 100, 0, 1), (102, 102, 0, 1)))]
@@ -198,7 +191,6 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
     }
 
 
-@async_test
 async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
     records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [make_snapshot(topic_id=OTHER_TOPIC_ID), make_snapshot("another")]
@@ -212,7 +204,6 @@ async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
     assert (page["total"], shown["share_partitions"], shown["topics"]) == (4, 4, 2)
 
 
-@async_test
 async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changing_list() -> None:
     async with run_admin([make_snapshot(f"g{number}") for number in range(1, 6)]) as coordinator:
         first = (await coordinator.get(f"{GROUPS}?limit=2")).json()
@@ -228,7 +219,6 @@ async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changin
         assert ([item["group"] for item in last["items"]], last["next"]) == (["g5"], None)
 
 
-@async_test
 async def test_share_partitions_are_listed_after_a_key() -> None:
     records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [make_snapshot("a:b"), make_snapshot("z", OTHER_TOPIC_ID)]
@@ -246,7 +236,6 @@ async def test_share_partitions_are_listed_after_a_key() -> None:
     assert sorted_page["next"] is None
 
 
-@async_test
 async def test_topic_is_accepted_by_name_if_the_cluster_is_known() -> None:
     topics = TopicsInMemory({TOPIC_ID: "parcels"})
     async with run_admin([make_snapshot()], topics) as coordinator:
@@ -257,7 +246,6 @@ async def test_topic_is_accepted_by_name_if_the_cluster_is_known() -> None:
         assert (unknown.status_code, unknown.json()["message"]) == (404, "there is no topic 'letters'")
 
 
-@async_test
 async def test_shards_are_listed_in_pages() -> None:
     record = make_snapshot()
     async with run_admin([record]) as coordinator:
@@ -294,7 +282,6 @@ async def test_shards_are_listed_in_pages() -> None:
         ("/docs", 404, "there is no such path"),
     ],
 )
-@async_test
 async def test_invalid_paths_and_parameters_return_the_same_json_error(
     path: str, status: int, message: str
 ) -> None:
@@ -306,7 +293,6 @@ async def test_invalid_paths_and_parameters_return_the_same_json_error(
     assert answer.json()["message"].startswith(message)
 
 
-@async_test
 async def test_state_of_an_unloaded_shard_returns_503() -> None:
     """A 404 would wrongly mean that no state exists."""
     record = make_snapshot()

@@ -13,7 +13,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, async_test, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
@@ -56,7 +56,6 @@ def audit_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, s
     ]
 
 
-@async_test
 async def test_snapshot_is_written_only_with_execute(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +83,6 @@ async def test_snapshot_is_written_only_with_execute(
         assert (group["share_partitions"], group["updates"]) == (2, 2)
 
 
-@async_test
 async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) -> None:
     records = [record for partition in range(20) for record in make_updates(partition, 1)]
     of_each = [sum(find_shard(record) == number for record in records) // 2 for number in range(SHARDS)]
@@ -95,7 +93,6 @@ async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) ->
         assert (await send_order(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
 
 
-@async_test
 async def test_prune_removes_redundant_records(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -140,7 +137,6 @@ async def test_prune_removes_redundant_records(
         ("hand-overs", {"shard": 0}, 409, "this coordinator owns all shards (ownership=static)"),
     ],
 )
-@async_test
 async def test_invalid_write_request_is_refused(
     writing: dict[str, str], what: str, order: dict[str, object], status: int, said: str
 ) -> None:
@@ -150,7 +146,6 @@ async def test_invalid_write_request_is_refused(
             assert answer["message"].startswith(said)
 
 
-@async_test
 @pytest.mark.parametrize("part", ["group", "topic"])
 async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, str], part: str) -> None:
     async with run_admin([make_snapshot()], **writing) as coordinator:
@@ -161,7 +156,6 @@ async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, s
         assert "\\ud800" in answer.json()["message"]
 
 
-@async_test
 async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict[str, str]) -> None:
     record = make_snapshot(topic_id=OTHER_TOPIC_ID)
     shard = find_shard(record)
@@ -175,7 +169,6 @@ async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict
             assert answer["owner"]["page"] == "https://two:9096"
 
 
-@async_test
 async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +190,6 @@ def enable_group_ownership(coordinator: AdminTester) -> None:
     object.__setattr__(coordinator.config, "ownership", "group")
 
 
-@async_test
 async def test_shard_is_handed_over_to_the_named_member(
     writing: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -221,7 +213,6 @@ async def test_shard_is_handed_over_to_the_named_member(
     assert audit_lines(caplog)[-1][4] == done["outcome"]
 
 
-@async_test
 async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[str, str]) -> None:
     async with run_admin([make_snapshot()], **writing) as coordinator:
         enable_group_ownership(coordinator)
@@ -236,7 +227,6 @@ async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[s
         assert (await handing)["message"].startswith("the group's leader left shard 1 here")
 
 
-@async_test
 async def test_hand_over_requires_another_member(writing: dict[str, str]) -> None:
     async with run_admin([make_snapshot()], **writing) as coordinator:
         enable_group_ownership(coordinator)

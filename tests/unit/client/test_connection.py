@@ -20,6 +20,7 @@ from protocol.errors import EncodeError
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.builders import ACKNOWLEDGED, KEY
+from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -36,7 +37,9 @@ from tests.unit.client.fake_coordinator import (
     send_truncated,
 )
 from tests.unit.clock_skipping import skip_time
-from tests.unit.coroutine_tests import FakeSleep, async_test
+from tests.unit.coroutine_tests import FakeSleep
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 LIMITS = ConnectionLimits(request_s=30)
 
@@ -50,7 +53,6 @@ def make_client(fake: FakeCoordinator, *, limits: ConnectionLimits | None = None
 # API versions.
 
 
-@async_test
 async def test_newest_common_version_of_each_api_is_used() -> None:
     async with FakeCoordinator() as fake:
         async with ShareCoordinatorClient(fake.address, client_id="me", sleep=FakeSleep()) as client:
@@ -62,7 +64,6 @@ async def test_newest_common_version_of_each_api_is_used() -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-@async_test
 async def test_older_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
     async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, make_client(fake) as client:
         await client.summary(KEY)
@@ -70,7 +71,6 @@ async def test_older_api_versions_is_requested_after_unsupported_version(newest:
         assert asked == [4, newest]
 
 
-@async_test
 async def test_old_server_gets_requests_in_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, make_client(fake) as client:
@@ -87,7 +87,6 @@ async def test_old_server_gets_requests_in_its_version() -> None:
         ({**SERVED, WRITE: (2, 3)}, "in versions 2 to 3, this client in 0 to 1"),
     ],
 )
-@async_test
 async def test_api_without_a_common_version_is_refused_by_the_client(
     served: dict[int, tuple[int, int]], says: str
 ) -> None:
@@ -101,7 +100,6 @@ async def test_api_without_a_common_version_is_refused_by_the_client(
         assert fake.count(WRITE) == 0
 
 
-@async_test
 async def test_server_without_share_coordinators_is_refused() -> None:
     async with FakeCoordinator(served={**SERVED, FIND: (0, 5)}) as fake:
         async with ShareCoordinatorClient(fake.address, sleep=FakeSleep()) as client:
@@ -113,7 +111,6 @@ async def test_server_without_share_coordinators_is_refused() -> None:
 # Pipelining.
 
 
-@async_test
 async def test_requests_are_pipelined_on_one_connection() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
@@ -129,7 +126,6 @@ async def test_requests_are_pipelined_on_one_connection() -> None:
         assert fake.connections == 1
 
 
-@async_test
 async def test_requests_in_flight_are_bounded() -> None:
     limits = ConnectionLimits(requests_in_flight_max=2)
     async with FakeCoordinator() as fake, make_client(fake, limits=limits) as client:
@@ -137,14 +133,12 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert fake.unanswered_max == 2
 
 
-@async_test
 async def test_concurrent_calls_share_one_connection() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
         await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
         assert fake.connections == 1
 
 
-@async_test
 async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
@@ -161,7 +155,6 @@ async def test_cancelled_call_does_not_shift_responses() -> None:
         assert fake.connections == 1
 
 
-@async_test
 async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
@@ -175,7 +168,6 @@ async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
         assert fake.connections == 1
 
 
-@async_test
 async def test_broken_connection_fails_all_its_calls() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
         fake.plan(READ, send_truncated)
@@ -185,7 +177,6 @@ async def test_broken_connection_fails_all_its_calls() -> None:
         assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
 
 
-@async_test
 async def test_each_failed_call_gets_its_own_exception() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(FIND, close_connection)
@@ -202,7 +193,6 @@ async def test_each_failed_call_gets_its_own_exception() -> None:
 # Timeouts.
 
 
-@async_test
 async def test_request_timeout_closes_the_connection() -> None:
     async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
         fake.plan(READ, never_answer)
@@ -215,7 +205,6 @@ async def test_request_timeout_closes_the_connection() -> None:
         assert fake.connections == 2
 
 
-@async_test
 async def test_timed_out_request_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake:
@@ -229,7 +218,6 @@ async def test_timed_out_request_is_retried() -> None:
         assert fake.count(FIND) == 2
 
 
-@async_test
 async def test_silent_server_times_out() -> None:
     async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
         fake.plan(VERSIONS, never_answer)
@@ -244,7 +232,6 @@ async def test_silent_server_times_out() -> None:
 # Closing.
 
 
-@async_test
 async def test_close_fails_calls_in_flight() -> None:
     async with FakeCoordinator() as fake:
         client = make_client(fake)
@@ -257,7 +244,6 @@ async def test_close_fails_calls_in_flight() -> None:
         await client.close()
 
 
-@async_test
 async def test_close_fails_a_pending_connect() -> None:
     async with FakeCoordinator() as fake:
         client = make_client(fake)
@@ -269,7 +255,6 @@ async def test_close_fails_a_pending_connect() -> None:
             await summary
 
 
-@async_test
 async def test_close_ends_a_retry_backoff() -> None:
     waiting = asyncio.Event()
 
@@ -287,7 +272,6 @@ async def test_close_ends_a_retry_backoff() -> None:
             await deleting
 
 
-@async_test
 async def test_call_on_a_closed_client_raises_client_closed() -> None:
     async with FakeCoordinator() as fake:
         async with make_client(fake) as client:
@@ -296,7 +280,6 @@ async def test_call_on_a_closed_client_raises_client_closed() -> None:
             await client.summary(KEY)
 
 
-@async_test
 async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
     # The request is much larger than the socket buffers of the client and the server.
     part = write_api.PartitionData(KEY.partition, 0, 0, 0, state_batches=bytes(20_000_000))
@@ -314,7 +297,6 @@ async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
             await writing
 
 
-@async_test
 async def test_lost_connection_is_not_reused() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
         fake.plan(READ, close_connection)
@@ -327,7 +309,6 @@ async def test_lost_connection_is_not_reused() -> None:
 # Requests that the client does not send.
 
 
-@async_test
 async def test_invalid_arguments_are_refused_before_sending() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
         for wrong in (KEY._replace(group_id=""), KEY._replace(topic_id=b"short"), KEY._replace(partition=-1)):

@@ -24,9 +24,11 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
+from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import FakeCoordinator
 from tests.unit.client.our_coordinator import serve_real_coordinator
-from tests.unit.coroutine_tests import async_test
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 Serving = Callable[[], AbstractAsyncContextManager[str]]
 
@@ -50,7 +52,6 @@ async def open_client(serving: Serving, *, direct: bool = False) -> AsyncIterato
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
-@async_test
 async def test_state_is_initialized_written_read_and_deleted(
     serve_coordinator: Serving, direct: bool
 ) -> None:
@@ -78,7 +79,6 @@ async def test_state_is_initialized_written_read_and_deleted(
         assert await client.summary(KEY) == StateSummary(0, 0, -1, -1)
 
 
-@async_test
 async def test_read_and_write_without_state_raise_uninitialised(serve_coordinator: Serving) -> None:
     async with open_client(serve_coordinator) as client:
         with pytest.raises(Uninitialised) as caught:
@@ -91,7 +91,6 @@ async def test_read_and_write_without_state_raise_uninitialised(serve_coordinato
         await client.delete(KEY)
 
 
-@async_test
 async def test_old_leader_epoch_is_fenced(serve_coordinator: Serving) -> None:
     async with open_client(serve_coordinator) as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
@@ -103,7 +102,6 @@ async def test_old_leader_epoch_is_fenced(serve_coordinator: Serving) -> None:
             await client.read(KEY, leader_epoch=1)
 
 
-@async_test
 async def test_old_state_epoch_is_fenced(serve_coordinator: Serving) -> None:
     async with open_client(serve_coordinator) as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
@@ -113,7 +111,6 @@ async def test_old_state_epoch_is_fenced(serve_coordinator: Serving) -> None:
             await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
 
 
-@async_test
 async def test_concurrent_calls_get_their_own_responses(serve_coordinator: Serving) -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
     async with open_client(serve_coordinator) as client:
@@ -122,7 +119,6 @@ async def test_concurrent_calls_get_their_own_responses(serve_coordinator: Servi
     assert [state.start_offset for state in states] == [key.partition for key in keys]
 
 
-@async_test
 async def test_group_id_may_contain_colons_and_non_ascii_letters(serve_coordinator: Serving) -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
     async with open_client(serve_coordinator) as client:
@@ -130,7 +126,6 @@ async def test_group_id_may_contain_colons_and_non_ascii_letters(serve_coordinat
         assert (await client.summary(key)).start_offset == 7
 
 
-@async_test
 async def test_response_has_one_result_per_share_partition_in_request_order(
     serve_coordinator: Serving,
 ) -> None:
@@ -159,7 +154,6 @@ async def test_response_has_one_result_per_share_partition_in_request_order(
         assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
 
 
-@async_test
 async def test_connection_returns_the_unmodified_response(serve_coordinator: Serving) -> None:
     async with serve_coordinator() as address:
         host, _, port = address.rpartition(":")

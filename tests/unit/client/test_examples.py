@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 import coordinator.client
+from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
-from tests.unit.coroutine_tests import async_test
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"
@@ -36,7 +38,6 @@ def guide_example() -> str:
     ],
     ids=["docstring", "guide"],
 )
-@async_test
 async def test_documented_example_runs(
     capsys: pytest.CaptureFixture[str], example: str, printed: str
 ) -> None:

@@ -15,6 +15,7 @@ from coordinator.client import (
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.kafka.ports import free_ports
+from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -32,7 +33,9 @@ from tests.unit.client.fake_coordinator import (
     send_truncated,
     send_wrong_correlation_id,
 )
-from tests.unit.coroutine_tests import FakeSleep, async_test
+from tests.unit.coroutine_tests import FakeSleep
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
@@ -41,7 +44,6 @@ def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> Shar
 
 
 @pytest.mark.parametrize("error_code", [3, 14, 15, 16])
-@async_test
 async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -53,7 +55,6 @@ async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> 
 
 
 @pytest.mark.parametrize("error_code", [-1, 7, 31, 42, 74, 124, 9_999])
-@async_test
 async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -64,7 +65,6 @@ async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
         assert fake.count(DELETE) == 1
 
 
-@async_test
 async def test_unknown_error_code_is_shown_by_number() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, error_answer(9_999, "new"))
@@ -74,7 +74,6 @@ async def test_unknown_error_code_is_shown_by_number() -> None:
         assert not caught.value.retriable
 
 
-@async_test
 async def test_last_error_is_raised_after_five_attempts() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -87,7 +86,6 @@ async def test_last_error_is_raised_after_five_attempts() -> None:
         assert fake.count(DELETE) == 5
 
 
-@async_test
 async def test_response_without_a_result_is_an_error() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, send_no_results)
@@ -95,7 +93,6 @@ async def test_response_without_a_result_is_an_error() -> None:
             await client.delete(KEY)
 
 
-@async_test
 async def test_unknown_topic_is_raised_after_all_attempts() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         fake.plan(DELETE, *[error_answer(3)] * 5)
@@ -109,7 +106,6 @@ def test_backoff_grows_to_a_bound_with_jitter() -> None:
     assert [policy.wait_s(1, chance) for chance in (0.0, 1.0)] == [1.6, 2.4]
 
 
-@async_test
 async def test_coordinator_is_looked_up_once() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         for _ in range(3):
@@ -118,7 +114,6 @@ async def test_coordinator_is_looked_up_once() -> None:
         assert fake.connections == 2
 
 
-@async_test
 async def test_not_coordinator_leads_to_a_new_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as old, FakeCoordinator() as new, make_client(old.address, waits) as client:
@@ -130,7 +125,6 @@ async def test_not_coordinator_leads_to_a_new_lookup() -> None:
         assert (old.count(SUMMARY), new.count(SUMMARY)) == (2, 1)
 
 
-@async_test
 async def test_node_id_at_a_new_address_is_a_new_node() -> None:
     async with (
         FakeCoordinator() as old,
@@ -156,7 +150,6 @@ BROKEN: list[Answer] = [
 
 
 @pytest.mark.parametrize("answer", BROKEN)
-@async_test
 async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: Answer) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -169,7 +162,6 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
         assert fake.count(FIND) == 2
 
 
-@async_test
 async def test_failed_lookup_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -179,7 +171,6 @@ async def test_failed_lookup_is_retried() -> None:
         assert fake.count(SUMMARY) == 1
 
 
-@async_test
 async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -193,7 +184,6 @@ async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
 @pytest.mark.parametrize(
     "nonsense", [(1, "", 9095), (1, "127.0.0.1", 0), (1, "127.0.0.1", 65_536), (-1, "127.0.0.1", 9095)]
 )
-@async_test
 async def test_invalid_coordinator_address_is_refused(nonsense: tuple[int, str, int]) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
@@ -203,7 +193,6 @@ async def test_invalid_coordinator_address_is_refused(nonsense: tuple[int, str, 
         assert len(waits) == 4
 
 
-@async_test
 async def test_lookup_response_without_the_key_is_retried() -> None:
     waits = FakeSleep()
 
@@ -213,7 +202,6 @@ async def test_lookup_response_without_the_key_is_retried() -> None:
         assert waits == [2.0]
 
 
-@async_test
 async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
@@ -223,7 +211,6 @@ async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
         assert waits == []
 
 
-@async_test
 async def test_last_working_bootstrap_address_is_used_first() -> None:
     async with FakeCoordinator() as failing, FakeCoordinator() as fake:
         failing.plan(FIND, close_connection)
@@ -233,7 +220,6 @@ async def test_last_working_bootstrap_address_is_used_first() -> None:
         assert (failing.count(FIND), fake.count(FIND)) == (1, 2)
 
 
-@async_test
 async def test_unreachable_address_raises_disconnected() -> None:
     (dead_port,) = free_ports(1)
     async with ShareCoordinatorClient(f"127.0.0.1:{dead_port}", retry=ONCE) as client:
@@ -241,7 +227,6 @@ async def test_unreachable_address_raises_disconnected() -> None:
             await client.summary(KEY)
 
 
-@async_test
 async def test_direct_client_makes_no_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits, direct=True) as client:

@@ -25,11 +25,13 @@ from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import CertificateAuthority
 from tests.standing_clock import StandingClock
+from tests.unit import clock_skipping
 from tests.unit.clock_skipping import skip_time
-from tests.unit.coroutine_tests import async_test
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
 
@@ -58,37 +60,27 @@ def token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_client_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
-    @async_test
-    async def scenario() -> None:
-        async with serve_coordinator(security=password_security(tmp_path)) as one:
-            security = PLAIN._replace(mechanism=mechanism)
-            async with ShareCoordinatorClient(
-                ("localhost", one.port), direct=True, security=security
-            ) as client:
-                await client.initialize(KEY, state_epoch=1, start_offset=5)
-                assert (await client.read(KEY, leader_epoch=1)).start_offset == 5
-
-    scenario()
+async def test_client_logs_in_with_a_password(tmp_path: Path, mechanism: str) -> None:
+    async with serve_coordinator(security=password_security(tmp_path)) as one:
+        security = PLAIN._replace(mechanism=mechanism)
+        async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=security) as client:
+            await client.initialize(KEY, state_epoch=1, start_offset=5)
+            assert (await client.read(KEY, leader_epoch=1)).start_offset == 5
 
 
-def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
+async def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
     issuer = TokenIssuer()
     file = tmp_path / "token"
     security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
 
-    @async_test
-    async def scenario() -> None:
-        async with serve_coordinator(security=token_security(tmp_path, issuer)) as one:
-            with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
-                await connect_to(one, security)
-            file.write_text(issuer.token(exp=NOW_S - 60) + "\n")
-            with pytest.raises(AuthenticationFailed, match="invalid_token"):
-                await connect_to(one, security)
-            file.write_text(issuer.token() + "\n")
-            await (await connect_to(one, security)).close()
-
-    scenario()
+    async with serve_coordinator(security=token_security(tmp_path, issuer)) as one:
+        with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
+            await connect_to(one, security)
+        file.write_text(issuer.token(exp=NOW_S - 60) + "\n")
+        with pytest.raises(AuthenticationFailed, match="invalid_token"):
+            await connect_to(one, security)
+        file.write_text(issuer.token() + "\n")
+        await (await connect_to(one, security)).close()
 
 
 @pytest.mark.parametrize(
@@ -111,68 +103,50 @@ def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_refused_login_is_not_retried(
+async def test_refused_login_is_not_retried(
     tmp_path: Path, security: ClientSecurity, code: ErrorCode, words: str
 ) -> None:
-    @async_test
-    async def scenario() -> None:
-        async with serve_coordinator(security=password_security(tmp_path)) as one:
-            async with ShareCoordinatorClient(
-                ("localhost", one.port), direct=True, security=security
-            ) as client:
-                with pytest.raises(ShareCoordinatorError, match=words) as raised:
-                    await client.read(KEY, leader_epoch=1)
-            assert raised.value.error_code == code
-            assert "alice-secret" not in str(raised.value)
-            assert one.metrics._connections_opened == 1
-
-    scenario()
+    async with serve_coordinator(security=password_security(tmp_path)) as one:
+        async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=security) as client:
+            with pytest.raises(ShareCoordinatorError, match=words) as raised:
+                await client.read(KEY, leader_epoch=1)
+        assert raised.value.error_code == code
+        assert "alice-secret" not in str(raised.value)
+        assert one.metrics._connections_opened == 1
 
 
-def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) -> None:
+async def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) -> None:
     security = PLAIN._replace(username="bob", password="bob-secret")
 
-    @async_test
-    async def scenario() -> None:
-        async with (
-            serve_coordinator(security=password_security(tmp_path)) as one,
-            ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
-        ):
-            with pytest.raises(ShareCoordinatorError) as raised:
-                await client.read(KEY, leader_epoch=1)
-            assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    scenario()
+    async with (
+        serve_coordinator(security=password_security(tmp_path)) as one,
+        ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
+    ):
+        with pytest.raises(ShareCoordinatorError) as raised:
+            await client.read(KEY, leader_epoch=1)
+        assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
-    @async_test
-    async def scenario() -> None:
-        with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
-            async with open_connection(PLAIN, None):
-                pass
-
-    scenario()
+async def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
+    with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
+        async with open_connection(PLAIN, None):
+            pass
 
 
-def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> None:
-    @async_test
-    async def scenario() -> None:
-        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
-            logins = one.metrics._requests
-            async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=PLAIN) as client:
-                await client.initialize(KEY, state_epoch=1, start_offset=5)
-                # Reads continue during more than two sessions.
-                for logged_in in (2, 3):
-                    skip_time(280)
-                    async with asyncio.timeout(60):
-                        while logins[36, 0] < logged_in:
-                            await asyncio.gather(*(client.read(KEY, leader_epoch=1) for _ in range(20)))
-                await client.read(KEY, leader_epoch=1)
-            assert logins[36, 0] == 3
-            assert one.metrics._connections_opened == 1
-
-    scenario()
+async def test_client_reauthenticates_before_its_session_expires(tmp_path: Path) -> None:
+    async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=300_000)) as one:
+        logins = one.metrics._requests
+        async with ShareCoordinatorClient(("localhost", one.port), direct=True, security=PLAIN) as client:
+            await client.initialize(KEY, state_epoch=1, start_offset=5)
+            # Reads continue during more than two sessions.
+            for logged_in in (2, 3):
+                skip_time(280)
+                async with asyncio.timeout(60):
+                    while logins[36, 0] < logged_in:
+                        await asyncio.gather(*(client.read(KEY, leader_epoch=1) for _ in range(20)))
+            await client.read(KEY, leader_epoch=1)
+        assert logins[36, 0] == 3
+        assert one.metrics._connections_opened == 1
 
 
 # TLS.
@@ -192,7 +166,7 @@ def tls_security(authority: CertificateAuthority, **more: Any) -> ListenerSecuri
     return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
 
-def test_client_sends_its_certificate(certificate_authority: CertificateAuthority) -> None:
+async def test_client_sends_its_certificate(certificate_authority: CertificateAuthority) -> None:
     own = certificate_authority.issue_certificate("broker-1", key_password="let me in")
     security = ClientSecurity(
         "SSL",
@@ -202,37 +176,29 @@ def test_client_sends_its_certificate(certificate_authority: CertificateAuthorit
         key_password="let me in",
     )
 
-    @async_test
-    async def scenario() -> None:
-        async with open_connection(security, tls_security(certificate_authority)) as connection:
-            assert connection.is_usable
-
-    scenario()
+    async with open_connection(security, tls_security(certificate_authority)) as connection:
+        assert connection.is_usable
 
 
-def test_client_verifies_authority_and_host_name(certificate_authority: CertificateAuthority) -> None:
+async def test_client_verifies_authority_and_host_name(certificate_authority: CertificateAuthority) -> None:
     own = certificate_authority.issue_certificate("broker-1")
     security = ClientSecurity(
         "SSL", ca_file=str(certificate_authority.certificate), certificate_file=str(own.combined_file)
     )
     stranger = CertificateAuthority(certificate_authority.certificate.parent / "else", "stranger")
 
-    @async_test
-    async def scenario() -> None:
-        async with serve_coordinator(security=tls_security(certificate_authority)) as one:
-            with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
-                await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
-            with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
-                await connect_to(one, security._replace(ca_file="/nowhere"))
+    async with serve_coordinator(security=tls_security(certificate_authority)) as one:
+        with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
+            await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
+        with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
+            await connect_to(one, security._replace(ca_file="/nowhere"))
 
-        elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
-        files = TlsFiles(str(elsewhere.combined_file))
-        async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
-            with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
-                await connect_to(one, security)
-            await (await connect_to(one, security._replace(check_hostname=False))).close()
-
-    scenario()
+    elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
+    files = TlsFiles(str(elsewhere.combined_file))
+    async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
+        with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
+            await connect_to(one, security)
+        await (await connect_to(one, security._replace(check_hostname=False))).close()
 
 
 def test_client_security_repr_hides_secrets() -> None:

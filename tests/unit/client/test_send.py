@@ -10,6 +10,7 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 from tests.kafka.ports import free_ports
+from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import (
     DELETE,
     FIND,
@@ -20,7 +21,9 @@ from tests.unit.client.fake_coordinator import (
     never_answer,
 )
 from tests.unit.clock_skipping import skip_time
-from tests.unit.coroutine_tests import FakeSleep, async_test
+from tests.unit.coroutine_tests import FakeSleep
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
@@ -52,7 +55,6 @@ def split_by_parity(asked: FakeCoordinator, other_port: int) -> None:
     asked.coordinator_of = coordinator_of
 
 
-@async_test
 async def test_request_is_split_by_coordinator() -> None:
     async with (
         FakeCoordinator() as even,
@@ -73,7 +75,6 @@ async def test_request_is_split_by_coordinator() -> None:
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 1)
 
 
-@async_test
 async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
     (dead_port,) = free_ports(1)
     waits = FakeSleep()
@@ -86,7 +87,6 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
         assert even.count(DELETE) == 1
 
 
-@async_test
 async def test_only_retriable_parts_are_retried() -> None:
     async with (
         FakeCoordinator() as even,
@@ -100,7 +100,6 @@ async def test_only_retriable_parts_are_retried() -> None:
         assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)
 
 
-@async_test
 async def test_timeout_is_returned_as_an_error_code() -> None:
     async with (
         FakeCoordinator() as fake,
@@ -114,7 +113,6 @@ async def test_timeout_is_returned_as_an_error_code() -> None:
         assert [code for _, _, code in response_outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
 
 
-@async_test
 async def test_duplicate_share_partition_stays_in_one_request_in_order() -> None:
     parts = [initialize_api.PartitionData(0, state_epoch, 0) for state_epoch in (1, 2)]
     request = initialize_api.InitializeShareGroupStateRequest(
@@ -127,7 +125,6 @@ async def test_duplicate_share_partition_stays_in_one_request_in_order() -> None
         assert (await client.summary(SharePartitionKey("group", TOPIC_ID, 0))).state_epoch == 2
 
 
-@async_test
 async def test_empty_request_gets_an_empty_response_without_sending() -> None:
     async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
         response = await client.send(delete_api.DeleteShareGroupStateRequest("group", []))
@@ -135,7 +132,6 @@ async def test_empty_request_gets_an_empty_response_without_sending() -> None:
         assert fake.requests == []
 
 
-@async_test
 async def test_unknown_request_class_raises_key_error() -> None:
     async with ShareCoordinatorClient("127.0.0.1:9095") as client:
         with pytest.raises(KeyError):

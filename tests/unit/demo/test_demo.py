@@ -15,6 +15,7 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.kafka.ports import free_ports
+from tests.unit import clock_skipping
 from tests.unit.client.fake_coordinator import (
     INITIALIZE,
     READ,
@@ -28,7 +29,8 @@ from tests.unit.client.fake_coordinator import (
     error_answer,
 )
 from tests.unit.client.our_coordinator import serve_real_coordinator
-from tests.unit.coroutine_tests import async_test
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 class AsciiStream(io.StringIO):
@@ -61,7 +63,6 @@ def labelled_rows(told: str, label: str) -> list[str]:
     return ["".join(line.split()[1:]) for line in told.splitlines() if line.split()[:1] == [label]]
 
 
-@async_test
 async def test_rows_show_the_states_of_the_records() -> None:
     out = io.StringIO()
     await run_successful_demo(out)
@@ -84,7 +85,6 @@ async def test_rows_show_the_states_of_the_records() -> None:
     assert max(map(len, out.getvalue().splitlines())) <= 80
 
 
-@async_test
 async def test_marks_are_letters_without_unicode() -> None:
     out = AsciiStream()
     await run_successful_demo(out)
@@ -92,7 +92,6 @@ async def test_marks_are_letters_without_unicode() -> None:
     assert labelled_rows(out.getvalue(), "state")[6] == "------rx.."
 
 
-@async_test
 async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -101,7 +100,6 @@ async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.search("\x1b\\[1;32m *✓", out.getvalue())
 
 
-@async_test
 async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
     out = io.StringIO()
     async with serve_real_coordinator() as address:
@@ -135,7 +133,6 @@ async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
     assert steps[11]["state"] is None
 
 
-@async_test
 async def test_shown_state_comes_from_the_responses() -> None:
     async def answer_with_another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
@@ -175,20 +172,17 @@ def test_unreachable_coordinator_is_reported() -> None:
     assert out.getvalue() == ""
 
 
-@async_test
 async def test_other_server_is_reported() -> None:
     async with FakeCoordinator(served={VERSIONS: (0, 4)}) as fake:
         assert "is not a share coordinator" in await error_line(fake)
 
 
-@async_test
 async def test_refused_initialize_is_reported() -> None:
     async with FakeCoordinator() as fake:
         fake.plan(INITIALIZE, error_answer(31, "Not you."))
         assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await error_line(fake)
 
 
-@async_test
 async def test_failure_during_the_demo_is_reported() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
@@ -197,7 +191,6 @@ async def test_failure_during_the_demo_is_reported() -> None:
     assert len(labelled_rows(out.getvalue(), "state")) == 4
 
 
-@async_test
 async def test_coordinator_that_does_not_fence_is_reported() -> None:
     async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]

@@ -1,7 +1,7 @@
 """A model of a share group with time in minutes, and an observer that describes the group at intervals.
 
-The model is the reference for expiry decisions. It records the time of each subscription; the observer can
-only infer these times.
+The model is the reference for expiry decisions. The model records the time of each subscription; the observer
+can only infer these times.
 """
 
 import msgspec

@@ -19,7 +19,6 @@ from protocol.messages.describe_share_group_offsets import DescribeShareGroupOff
 from protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from protocol.messages.metadata import DescribedTopic, MetadataResponse
 from protocol.messages.share_group_describe import DescribedGroup, ShareGroupDescribeResponse
-from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import topic_id
 
 
@@ -84,7 +83,6 @@ def _no_retry_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share_groups, "_FIRST_PAUSE_S", 0.0)
 
 
-@async_test
 async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
     brokers = FakeBrokers(_1=describe_answer(ErrorCode.NOT_COORDINATOR), _2=describe_answer())
     groups = make_share_groups(brokers)
@@ -109,20 +107,15 @@ async def test_group_coordinator_that_moved_is_looked_up_again() -> None:
         (raise_no_response, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
+async def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(
     answer: Callable[[Any], Any], code: int
 ) -> None:
-    @async_test
-    async def scenario() -> None:
-        brokers = FakeBrokers(_1=answer)
-        described = await make_share_groups(brokers).describe_groups(["g"])
-        assert (described["g"].error_code, described["g"].is_empty) == (code, False)
-        assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
-
-    scenario()
+    brokers = FakeBrokers(_1=answer)
+    described = await make_share_groups(brokers).describe_groups(["g"])
+    assert (described["g"].error_code, described["g"].is_empty) == (code, False)
+    assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
 
 
-@async_test
 async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -133,7 +126,6 @@ async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
     assert len(brokers.asked) == share_groups._ATTEMPTS_MAX
 
 
-@async_test
 async def test_delete_request_of_unknown_outcome_is_not_sent_again() -> None:
     brokers = FakeBrokers(_1=raise_no_response)
     outcome = (await make_share_groups(brokers).delete_offsets("g", ["t"]))["t"]
@@ -142,7 +134,6 @@ async def test_delete_request_of_unknown_outcome_is_not_sent_again() -> None:
     assert brokers.asked == [1]
 
 
-@async_test
 async def test_groups_above_the_limit_are_described_in_several_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,7 +146,6 @@ async def test_groups_above_the_limit_are_described_in_several_requests(
     assert len(brokers.asked) == 4
 
 
-@async_test
 async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
     answer = DeleteShareGroupOffsetsResponse(0, 0, None, [])
     outcomes = await make_share_groups(FakeBrokers(_1=lambda _: answer)).delete_offsets("g", ["t", "u"])
@@ -165,7 +155,6 @@ async def test_group_deleted_together_with_its_offsets_is_not_found() -> None:
     }
 
 
-@async_test
 async def test_error_of_a_whole_request_applies_to_each_topic_and_partition() -> None:
     refusal = DeleteShareGroupOffsetsResponse(0, ErrorCode.NON_EMPTY_GROUP, "The group is not empty.", [])
     groups = make_share_groups(FakeBrokers(_1=lambda _: refusal))
@@ -197,7 +186,6 @@ def make_resolver(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
     return presence
 
 
-@async_test
 async def test_topic_is_missing_if_every_broker_reports_it_as_unknown() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b", "c")]
     stale = metadata_answer("a", unknown=("b", "c"))
@@ -212,7 +200,6 @@ async def test_topic_is_missing_if_every_broker_reports_it_as_unknown() -> None:
     assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
 
 
-@async_test
 async def test_other_brokers_receive_only_topics_that_were_not_found() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b")]
     asked: list[tuple[int, list[bytes]]] = []
@@ -260,12 +247,10 @@ FAILED_PARTITION = TopicOffsets(
     ],
     ids=["has nothing", "moved", "loads", "not authorized", "a partition failed", "silent"],
 )
-@async_test
 async def test_group_has_no_offsets_only_if_its_coordinator_confirms_it(broker: Any, bare: set[str]) -> None:
     assert await make_share_groups(FakeBrokers(b1=broker)).groups_without_offsets(["g"]) == bare
 
 
-@async_test
 async def test_brokers_removed_from_the_cluster_receive_no_more_requests() -> None:
     brokers = FakeBrokers(b1=offsets_answer(), b2=raise_no_response)
 

@@ -1,7 +1,6 @@
 """The forecast of the state that expiry would delete."""
 
 from coordinator.operate.expiry import ExpiryRules, Status
-from tests.unit.admin.admin_server import async_test
 from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
@@ -15,7 +14,6 @@ from tests.unit.expiry.fake_cluster import (
 )
 
 
-@async_test
 async def test_forecast_is_available_while_expiry_is_disabled() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, make_state("g", "t"), make_state("g", "gone")]

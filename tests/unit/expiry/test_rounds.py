@@ -13,7 +13,7 @@ from coordinator.serve.runtime import Status as RunnerStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.unit.admin.admin_server import SHARDS, async_test
+from tests.unit.admin.admin_server import SHARDS
 from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
@@ -31,7 +31,6 @@ from tests.unit.expiry.fake_cluster import (
 GAP = 3 * LOOK_MINUTES
 
 
-@async_test
 async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
     cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     records = [KNOWN, *(make_state("g", topic, number) for topic in "tu" for number in range(3))]
@@ -49,7 +48,6 @@ async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
         assert one.read_counter("expiry_failures_total") == 0
 
 
-@async_test
 async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
     cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     cluster.topics.discard("u")
@@ -62,7 +60,6 @@ async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
         assert await one.topics() == {("other", "known"), ("g", "u")}
 
 
-@async_test
 async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     records = [KNOWN, make_state("g", "t")]
@@ -74,7 +71,6 @@ async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
         assert cluster.deleted_groups == []
 
 
-@async_test
 async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     set_ms = clock.ms + 50 * MINUTE_MS
@@ -87,7 +83,6 @@ async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("h", "t")]) as one:
@@ -109,7 +104,6 @@ async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
         assert one.read_counter("expired_share_partitions_total", reason="group_deleted") == 1
 
 
-@async_test
 async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
     set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
@@ -121,7 +115,6 @@ async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_state_initialized_during_a_round_is_not_deleted() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -143,7 +136,6 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
         assert ("g", "t") in await one.topics()
 
 
-@async_test
 @pytest.mark.parametrize("happens", ["visit", "reset"])
 async def test_state_used_again_after_the_observation_is_not_deleted(happens: str) -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
@@ -170,7 +162,6 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
         assert one.read_counter("expiry_failures_total") == 0
 
 
-@async_test
 @pytest.mark.parametrize("kafka_has_the_topic", [False, True])
 async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
@@ -202,7 +193,6 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
         assert cluster.deleted_groups == []
 
 
-@async_test
 async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> None:
     cluster, clock = make_cluster(g=FakeGroup()), StandingClock()
     async with run_replica(
@@ -223,7 +213,6 @@ async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> N
         assert await one.topics() == {("other", "known")}
 
 
-@async_test
 async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup()), StandingClock()
     async with run_replica(
@@ -235,7 +224,6 @@ async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() ->
         assert one.read_counter("expired_share_partitions_total", reason="group_empty") == 4
 
 
-@async_test
 async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     first = state_partition(key, SHARDS)
@@ -257,7 +245,6 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
         assert {("g", "t")}.isdisjoint(await owner.topics() | await other.topics())
 
 
-@async_test
 async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
     async def raise_unavailable() -> None:
         raise LogUnavailable("broker 3 did not answer")
@@ -271,7 +258,6 @@ async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
         assert len(cluster.deletions) == 1
 
 
-@async_test
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
@@ -286,7 +272,6 @@ async def test_other_owner_deletes_state_that_remains_without_partition_0() -> N
         assert ("g", "t") not in await other.topics()
 
 
-@async_test
 async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     lease = [False]
@@ -299,7 +284,6 @@ async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
         assert len(cluster.deletions) == 1
 
 
-@async_test
 async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
     cluster, clock = make_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
     lease = [True]
@@ -316,7 +300,6 @@ async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
         assert len(cluster.deletions) == 1
 
 
-@async_test
 async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
     cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -327,7 +310,6 @@ async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
         assert cluster.deleted_groups == []
 
 
-@async_test
 async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -344,7 +326,6 @@ async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> Non
         assert cluster.deletions == []
 
 
-@async_test
 async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
@@ -362,7 +343,6 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
         assert sorted(cluster.deleted_groups) == names
 
 
-@async_test
 async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
     names = ["a", "b", "c"]
     cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
@@ -377,7 +357,6 @@ async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
         assert one.read_counter("expiry_failures_total") == 1
 
 
-@async_test
 async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() -> None:
     names = ["a", "b", "c"]
     cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()

@@ -12,7 +12,6 @@ from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry import Expiry, make_expiry
 from coordinator.operate.expiry.cluster_thread import ClusterThread
-from tests.unit.admin.admin_server import async_test
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.expiry.fake_cluster import (
     RULES,
@@ -30,7 +29,6 @@ def make_cluster() -> FakeCluster:
     return cluster
 
 
-@async_test
 async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = make_cluster(), StandingClock(), Metrics()
@@ -60,7 +58,6 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
     ]
 
 
-@async_test
 async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     cluster = make_cluster()
     threads = set()
@@ -87,7 +84,6 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     assert not thread.is_alive()
 
 
-@async_test
 async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
     cluster, clock = make_cluster(), StandingClock()
     begun = threading.Event()
@@ -109,7 +105,6 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
-@async_test
 async def test_pending_request_fails_when_the_thread_is_closed() -> None:
     cluster, begun = make_cluster(), threading.Event()
 
@@ -135,7 +130,6 @@ def test_retention_time_of_zero_is_refused() -> None:
         Config(bootstrap_servers="kafka:9092", state_retention_minutes=0)
 
 
-@async_test
 async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from coordinator.serve.runtime.status import Status as RunnerStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.unit.admin.admin_server import SHARDS, async_test
+from tests.unit.admin.admin_server import SHARDS
 from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
@@ -28,7 +28,6 @@ from tests.unit.expiry.fake_cluster import (
 )
 
 
-@async_test
 async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -43,7 +42,6 @@ async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_group_that_was_never_described_is_not_listed() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
     cluster.deaf_groups.add("g")
@@ -53,7 +51,6 @@ async def test_group_that_was_never_described_is_not_listed() -> None:
         assert await one.status_by_topic() == {}
 
 
-@async_test
 async def test_topic_that_may_be_deleted_does_not_expire() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
@@ -77,7 +74,6 @@ async def test_topic_that_may_be_deleted_does_not_expire() -> None:
         assert one.read_counter("expired_share_partitions_total", reason="topic_deleted") == 1
 
 
-@async_test
 async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -92,7 +88,6 @@ async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> 
         assert cluster.deletions == [("g", ("t",))]
 
 
-@async_test
 async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
     cluster, clock = make_cluster("t"), StandingClock()
     rules = ExpiryRules(retention_minutes=RETENTION, grace_minutes=0)
@@ -103,7 +98,6 @@ async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     cluster.groups["g"].join("t")
@@ -118,7 +112,6 @@ async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
         assert ("g", "t") in await one.topics()
 
 
-@async_test
 async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> None:
     cluster, clock = make_cluster(), StandingClock()
     cluster.topics = {"unlike"}
@@ -129,7 +122,6 @@ async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> N
         assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
 
 
-@async_test
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     file = ObservationStore(tmp_path / "expiry.json")
@@ -144,7 +136,6 @@ async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> No
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
@@ -161,7 +152,6 @@ async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds()
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     path = tmp_path / "expiry.json"
@@ -179,7 +169,6 @@ async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) 
         assert ("g", "t") not in await one.topics()
 
 
-@async_test
 async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
     tmp_path: Path,
 ) -> None:
@@ -202,7 +191,6 @@ async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
 
 @pytest.mark.parametrize("loaded_meanwhile", [False, True])
 @pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
-@async_test
 async def test_observation_is_kept_while_a_shard_is_not_loaded(
     tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
 ) -> None:
@@ -278,7 +266,6 @@ def test_subscriptions_during_a_long_gap_are_unknown() -> None:
     assert make_observation(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
 
 
-@async_test
 async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:
     cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
     keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]

@@ -1,4 +1,4 @@
-"""The environment variable that disables the compiled module, and the reports of the module in use."""
+"""The environment variable that disables the compiled module, and the messages about the module in use."""
 
 import json
 import os

@@ -5,7 +5,7 @@ and the network is simulated. The test sets the assignment.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -29,7 +29,7 @@ from protocol.state_records import SharePartitionKey
 from tests.builders import TOPIC_ID
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
-from tests.simulation.loop import SimLoop, run
+from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.unit.forwarding.faulty_proxy import FaultyProxy
 from tests.unit.log.kafka_logs import loop_time
@@ -50,7 +50,7 @@ class FakeOrigin:
 
 
 def shard_partition(shard: int, which: int = 0) -> int:
-    """Return the partition of TOPIC_ID with index `which` among those whose state belongs to the shard."""
+    """Return a partition of TOPIC_ID whose state is in this shard: the one with index `which`."""
     found = (
         partition
         for partition in range(100_000)
@@ -193,12 +193,12 @@ class ForwardingGroup:
 
 
 @asynccontextmanager
-async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
+async def forwarding_group(limits: ForwardingLimits | None = None) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=3, partitions=STATE_PARTITIONS)
     connect_to_brokers(brokers, REQUEST_TIMEOUT_S)
-    it = ForwardingGroup(brokers, loop.network, limits)
+    it = ForwardingGroup(brokers, loop.network, limits or ForwardingLimits())
     for one in it.nodes:
         await one.start()
     it.publish_assignment(0, 1, 2, 0, 1, 2)
@@ -209,15 +209,3 @@ async def run_group(limits: ForwardingLimits) -> AsyncIterator[ForwardingGroup]:
         for one in it.nodes:
             await one.stop()
     assert loop.failures == []
-
-
-def run_scene(
-    scene: Callable[[ForwardingGroup], Awaitable[object]], limits: ForwardingLimits | None = None
-) -> None:
-    """Run a test on virtual time with a new group of coordinators."""
-
-    async def run_in_group() -> None:
-        async with run_group(limits or ForwardingLimits()) as it:
-            await scene(it)
-
-    run(run_in_group())

@@ -1,7 +1,7 @@
 """A proxy in front of a coordinator that reads frames and injects faults.
 
-It listens at the address that the coordinator advertises, as HAProxy does in a deployment. It runs on the
-simulated network.
+The proxy listens at the address that the coordinator advertises, as HAProxy does in a deployment. The proxy
+uses the simulated network.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class FaultyProxy:
         self.silent = False
         # Hold back responses until `resume` is called.
         self.holding = False
-        # The highest versions to show in ApiVersions responses, by API key.
+        # Limits for the versions in ApiVersions responses, by API key.
         self.versions_max: dict[int, int] = {}
         self.tunnels: list[_ProxiedConnection] = []
         self._address = address

@@ -12,14 +12,17 @@ from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
+from tests.simulation.loop import run
 from tests.unit.forwarding.coordinator_group import (
     GROUP,
     NOBODY,
     CoordinatorNode,
     ForwardingGroup,
-    run_scene,
+    forwarding_group,
     shard_partition,
 )
+
+pytestmark = pytest.mark.run_with(function=run)
 
 NONE = int(ErrorCode.NONE)
 LIMITS = ForwardingLimits()
@@ -44,8 +47,8 @@ async def initialize_theirs(it: ForwardingGroup) -> CoordinatorNode:
     return asked
 
 
-def test_request_waits_for_the_first_assignment() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_waits_for_the_first_assignment() -> None:
+    async with forwarding_group() as it:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
@@ -57,32 +60,26 @@ def test_request_waits_for_the_first_assignment() -> None:
         # The new assignment triggers a retry, so that the request does not wait for the next poll.
         assert seconds < 3.03 + LIMITS.pause_s / 2
 
-    run_scene(scenario)
-
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
-def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
+    async with forwarding_group() as it:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
         code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    run_scene(scenario)
 
-
-def test_own_shard_is_served_without_an_assignment() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_own_shard_is_served_without_an_assignment() -> None:
+    async with forwarding_group() as it:
         asked, own = it.nodes[0], shard_partition(0)
         asked.forwarder.set_assignment(None)
         assert await measure_answer(asked.ask(INITIALIZE, make_initialize(partition=own))) < (NONE + 1, 1.0)
 
-    run_scene(scenario)
 
-
-def test_owner_with_an_old_assignment_is_retried() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_owner_with_an_old_assignment_is_retried() -> None:
+    async with forwarding_group() as it:
         asked, second, third = it.nodes
         await initialize_theirs(it)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
@@ -98,22 +95,18 @@ def test_owner_with_an_old_assignment_is_retried() -> None:
         assert code == NONE
         assert seconds < 1.5
 
-    run_scene(scenario)
 
-
-def test_owner_that_never_learns_the_assignment_times_out() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_owner_that_never_learns_the_assignment_times_out() -> None:
+    async with forwarding_group() as it:
         asked = await initialize_theirs(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
         code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
-    run_scene(scenario)
 
-
-def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
+    async with forwarding_group() as it:
         asked, own = it.nodes[0], shard_partition(3)
         assert await asked.codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
         asked.runtime.resign(3)
@@ -130,11 +123,9 @@ def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> Non
         assert [result.error_code for result in await answer] == [NONE]
         assert asked.forwarded("WriteShareGroupState") == 1
 
-    run_scene(scenario)
 
-
-def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
+    async with forwarding_group() as it:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         # The second coordinator claims a shard of the first, so that the log fences the first.
@@ -147,11 +138,9 @@ def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
         await it.wait_until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]
 
-    run_scene(scenario)
 
-
-def test_restarting_owner_is_retried() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_restarting_owner_is_retried() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
@@ -161,13 +150,10 @@ def test_restarting_owner_is_retried() -> None:
         code, seconds = await answer
         assert (code, seconds < 5.5) == (NONE, True)
 
-    run_scene(scenario)
 
-
-def test_proxy_without_its_coordinator_is_retried() -> None:
+async def test_proxy_without_its_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
-
-    async def scenario(it: ForwardingGroup) -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
@@ -180,8 +166,6 @@ def test_proxy_without_its_coordinator_is_retried() -> None:
         code, seconds = await answer
         assert (code, seconds < 4 * LIMITS.connect_s) == (NONE, True)
 
-    run_scene(scenario)
-
 
 REPEATED: list[tuple[Rpc, Any]] = [
     (INITIALIZE, make_initialize(state_epoch=1, start_offset=5, partition=THEIRS)),
@@ -192,7 +176,7 @@ REPEATED: list[tuple[Rpc, Any]] = [
 
 
 @pytest.mark.parametrize(("rpc", "part"), REPEATED, ids=[rpc.name for rpc, _ in REPEATED])
-def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, part: Any) -> None:
+async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, part: Any) -> None:
     """The final state equals that of a request whose response arrived."""
 
     async def send_and_compare(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
@@ -212,17 +196,15 @@ def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, pa
             unpack_batches(state.batches),
         )
 
-    async def scenario(it: ForwardingGroup) -> None:
+    async with forwarding_group() as it:
         # Partitions in two shards of one owner.
         at_once = await send_and_compare(it, shard_partition(1), 0)
         assert await send_and_compare(it, shard_partition(4), 2) == at_once
         assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
 
-    run_scene(scenario)
 
-
-def test_repeated_initialize_writes_no_second_record() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_repeated_initialize_writes_no_second_record() -> None:
+    async with forwarding_group() as it:
         asked, second, _ = it.nodes
         log = it.brokers.partitions[SHARD]
         end = log.end
@@ -231,11 +213,9 @@ def test_repeated_initialize_writes_no_second_record() -> None:
         assert second.relay.requests(83) == 4
         assert log.end == end + 1
 
-    run_scene(scenario)
 
-
-def test_lost_request_is_resent() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_lost_request_is_resent() -> None:
+    async with forwarding_group() as it:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         second.relay.requests_lost = 3
@@ -243,5 +223,3 @@ def test_lost_request_is_resent() -> None:
         code, seconds = await measure_answer(asked.ask(WRITE, part))
         assert (code, seconds < 1.0) == (NONE, True)
         assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3
-
-    run_scene(scenario)

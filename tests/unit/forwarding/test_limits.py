@@ -10,15 +10,17 @@ from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
+from tests.simulation.loop import run
 from tests.unit.forwarding.coordinator_group import (
     LEASE_WAIT_S,
     CoordinatorNode,
     FakeOrigin,
-    ForwardingGroup,
-    run_scene,
+    forwarding_group,
     shard_partition,
 )
 from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialize_theirs, measure_answer
+
+pytestmark = pytest.mark.run_with(function=run)
 
 LIMITS = ForwardingLimits()
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -39,8 +41,8 @@ def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
         assert bounds.hold_s == 0 or bounds.hold_s + waits_there_s < request_age_max_s
 
 
-def test_request_is_not_sent_after_its_hold_time() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_is_not_sent_after_its_hold_time() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
@@ -51,11 +53,9 @@ def test_request_is_not_sent_after_its_hold_time() -> None:
         await asyncio.sleep(5.0)
         assert relay.requests(84) == 0
 
-    run_scene(scenario)
 
-
-def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
@@ -69,11 +69,9 @@ def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
         assert (await answer)[0] == UNAVAILABLE
         assert relay.requests(84) == 0
 
-    run_scene(scenario)
 
-
-def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
         answer = measure_answer(asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
@@ -84,11 +82,9 @@ def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
         # The connection is closed, so that the owner cannot execute the request later.
         await it.wait_until(lambda: not relay.open_tunnels, 1.0)
 
-    run_scene(scenario)
 
-
-def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
+    async with forwarding_group() as it:
         asked, second, third = it.nodes
         await initialize_theirs(it)
         second.relay.silent = True
@@ -105,11 +101,9 @@ def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         (state,) = await third.ask(READ, make_read(partition=THEIRS))
         assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
-    run_scene(scenario)
 
-
-def test_request_stays_with_its_owner_when_other_shards_move() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_stays_with_its_owner_when_other_shards_move() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         answer = asked.ask(READ, make_read(partition=THEIRS))
@@ -120,11 +114,9 @@ def test_request_stays_with_its_owner_when_other_shards_move() -> None:
         assert await error_code(answer) == NONE
         assert relay.requests(84) == 1
 
-    run_scene(scenario)
 
-
-def test_held_request_is_dropped_when_its_client_disconnects() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_held_request_is_dropped_when_its_client_disconnects() -> None:
+    async with forwarding_group() as it:
         asked, origin = await initialize_theirs(it), FakeOrigin()
         asked.apply_assignment(None)
         waiting = asked.ask(READ, make_read(partition=THEIRS), origin=origin)
@@ -134,11 +126,9 @@ def test_held_request_is_dropped_when_its_client_disconnects() -> None:
         await it.wait_until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
-    run_scene(scenario)
 
-
-def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         for disconnected in (True, False):
             relay.abort_all()
@@ -154,11 +144,9 @@ def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None
             await it.wait_until(lambda: not asked.forwarder.in_flight)
             assert (waiting.done(), relay.requests(84)) == (not disconnected, 0 if disconnected else 1)
 
-    run_scene(scenario)
 
-
-def test_held_requests_over_the_limit_are_refused() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_held_requests_over_the_limit_are_refused() -> None:
+    async with forwarding_group(LIMITS._replace(held_max=2)) as it:
         asked = await initialize_theirs(it)
         asked.apply_assignment(None)
         held = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
@@ -167,11 +155,9 @@ def test_held_requests_over_the_limit_are_refused() -> None:
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         assert [await error_code(one) for one in held] == [NONE, NONE]
 
-    run_scene(scenario, LIMITS._replace(held_max=2))
 
-
-def test_requests_in_flight_over_the_limit_are_refused() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_requests_in_flight_over_the_limit_are_refused() -> None:
+    async with forwarding_group(LIMITS._replace(requests_in_flight_max=3)) as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(4)]
@@ -184,11 +170,9 @@ def test_requests_in_flight_over_the_limit_are_refused() -> None:
         assert [await error_code(one) for one in sent] == [NONE] * 3
         assert asked.forwarder.in_flight == 0
 
-    run_scene(scenario, LIMITS._replace(requests_in_flight_max=3))
 
-
-def test_bytes_in_flight_over_the_limit_are_refused() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_bytes_in_flight_over_the_limit_are_refused() -> None:
+    async with forwarding_group(LIMITS._replace(bytes_in_flight_max=1000)) as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
         relay.holding = True
@@ -198,15 +182,13 @@ def test_bytes_in_flight_over_the_limit_are_refused() -> None:
         await it.wait_until(lambda: relay.requests(85))
         relay.resume()
         assert await error_code(first) == NONE
-        # After its response, several small requests fit again.
+        # After the response to the large request, several small requests are within the limit again.
         more = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
         assert [await error_code(one) for one in more] == [NONE] * 3
 
-    run_scene(scenario, LIMITS._replace(bytes_in_flight_max=1_000))
 
-
-def test_connections_to_an_owner_are_few_and_reused() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_connections_to_an_owner_are_few_and_reused() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
@@ -220,10 +202,8 @@ def test_connections_to_an_owner_are_few_and_reused() -> None:
             assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
 
-    run_scene(scenario)
 
-
-def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
+async def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
     assert [LIMITS.connections_to_each(owners) for owners in (0, 1, 125, 126, 500, 5_000)] == [
         8,
         8,
@@ -232,8 +212,7 @@ def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
         2,
         1,
     ]
-
-    async def scenario(it: ForwardingGroup) -> None:
+    async with forwarding_group(LIMITS._replace(connections_total_max=6)) as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.holding = True
         sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(50)]
@@ -242,11 +221,9 @@ def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> None:
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
 
-    run_scene(scenario, LIMITS._replace(connections_total_max=6))
 
-
-def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
+    async with forwarding_group() as it:
         asked, second, _ = it.nodes
         await initialize_theirs(it)
         # Shard 4 of the second coordinator: its log partition has no reachable leader.
@@ -262,11 +239,9 @@ def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
         it.block_brokers()
         await it.wait_until(waiting.done)
 
-    run_scene(scenario)
 
-
-def test_connections_to_a_removed_member_are_closed() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_connections_to_a_removed_member_are_closed() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         assert len(relay.open_tunnels) == 1
         assignment = it.assignment(0, 1, 1, 0, 1, 1)
@@ -275,26 +250,23 @@ def test_connections_to_a_removed_member_are_closed() -> None:
         )
         await it.wait_until(lambda: not relay.open_tunnels, 1.0)
 
-    run_scene(scenario)
 
-
-def test_response_without_results_is_an_unknown_server_error() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_response_without_results_is_an_unknown_server_error() -> None:
+    async with forwarding_group() as it:
         asked = await initialize_theirs(it)
         it.nodes[1].relay.emptying = True
         assert (
             await error_code(asked.ask(READ, make_read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
         )
 
-    run_scene(scenario)
-
 
 def start_close(asked: CoordinatorNode) -> "asyncio.Task[None]":
+    """Start to close the forwarder of a coordinator; return the task."""
     return asyncio.ensure_future(asked.forwarder.close())
 
 
-def test_frozen_assignment_still_routes_requests() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_frozen_assignment_still_routes_requests() -> None:
+    async with forwarding_group() as it:
         asked = await initialize_theirs(it)
         asked.forwarder.freeze_assignment()
         it.publish_assignment(1, 1, 2, 1, 1, 2)
@@ -302,11 +274,9 @@ def test_frozen_assignment_still_routes_requests() -> None:
         assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
         assert await error_code(asked.ask(INITIALIZE, make_initialize(partition=shard_partition(0)))) == NONE
 
-    run_scene(scenario)
 
-
-def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
+    async with forwarding_group() as it:
         asked, relay = await initialize_theirs(it), it.nodes[1].relay
         relay.silent = True
         sent = asked.ask(READ, make_read(partition=THEIRS))
@@ -316,5 +286,3 @@ def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
         await asyncio.wait_for(start_close(asked), 1.0)
         late = asked.ask(READ, make_read(partition=THEIRS))
         assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
-
-    run_scene(scenario)

@@ -1,5 +1,7 @@
 """Routing: any coordinator accepts a request, and the owners of its parts execute it."""
 
+import pytest
+
 from coordinator.client import Connection
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
 from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
@@ -17,13 +19,16 @@ from tests.builders import (
     make_write,
     unpack_batches,
 )
-from tests.unit.forwarding.coordinator_group import GROUP, ForwardingGroup, run_scene, shard_partition
+from tests.simulation.loop import run
+from tests.unit.forwarding.coordinator_group import GROUP, forwarding_group, shard_partition
+
+pytestmark = pytest.mark.run_with(function=run)
 
 NONE = int(ErrorCode.NONE)
 
 
-def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
+    async with forwarding_group() as it:
         asked = it.nodes[0]
         # Two share-partitions of each shard, in arbitrary order.
         partitions = [shard_partition(shard, which) for which in (0, 1) for shard in (5, 0, 3, 1, 4, 2)]
@@ -51,21 +56,17 @@ def test_request_is_split_by_owner_and_answered_in_request_order() -> None:
             ]
         assert [one.forwarded("WriteShareGroupState") for one in it.nodes] == [2, 0, 0]
 
-    run_scene(scenario)
 
-
-def test_request_for_own_shards_is_not_forwarded() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_request_for_own_shards_is_not_forwarded() -> None:
+    async with forwarding_group() as it:
         own = shard_partition(0)
         assert await it.nodes[0].codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
         assert await it.nodes[0].codes(READ, make_read(partition=own)) == [NONE]
         assert [one.relay.seen for one in it.nodes] == [[], [], []]
 
-    run_scene(scenario)
 
-
-def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
+    async with forwarding_group() as it:
         asked, theirs = it.nodes[0], shard_partition(1)
         await asked.ask(INITIALIZE, make_initialize(partition=theirs))
         refused = make_write((0, 4, ACKNOWLEDGED, 1), leader_epoch=-1, partition=theirs)
@@ -78,11 +79,9 @@ def test_duplicate_share_partition_is_forwarded_as_one_unit() -> None:
         assert asked.forwarded("WriteShareGroupState") == 1
         assert asked.forwarded("WriteShareGroupState", "INVALID_REQUEST") == 1
 
-    run_scene(scenario)
 
-
-def test_all_five_apis_are_forwarded() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_all_five_apis_are_forwarded() -> None:
+    async with forwarding_group() as it:
         asked, theirs = it.nodes[2], shard_partition(0)
         assert await asked.codes(INITIALIZE, make_initialize(3, 10, partition=theirs)) == [NONE]
         part = make_write(
@@ -96,11 +95,9 @@ def test_all_five_apis_are_forwarded() -> None:
         # An error of the owner is returned unchanged.
         assert await asked.codes(READ, make_read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
 
-    run_scene(scenario)
 
-
-def test_newest_version_served_by_the_owner_is_used() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_newest_version_served_by_the_owner_is_used() -> None:
+    async with forwarding_group() as it:
         asked, theirs = it.nodes[0], shard_partition(1)
         it.nodes[1].relay.versions_max = {write_api.API_KEY: 0, summary_api.API_KEY: 0}
         await asked.ask(INITIALIZE, make_initialize(partition=theirs))
@@ -113,11 +110,9 @@ def test_newest_version_served_by_the_owner_is_used() -> None:
         versions = {seen.api_key: seen.version for seen in it.nodes[1].relay.seen}
         assert (versions[write_api.API_KEY], versions[summary_api.API_KEY]) == (0, 0)
 
-    run_scene(scenario)
 
-
-def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
+    async with forwarding_group() as it:
         asked = it.nodes[0]
         asked.forwarder.active = False
         codes = await asked.codes(
@@ -128,13 +123,10 @@ def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:
         assert codes == [NONE, ErrorCode.NOT_COORDINATOR]
         assert it.nodes[1].relay.seen == []
 
-    run_scene(scenario)
 
-
-def test_forwarded_request_is_not_forwarded_again() -> None:
+async def test_forwarded_request_is_not_forwarded_again() -> None:
     """Two coordinators that each consider the other the owner do not send a request back and forth."""
-
-    async def scenario(it: ForwardingGroup) -> None:
+    async with forwarding_group() as it:
         theirs = shard_partition(0)
         first, second, _ = it.nodes
         first.apply_assignment(it.assignment(1, 1, 1, 1, 1, 1))
@@ -146,11 +138,9 @@ def test_forwarded_request_is_not_forwarded_again() -> None:
         assert first.relay.seen == []
         assert second.forwarder.held == 0
 
-    run_scene(scenario)
 
-
-def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
-    async def scenario(it: ForwardingGroup) -> None:
+async def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:
+    async with forwarding_group() as it:
         theirs = shard_partition(1)
         await it.nodes[0].ask(INITIALIZE, make_initialize(partition=theirs))
         request = read_api.ReadShareGroupStateRequest(
@@ -166,5 +156,3 @@ def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> Non
             assert response.results[0].partitions[0].error_code == code
             await connection.close()
         assert it.nodes[0].forwarded("ReadShareGroupState") == 2
-
-    run_scene(scenario)

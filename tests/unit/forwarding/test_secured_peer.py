@@ -15,9 +15,11 @@ from coordinator.serve.forwarding.peer_connections import PeerConnections
 from coordinator.serve.server import ListenerSecurityConfig
 from protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.unit.coroutine_tests import async_test
+from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import serve_coordinator
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
@@ -45,7 +47,7 @@ def make_config(own: IssuedCertificate, authority: CertificateAuthority, **more:
     )
 
 
-def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
+async def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path)
     own = authority.issue_certificate("coordinator")
     config = make_config(
@@ -61,15 +63,13 @@ def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_p
         tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals)
     )
 
-    @async_test
-    async def check_connection() -> None:
-        assert await find_error(security, make_peer_security(config)) == 0
-
-    check_connection()
+    assert await find_error(security, make_peer_security(config)) == 0
 
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
-def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: str, to_brokers: str) -> None:
+async def test_host_name_check_of_peers_has_its_own_setting(
+    tmp_path: Path, among_us: str, to_brokers: str
+) -> None:
     authority = CertificateAuthority(tmp_path)
     own = authority.issue_certificate("coordinator", hosts=("another.example",))
     config = make_config(
@@ -81,18 +81,15 @@ def test_host_name_check_of_peers_has_its_own_setting(tmp_path: Path, among_us: 
     )
     tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
 
-    @async_test
-    async def check_connection() -> None:
-        assert await find_error(ListenerSecurityConfig(tls=tls), make_peer_security(config)) == 0
-
+    connection = find_error(ListenerSecurityConfig(tls=tls), make_peer_security(config))
     if among_us == "https":
         with pytest.raises(ShareCoordinatorError, match="certificate"):
-            check_connection()
+            await connection
     else:
-        check_connection()
+        assert await connection == 0
 
 
-def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
+async def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
     config = Config(
         log="kafka",
         bootstrap_servers="k:1",
@@ -106,8 +103,4 @@ def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> None:
         forwarding_sasl_password="alice-secret",
     )
 
-    @async_test
-    async def check_connection() -> None:
-        assert await find_error(password_security(tmp_path), make_peer_security(config)) == 0
-
-    check_connection()
+    assert await find_error(password_security(tmp_path), make_peer_security(config)) == 0

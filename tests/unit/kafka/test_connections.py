@@ -1,4 +1,4 @@
-"""Connections to brokers: an error tells whether its request may have reached the broker."""
+"""Connections to brokers: each error has the information whether its request may have reached the broker."""
 
 import asyncio
 from pathlib import Path

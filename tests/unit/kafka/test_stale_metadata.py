@@ -29,7 +29,7 @@ def play(
     silent: Sequence[int] = (),
     timeout_s: float = 5.0,
 ) -> None:
-    """Run a scenario with a client of brokers that report these leaders of partition 0."""
+    """Run a scenario with brokers that each report the given leader of partition 0, and with a client."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -54,7 +54,7 @@ def play(
 
 
 async def refresh_from(node: int, brokers: Brokers, network: BrokerNetwork) -> None:
-    """Refresh until a broker was asked again."""
+    """Refresh the metadata, and wait until this broker has received the request."""
     requests = network.served_by[node].requests
     asked = requests[metadata.API_KEY]
     brokers.refresh_soon()

@@ -215,7 +215,7 @@ class FakeCluster:
         await asyncio.sleep(_TRAVEL_S)
         self.fake.requests.append((api, node))
         if self.cut_off or node in self.fake.down:
-            raise NoResponse(f"broker {node} is not there", sent=False)
+            raise NoResponse(f"broker {node} is down or cut off", sent=False)
 
     def _is_leader(self, node: int, partition: int) -> bool:
         return self.fake.leader(partition) == node
@@ -290,7 +290,7 @@ class FakeCluster:
             elif not log.start <= position <= log.end:
                 answers[partition] = FetchResult(ErrorCode.OFFSET_OUT_OF_RANGE, log.start, b"")
             else:
-                # A broker cuts the data at its size limit: here in the middle of the fifth batch.
+                # A broker truncates a response at its size limit: here in the middle of the fifth batch.
                 data = [batch for batch in log.batches if next_offset_at(batch, 0) > position][:5]
                 if len(data) == 5:
                     data[4] = data[4][: len(data[4]) // 2]

@@ -24,7 +24,7 @@ RUN_S = 120
 
 
 class DiskEvent(NamedTuple):
-    """A call of the process, or a note. `faulty_disk.c` lists the values of `kind`."""
+    """A disk call of the process, or a note that it wrote. `faulty_disk.c` lists the values of `kind`."""
 
     kind: str
     name: str
@@ -35,7 +35,7 @@ class DiskEvent(NamedTuple):
 def run_driver(
     built: Path, folder: Path, sync: str, commits: int, *, faults: str = "", pure: bool = False
 ) -> list[DiskEvent]:
-    """Run the driver to its end. Return the recorded events."""
+    """Run `faulty_disk_driver` to its end, with the library `built` preloaded. Return the recorded events."""
     folder.mkdir()
     journal, trace = folder / "journal", folder / "trace"
     environment = {

@@ -1,4 +1,4 @@
-"""Run a journal under the library of `faulty_disk.c`: append, prune, close, and note each outcome.
+"""Run a journal with the preloaded library of `faulty_disk.c`: append, prune, close, and note each outcome.
 
 python -m tests.unit.log.faulty_disk_driver FOLDER SYNC COMMITS
 """

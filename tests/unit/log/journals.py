@@ -36,7 +36,7 @@ async def read_values(journal: Journal) -> list[bytes | None]:
 
 
 def create_closed_journal(world: LogEnvironment, count: int) -> None:
-    """Create a journal with `count` commits. Its process closes it."""
+    """Create a journal with `count` commits. The process that writes the journal also closes it."""
 
     async def main() -> None:
         journal = await open_journal(world)
@@ -60,7 +60,7 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
 
 
 def create_journal(world: SimulatedEnvironment, count: int, end: str) -> None:
-    """Create a journal with `count` commits. Its process is closed or killed."""
+    """Create a journal with `count` commits. Then close the journal, or kill its process."""
 
     async def main() -> None:
         journal = world.journal()

@@ -23,6 +23,7 @@ class KafkaLogs:
         self.pruning_failed: list[str] = []
 
     def log(self) -> KafkaLog:
+        """Return the log of a new process. The log is not open."""
         return self.log_and_cluster()[0]
 
     def log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, FakeCluster]:
@@ -39,6 +40,7 @@ class KafkaLogs:
         return log, cluster
 
     async def owner(self, *state_partitions: int) -> KafkaLog:
+        """Open the log of a new process, and claim the state partitions. Wait for earlier leases to end."""
         log = self.log()
         await log.open()
         for state_partition in state_partitions:

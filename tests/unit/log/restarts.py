@@ -3,9 +3,9 @@
 A seed determines all random choices. Writers append, some records are pruned, and faults are injected. Then
 the process closes the journal, is killed, or loses power.
 
-The next process must find every acknowledged append at the same log offset. It may find an append in flight
-or of unknown outcome, at most once. It must not find a refused append. Records that one process found or
-appended must remain in all later processes.
+The next process must find every acknowledged append at the same log offset. The next process may find an
+append in flight or of unknown outcome, at most once. A refused append must not be found. Records that one
+process found or appended must remain in all later processes.
 
 A power failure may lose the last acknowledged records only with sync mode `os`. Then the records that were
 pruned because of the lost records must exist again. The caller prunes only after it has written the needed

@@ -1,6 +1,5 @@
 """The log takes its settings from the configuration."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,20 +13,16 @@ from coordinator.metrics import Metrics
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_journal_has_the_configured_folder_segments_and_sync(tmp_path: Path, sync: str) -> None:
+async def test_journal_has_the_configured_folder_segments_and_sync(tmp_path: Path, sync: str) -> None:
     config = Config(
         log="journal", data_dir=tmp_path, state_partitions=3, journal_segment_bytes=1 << 20, journal_sync=sync
     )
-
-    async def main() -> None:
-        log = make_log(config, Metrics())
-        assert isinstance(log, Journal)
-        assert log._sync_mode == sync
-        await log.open()
-        assert max(file.stat().st_size for file in tmp_path.iterdir()) == 1 << 20  # noqa: ASYNC240
-        await log.close()
-
-    asyncio.run(main())
+    log = make_log(config, Metrics())
+    assert isinstance(log, Journal)
+    assert log._sync_mode == sync
+    await log.open()
+    assert max(file.stat().st_size for file in tmp_path.iterdir()) == 1 << 20  # noqa: ASYNC240
+    await log.close()
 
 
 def test_topic_log_has_the_configured_topic_and_times() -> None:

@@ -62,44 +62,34 @@ def test_committed_data_is_in_the_file(committer: Committer, file_path: Path) ->
 
 
 @pytest.mark.parametrize("fault", ["write", "sync"])
-def test_failure_reports_its_errno_and_the_next_write_succeeds(
+async def test_failure_reports_its_errno_and_the_next_write_succeeds(
     fault: str, committer: Committer, file_path: Path
 ) -> None:
     # /dev/null accepts writes, but cannot be synced.
     broken = os.open(file_path, os.O_RDONLY) if fault == "write" else os.open("/dev/null", os.O_RDWR)
     descriptor = os.open(file_path, os.O_RDWR)
-
-    async def main() -> None:
-        error = await commit_and_wait(committer, broken, 0, b"no")
-        assert error is not None
-        assert error.errno == (errno.EBADF if fault == "write" else errno.EINVAL)
-        assert await commit_and_wait(committer, descriptor, 0, b"yes") is None
-
-    asyncio.run(main())
+    error = await commit_and_wait(committer, broken, 0, b"no")
+    assert error is not None
+    assert error.errno == (errno.EBADF if fault == "write" else errno.EINVAL)
+    assert await commit_and_wait(committer, descriptor, 0, b"yes") is None
     os.close(broken)
     os.close(descriptor)
-    assert file_path.read_bytes() == b"yes" + bytes(17)
+    assert file_path.read_bytes() == b"yes" + bytes(17)  # noqa: ASYNC240 - the loop has nothing else to do
 
 
-def test_each_write_calls_its_own_callback_once(committer: Committer, file_path: Path) -> None:
+async def test_each_write_calls_its_own_callback_once(committer: Committer, file_path: Path) -> None:
     descriptor = os.open(file_path, os.O_RDWR)
     told = []
+    for turn in range(200):
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def main() -> None:
-        for turn in range(200):
-            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        def on_write_done(error: OSError | None, turn: int = turn, over: asyncio.Future[None] = over) -> None:
+            told.append((turn, error))
+            over.set_result(None)
 
-            def on_write_done(
-                error: OSError | None, turn: int = turn, over: asyncio.Future[None] = over
-            ) -> None:
-                told.append((turn, error))
-                over.set_result(None)
-
-            committer.commit(descriptor, turn % 20, b"x", on_write_done)
-            await over
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
+        committer.commit(descriptor, turn % 20, b"x", on_write_done)
+        await over
+    await asyncio.sleep(0)
     os.close(descriptor)
     assert told == [(turn, None) for turn in range(200)]
 

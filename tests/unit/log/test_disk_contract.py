@@ -13,6 +13,8 @@ from coordinator.errors import LogLocked
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
 from tests.unit.log.environments import LogEnvironment, RealDiskEnvironment, SimulatedEnvironment
 
+pytestmark = pytest.mark.run_with(fixture="log_environment")
+
 
 @pytest.fixture(params=["real", "simulated"])
 def log_environment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LogEnvironment]:
@@ -22,141 +24,113 @@ def log_environment(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         yield RealDiskEnvironment(tmp_path / "made" / "by lock")
 
 
-def test_prepared_file_contains_zeros(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("b", 5000)
-        await disk.prepare("a", 1 << 21)
-        assert disk.names() == ["a", "b"]
-        assert [disk.size("a"), disk.size("b")] == [1 << 21, 5000]
-        assert await disk.read("b", 0, 9999) == bytes(5000)
-        disk.unlock()
-
-    log_environment.run(main())
+async def test_prepared_file_contains_zeros(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("b", 5000)
+    await disk.prepare("a", 1 << 21)
+    assert disk.names() == ["a", "b"]
+    assert [disk.size("a"), disk.size("b")] == [1 << 21, 5000]
+    assert await disk.read("b", 0, 9999) == bytes(5000)
+    disk.unlock()
 
 
-def test_second_prepare_overwrites_the_file_with_zeros(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
-        await write_durably(disk, "a", 10, b"old")
-        await disk.prepare("a", 2048)
-        assert await disk.read("a", 0, 9999) == bytes(2048)
-        await write_durably(disk, "a", 10, b"new")
-        assert await disk.read("a", 9, 5) == b"\0new\0"
-        disk.unlock()
-
-    log_environment.run(main())
+async def test_second_prepare_overwrites_the_file_with_zeros(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    await write_durably(disk, "a", 10, b"old")
+    await disk.prepare("a", 2048)
+    assert await disk.read("a", 0, 9999) == bytes(2048)
+    await write_durably(disk, "a", 10, b"new")
+    assert await disk.read("a", 9, 5) == b"\0new\0"
+    disk.unlock()
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_written_data_can_be_read(log_environment: LogEnvironment, sync: bool) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
+async def test_written_data_can_be_read(log_environment: LogEnvironment, sync: bool) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    disk.write("a", 1000, b"twelve bytes", sync, told.set_result)
+    assert not told.done(), "done was called from within write"
+    assert await told is None
+    assert await disk.read("a", 999, 14) == b"\0twelve bytes\0"
+    assert disk.size("a") == 4096
+    disk.unlock()
+
+
+async def test_put_is_visible_at_once_if_it_returns_true(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    expected = b"now" if disk.put("a", 1000, b"now") else bytes(3)
+    assert await disk.read("a", 1000, 3) == expected
+    disk.unlock()
+
+
+async def test_read_ends_at_the_end_of_the_file(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 100)
+    assert await disk.read("a", 90, 50) == bytes(10)
+    assert await disk.read("a", 100, 50) == b""
+    disk.unlock()
+
+
+async def test_another_process_reads_written_data(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    await write_durably(disk, "a", 0, b"kept")
+    disk.unlock()
+    other = lock_disk(log_environment)
+    assert other.names() == ["a"]
+    assert await other.read("a", 0, 4) == b"kept"
+    other.unlock()
+
+
+async def test_second_process_cannot_lock_the_folder(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    other = log_environment.disk()
+    with pytest.raises(LogLocked) as caught:
+        other.lock()
+    assert caught.value.owner_pid is not None
+    other.unlock()
+    disk.unlock()
+    disk.unlock()
+    lock_disk(log_environment).unlock()
+
+
+async def test_removed_file_does_not_exist_and_remove_may_be_repeated(
+    log_environment: LogEnvironment,
+) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    await write_durably(disk, "a", 0, b"x")
+    await disk.remove("a")
+    await disk.remove("a")
+    assert disk.names() == []
+    with pytest.raises(FileNotFoundError):
+        await disk.read("a", 0, 1)
+    disk.unlock()
+
+
+async def test_missing_file_is_reported_or_raised(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    for sync in (True, False):
         told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-        disk.write("a", 1000, b"twelve bytes", sync, told.set_result)
-        assert not told.done(), "done was called from within write"
-        assert await told is None
-        assert await disk.read("a", 999, 14) == b"\0twelve bytes\0"
-        assert disk.size("a") == 4096
-        disk.unlock()
-
-    log_environment.run(main())
-
-
-def test_put_is_visible_at_once_if_it_returns_true(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
-        expected = b"now" if disk.put("a", 1000, b"now") else bytes(3)
-        assert await disk.read("a", 1000, 3) == expected
-        disk.unlock()
-
-    log_environment.run(main())
+        disk.write("missing", 0, b"x", sync, told.set_result)
+        error = await told
+        assert error is not None
+        assert error.errno == errno.ENOENT
+    with pytest.raises(FileNotFoundError):
+        await disk.sync("missing")
+    with pytest.raises(FileNotFoundError):
+        disk.size("missing")
+    disk.unlock()
 
 
-def test_read_ends_at_the_end_of_the_file(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 100)
-        assert await disk.read("a", 90, 50) == bytes(10)
-        assert await disk.read("a", 100, 50) == b""
-        disk.unlock()
-
-    log_environment.run(main())
-
-
-def test_another_process_reads_written_data(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
-        await write_durably(disk, "a", 0, b"kept")
-        disk.unlock()
-        other = lock_disk(log_environment)
-        assert other.names() == ["a"]
-        assert await other.read("a", 0, 4) == b"kept"
-        other.unlock()
-
-    log_environment.run(main())
-
-
-def test_second_process_cannot_lock_the_folder(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        other = log_environment.disk()
-        with pytest.raises(LogLocked) as caught:
-            other.lock()
-        assert caught.value.owner_pid is not None
-        other.unlock()
-        disk.unlock()
-        disk.unlock()
-        lock_disk(log_environment).unlock()
-
-    log_environment.run(main())
-
-
-def test_removed_file_does_not_exist_and_remove_may_be_repeated(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
-        await write_durably(disk, "a", 0, b"x")
-        await disk.remove("a")
-        await disk.remove("a")
-        assert disk.names() == []
-        with pytest.raises(FileNotFoundError):
-            await disk.read("a", 0, 1)
-        disk.unlock()
-
-    log_environment.run(main())
-
-
-def test_missing_file_is_reported_or_raised(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        for sync in (True, False):
-            told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
-            disk.write("missing", 0, b"x", sync, told.set_result)
-            error = await told
-            assert error is not None
-            assert error.errno == errno.ENOENT
-        with pytest.raises(FileNotFoundError):
-            await disk.sync("missing")
-        with pytest.raises(FileNotFoundError):
-            disk.size("missing")
-        disk.unlock()
-
-    log_environment.run(main())
-
-
-def test_sync_of_an_existing_file_succeeds(log_environment: LogEnvironment) -> None:
-    async def main() -> None:
-        disk = lock_disk(log_environment)
-        await disk.prepare("a", 4096)
-        await disk.sync("a")
-        disk.unlock()
-
-    log_environment.run(main())
+async def test_sync_of_an_existing_file_succeeds(log_environment: LogEnvironment) -> None:
+    disk = lock_disk(log_environment)
+    await disk.prepare("a", 4096)
+    await disk.sync("a")
+    disk.unlock()
 
 
 def lock_disk(world: LogEnvironment) -> Disk:

@@ -2,7 +2,6 @@
 recorded.
 """
 
-import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -37,28 +36,25 @@ def sync_checker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
     return was_synced
 
 
-def test_files_and_folder_entries_are_synced_before_success(
+async def test_files_and_folder_entries_are_synced_before_success(
     tmp_path: Path, sync_checker: Callable[[Path], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        # The compiled module syncs in the kernel, where the test cannot record calls.
-        monkeypatch.setattr(fastpath, "compiled", None)
-        folder = tmp_path / "made" / "by lock"
-        disk = RealDisk(folder)
-        disk.lock()
-        assert sync_checker(tmp_path), "the directory entry of the new folder"
-        assert sync_checker(folder.parent)
-        await disk.prepare("a", 4096)
-        assert sync_checker(folder / "a"), "the zeros of the file"
-        assert sync_checker(folder), "the directory entry of the file"
-        await write_durably(disk, "a", 0, b"committed")
-        assert sync_checker(folder / "a")
-        assert disk.put("a", 64, b"written")
-        assert not sync_checker(folder / "a")
-        await disk.sync("a")
-        assert sync_checker(folder / "a")
-        await disk.remove("a")
-        assert sync_checker(folder), "the removal of the directory entry"
-        disk.unlock()
-
-    asyncio.run(scenario())
+    # The compiled module syncs in the kernel, where the test cannot record calls.
+    monkeypatch.setattr(fastpath, "compiled", None)
+    folder = tmp_path / "made" / "by lock"
+    disk = RealDisk(folder)
+    disk.lock()
+    assert sync_checker(tmp_path), "the directory entry of the new folder"
+    assert sync_checker(folder.parent)
+    await disk.prepare("a", 4096)
+    assert sync_checker(folder / "a"), "the zeros of the file"
+    assert sync_checker(folder), "the directory entry of the file"
+    await write_durably(disk, "a", 0, b"committed")
+    assert sync_checker(folder / "a")
+    assert disk.put("a", 64, b"written")
+    assert not sync_checker(folder / "a")
+    await disk.sync("a")
+    assert sync_checker(folder / "a")
+    await disk.remove("a")
+    assert sync_checker(folder), "the removal of the directory entry"
+    disk.unlock()

@@ -68,49 +68,43 @@ async def wait_until_healthy(log: Journal) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sync", ["always", "os"])
-def test_full_disk_is_reported_and_writes_resume_when_space_is_free(
+async def test_full_disk_is_reported_and_writes_resume_when_space_is_free(
     small_file_system: Path, sync: str
 ) -> None:
-    async def main() -> None:
-        log = make_journal(small_file_system / "journal", sync)
-        await log.open()
-        ballast = small_file_system / "ballast"
-        ballast.write_bytes(bytes(300 << 10))
-        count = await write_until_full(log)
-        assert "No space left on device" in str(log.health())
-        assert len((await read_all(log))[0]) == count
-        ballast.unlink()
-        await wait_until_healthy(log)
-        assert await append_durably(log, 0, RECORD) == count
-        # Fill the disk again. This time only pruning by the journal frees space.
-        count = await write_until_full(log)
-        log.prune(0, count - 1)
-        await wait_until_healthy(log)
-        assert await append_durably(log, 0, RECORD) == count
-        await log.close()
-
-    asyncio.run(main())
+    log = make_journal(small_file_system / "journal", sync)
+    await log.open()
+    ballast = small_file_system / "ballast"
+    ballast.write_bytes(bytes(300 << 10))
+    count = await write_until_full(log)
+    assert "No space left on device" in str(log.health())
+    assert len((await read_all(log))[0]) == count
+    ballast.unlink()
+    await wait_until_healthy(log)
+    assert await append_durably(log, 0, RECORD) == count
+    # Fill the disk again. This time only pruning by the journal frees space.
+    count = await write_until_full(log)
+    log.prune(0, count - 1)
+    await wait_until_healthy(log)
+    assert await append_durably(log, 0, RECORD) == count
+    await log.close()
 
 
-def test_journal_on_a_full_disk_can_be_opened_and_read(small_file_system: Path) -> None:
-    async def main() -> None:
-        folder = small_file_system / "journal"
-        log = make_journal(folder, "always")
-        await log.open()
-        count = await write_until_full(log)
-        await log.close()
-        # The disk has no space even for the process id in the lock file.
-        with pytest.raises(OSError, match="No space"):
-            fill_to_the_last_byte(small_file_system / "ballast")
-        (folder / "lock").unlink()
-        log = make_journal(folder, "always")
-        await log.open()
-        assert len((await read_all(log))[0]) == count
-        count = await write_until_full(log)
-        (small_file_system / "ballast").unlink()
-        log.prune(0, count - 1)
-        await wait_until_healthy(log)
-        assert await append_durably(log, 0, RECORD) == count
-        await log.close()
-
-    asyncio.run(main())
+async def test_journal_on_a_full_disk_can_be_opened_and_read(small_file_system: Path) -> None:
+    folder = small_file_system / "journal"
+    log = make_journal(folder, "always")
+    await log.open()
+    count = await write_until_full(log)
+    await log.close()
+    # The disk has no space even for the process id in the lock file.
+    with pytest.raises(OSError, match="No space"):
+        fill_to_the_last_byte(small_file_system / "ballast")
+    (folder / "lock").unlink()
+    log = make_journal(folder, "always")
+    await log.open()
+    assert len((await read_all(log))[0]) == count
+    count = await write_until_full(log)
+    (small_file_system / "ballast").unlink()
+    log.prune(0, count - 1)
+    await wait_until_healthy(log)
+    assert await append_durably(log, 0, RECORD) == count
+    await log.close()

@@ -27,8 +27,9 @@ LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
 
 
 class RaisingDisk(SimDisk):
-    """A disk that raises RuntimeError once for each operation in `due`. With "tell", a write reports
-    MemoryError.
+    """A disk that raises RuntimeError once for each operation in `due`.
+
+    If `due` contains "tell", a write does not raise, but passes a MemoryError to its callback.
     """
 
     def __init__(self, world: "RaisingEnvironment") -> None:
@@ -281,17 +282,14 @@ def test_committer_thread_survives_errors_other_than_oserror(
     committer.close()
 
 
-def test_no_thread_is_started_after_the_disk_is_locked(
+async def test_no_thread_is_started_after_the_disk_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    async def main() -> None:
-        disk = RealDiskEnvironment(tmp_path).disk()
-        disk.lock()
-        monkeypatch.setattr(threading.Thread, "start", no_thread)
-        await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))
-        disk.unlock()
-
-    asyncio.run(main())
+    disk = RealDiskEnvironment(tmp_path).disk()
+    disk.lock()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))
+    disk.unlock()

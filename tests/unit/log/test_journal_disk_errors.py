@@ -145,8 +145,8 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
         world.storage.next_faults = ["sync", "sync"]
         first = asyncio.ensure_future(append(journal, 0, ONE))
         await asyncio.sleep(0.001)
-        # The first append is being committed. After its first sync fails, the sync of the header of the next
-        # segment fails, too.
+        # The first append is being committed. After the first sync of this commit fails, the sync of the
+        # header of the next segment fails, too.
         second = asyncio.ensure_future(append(journal, 1, ONE))
         _, first_error = await first
         _, second_error = await second
@@ -168,7 +168,7 @@ def test_full_disk_refuses_appends_and_accepts_them_when_space_is_free() -> None
             if error is not None:
                 break
             count += 1
-        # The append was not written at all. It cannot appear later, so no new read is needed.
+        # The append was not written at all. The append cannot appear later, so no new read is needed.
         assert (base_offset, type(error)) == (count, LogUnavailable)
         assert "No space left on device" in str(error)
         assert "No space left on device" in str(journal.health())

@@ -50,5 +50,6 @@ def test_planted_journal_defect_is_detected(name: str, monkeypatch: pytest.Monke
     JOURNAL_MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError) as noticed:
         test_acknowledged_records_survive_every_crash("failing often", "always")
-    # Only RestartTest.run adds a note. The check of the number of acknowledged records adds none.
+    # The test adds a note only to an error of RestartTest.run. So the defect was detected there, and not by
+    # the check of the number of acknowledged records.
     assert noticed.value.__notes__

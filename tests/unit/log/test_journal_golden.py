@@ -49,25 +49,21 @@ def test_journal_writes_the_bytes_of_the_golden_files(tmp_path: Path) -> None:
     assert file_contents(tmp_path / "journal") == file_contents(GOLDEN)
 
 
-def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
+async def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
     folder = tmp_path / "journal"
     folder.mkdir()
     for name, data in file_contents(GOLDEN).items():
         size = 512 if name == "recovery-point" else SEGMENT_BYTES
         (folder / name).write_bytes(data.ljust(size, b"\0"))
-
-    async def main() -> None:
-        journal = new_journal(folder)
-        await journal.open()
-        found = await read_all(journal, range(STATE_PARTITIONS))
-        for partition in range(STATE_PARTITIONS):
-            numbers = range(partition, len(SIZES), STATE_PARTITIONS)
-            expected = [pair for number in numbers for pair in (record_value(number, SIZES[number]), None)]
-            assert [content for _, _, content in found[partition]] == [*expected, b""]
-        assert await append_durably(journal, 0, [(b"key", b"more")]) == len(found[0])
-        await journal.close()
-
-    asyncio.run(main())
+    journal = new_journal(folder)
+    await journal.open()
+    found = await read_all(journal, range(STATE_PARTITIONS))
+    for partition in range(STATE_PARTITIONS):
+        numbers = range(partition, len(SIZES), STATE_PARTITIONS)
+        expected = [pair for number in numbers for pair in (record_value(number, SIZES[number]), None)]
+        assert [content for _, _, content in found[partition]] == [*expected, b""]
+    assert await append_durably(journal, 0, [(b"key", b"more")]) == len(found[0])
+    await journal.close()
 
 
 def test_sync_mode_of_a_later_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

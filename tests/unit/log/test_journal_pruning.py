@@ -270,8 +270,8 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
         driven = JournalRuntime(journal)
         await driven.runtime.start()
         await driven.initialize()
-        # This group is written only at the start. Its state must survive, and must not prevent the removal of
-        # segments.
+        # This group is written only at the start. The state of this group must survive, and must not prevent
+        # the removal of segments.
         await driven.write(0, 3)
         writers = [asyncio.ensure_future(driven.write(group, turns)) for group in range(1, driven.GROUPS)]
         largest_bytes = written_bytes = 0

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
@@ -11,6 +13,8 @@ from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
 from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 BATCH_BYTES_MAX = 2_000
 # A batch can hold three of these records.
@@ -37,75 +41,60 @@ async def start_split_append(
     return appending
 
 
-def test_append_larger_than_a_batch_is_split_into_several() -> None:
-    async def main() -> None:
-        all_of_them = small_batch_logs()
-        log = await all_of_them.owner(0)
-        at = await append_durably(log, 0, ONE)
-        size_bytes = log.size_bytes()
-        assert await append_durably(log, 0, MANY) == at + 1
-        written = all_of_them.partition(0).batches[-BATCHES:]
-        assert [len(batch) <= BATCH_BYTES_MAX for batch in written] == [True] * BATCHES
-        assert log.size_bytes() - size_bytes == sum(map(len, written))
-        assert await append_durably(log, 0, ONE) == at + 1 + len(MANY)
-        assert await read_values(log) == [b"value", *(value for _, value in MANY), b"value"]
-
-    run_simulated(main())
+async def test_append_larger_than_a_batch_is_split_into_several() -> None:
+    all_of_them = small_batch_logs()
+    log = await all_of_them.owner(0)
+    at = await append_durably(log, 0, ONE)
+    size_bytes = log.size_bytes()
+    assert await append_durably(log, 0, MANY) == at + 1
+    written = all_of_them.partition(0).batches[-BATCHES:]
+    assert [len(batch) <= BATCH_BYTES_MAX for batch in written] == [True] * BATCHES
+    assert log.size_bytes() - size_bytes == sum(map(len, written))
+    assert await append_durably(log, 0, ONE) == at + 1 + len(MANY)
+    assert await read_values(log) == [b"value", *(value for _, value in MANY), b"value"]
 
 
-def test_record_of_record_bytes_max_is_accepted() -> None:
-    async def main() -> None:
-        log = await small_batch_logs().owner(0)
-        largest = bytes(log.record_bytes_max - len(b"key"))
-        await append_durably(log, 0, [(b"key", largest)])
-        _, error = await append(log, 0, [(b"key", largest + bytes(128))])
-        assert isinstance(error, LogUnavailable)
-        assert await read_values(log) == [largest]
-
-    run_simulated(main())
+async def test_record_of_record_bytes_max_is_accepted() -> None:
+    log = await small_batch_logs().owner(0)
+    largest = bytes(log.record_bytes_max - len(b"key"))
+    await append_durably(log, 0, [(b"key", largest)])
+    _, error = await append(log, 0, [(b"key", largest + bytes(128))])
+    assert isinstance(error, LogUnavailable)
+    assert await read_values(log) == [largest]
 
 
-def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
-    async def main() -> None:
-        all_of_them = small_batch_logs()
-        log = await all_of_them.owner(0)
-        appending = await start_split_append(all_of_them, log)
-        all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-        _, error = await appending
-        assert isinstance(error, LogOutcomeUnknown)
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
-        await log.own(0)
-        found = await read_values(log)
-        assert found == [value for _, value in MANY][: len(found)]
-        assert 0 < len(found) < len(MANY)
-        await append_durably(log, 0, ONE)
-
-    run_simulated(main())
+async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
+    all_of_them = small_batch_logs()
+    log = await all_of_them.owner(0)
+    appending = await start_split_append(all_of_them, log)
+    all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    _, error = await appending
+    assert isinstance(error, LogOutcomeUnknown)
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
+    await log.own(0)
+    found = await read_values(log)
+    assert found == [value for _, value in MANY][: len(found)]
+    assert 0 < len(found) < len(MANY)
+    await append_durably(log, 0, ONE)
 
 
-def test_owner_deposed_between_two_batches_is_fenced() -> None:
-    async def main() -> None:
-        all_of_them = small_batch_logs()
-        log = await all_of_them.owner(0)
-        next_owner = all_of_them.log()
-        await next_owner.open()
-        appending = await start_split_append(all_of_them, log)
-        await next_owner.own(0)
-        _, error = await appending
-        assert isinstance(error, LogFenced)
-
-    run_simulated(main())
+async def test_owner_deposed_between_two_batches_is_fenced() -> None:
+    all_of_them = small_batch_logs()
+    log = await all_of_them.owner(0)
+    next_owner = all_of_them.log()
+    await next_owner.open()
+    appending = await start_split_append(all_of_them, log)
+    await next_owner.own(0)
+    _, error = await appending
+    assert isinstance(error, LogFenced)
 
 
-def test_record_larger_than_a_batch_is_not_written() -> None:
-    async def main() -> None:
-        log = await small_batch_logs().owner(0)
-        _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
-        assert isinstance(error, LogUnavailable)
-        await append_durably(log, 0, ONE)
-
-    run_simulated(main())
+async def test_record_larger_than_a_batch_is_not_written() -> None:
+    log = await small_batch_logs().owner(0)
+    _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
+    assert isinstance(error, LogUnavailable)
+    await append_durably(log, 0, ONE)
 
 
 def test_split_records_fills_batches_and_loses_nothing() -> None:
@@ -126,23 +115,20 @@ def test_split_records_does_not_divide_a_unit() -> None:
     assert [len(part) for part in parts] == [1, 3, 3, 3, 3, 3, 3, 1]
 
 
-def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
-    async def main() -> None:
-        all_of_them = small_batch_logs()
-        log = await all_of_them.owner(0)
-        landed = all_of_them.partition(0).batches
-        before = len(landed)
-        told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
-        units = [(0, 3), (3, 5), (5, 8)]
-        log.append(0, MANY[:8], 1, lambda _, error: told.set_result(error), units)
-        while len(landed) == before:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
-        assert isinstance(await told, LogOutcomeUnknown)
-        await log.own(0)
-        assert await read_values(log) == [value for _, value in MANY[:3]]
-
-    run_simulated(main())
+async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
+    all_of_them = small_batch_logs()
+    log = await all_of_them.owner(0)
+    landed = all_of_them.partition(0).batches
+    before = len(landed)
+    told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
+    units = [(0, 3), (3, 5), (5, 8)]
+    log.append(0, MANY[:8], 1, lambda _, error: told.set_result(error), units)
+    while len(landed) == before:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    assert isinstance(await told, LogOutcomeUnknown)
+    await log.own(0)
+    assert await read_values(log) == [value for _, value in MANY[:3]]
 
 
 def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:

@@ -11,370 +11,301 @@ from protocol.errors import ErrorCode
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
-def test_deposed_owner_can_neither_append_nor_renew() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        first = await all_of_them.owner(0)
-        await append_durably(first, 0, [(b"k", b"first")])
-        second = await all_of_them.owner(0)
-        _, error = await append(first, 0, [])
+
+async def test_deposed_owner_can_neither_append_nor_renew() -> None:
+    all_of_them = KafkaLogs()
+    first = await all_of_them.owner(0)
+    await append_durably(first, 0, [(b"k", b"first")])
+    second = await all_of_them.owner(0)
+    _, error = await append(first, 0, [])
+    assert isinstance(error, LogFenced)
+    _, error = await append(first, 0, [(b"k", b"zombie")])
+    assert isinstance(error, LogFenced)
+    await append_durably(second, 0, [(b"k", b"second")])
+    assert await read_values(second) == [b"first", b"second"]
+
+
+async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
+    all_of_them = KafkaLogs()
+    all_of_them.kafka.transactional = False
+    first = await all_of_them.owner(0)
+    await append_durably(first, 0, [(b"k", b"first")])
+    second = await all_of_them.owner(0)
+    _, error = await append(first, 0, [(b"k", b"zombie")])
+    assert isinstance(error, LogFenced)
+    assert all_of_them.partition(0).end == 4
+    assert await read_values(second) == [b"first"]
+    # The zombie's record takes the offset that the new owner expects next. The new owner must claim and
+    # read again.
+    _, error = await append(second, 0, [(b"k", b"second")])
+    assert isinstance(error, LogOutcomeUnknown)
+    assert await second.own(0) == 3
+    assert await read_values(second) == [b"first", b"second"]
+    await append_durably(second, 0, [(b"k", b"third")])
+    assert await read_values(second) == [b"first", b"second", b"third"]
+
+
+async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
+    all_of_them = KafkaLogs()
+    all_of_them.kafka.transactional = False
+    first = await all_of_them.owner(0)
+    await all_of_them.owner(0)
+    await append(first, 0, [])
+    end = all_of_them.partition(0).end
+    for records in ([], ONE):
+        _, error = await append(first, 0, records)
         assert isinstance(error, LogFenced)
-        _, error = await append(first, 0, [(b"k", b"zombie")])
-        assert isinstance(error, LogFenced)
-        await append_durably(second, 0, [(b"k", b"second")])
-        assert await read_values(second) == [b"first", b"second"]
-
-    run_simulated(main())
+    assert all_of_them.partition(0).end == end
 
 
-def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        all_of_them.kafka.transactional = False
-        first = await all_of_them.owner(0)
-        await append_durably(first, 0, [(b"k", b"first")])
-        second = await all_of_them.owner(0)
-        _, error = await append(first, 0, [(b"k", b"zombie")])
-        assert isinstance(error, LogFenced)
-        assert all_of_them.partition(0).end == 4
-        assert await read_values(second) == [b"first"]
-        # The zombie's record takes the offset that the new owner expects next. The new owner must claim and
-        # read again.
-        _, error = await append(second, 0, [(b"k", b"second")])
-        assert isinstance(error, LogOutcomeUnknown)
-        assert await second.own(0) == 3
-        assert await read_values(second) == [b"first", b"second"]
-        await append_durably(second, 0, [(b"k", b"third")])
-        assert await read_values(second) == [b"first", b"second", b"third"]
-
-    run_simulated(main())
+async def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    assert await log.own(0) == 2
+    assert await read_values(log) == []
+    all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown), "the owner must claim again, but is not fenced"
 
 
-def test_owner_that_detected_its_replacement_sends_nothing() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        all_of_them.kafka.transactional = False
-        first = await all_of_them.owner(0)
-        await all_of_them.owner(0)
-        await append(first, 0, [])
-        end = all_of_them.partition(0).end
-        for records in ([], ONE):
-            _, error = await append(first, 0, records)
-            assert isinstance(error, LogFenced)
-        assert all_of_them.partition(0).end == end
-
-    run_simulated(main())
+async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
+    all_of_them = KafkaLogs()
+    owner = await all_of_them.owner(0)
+    late = all_of_them.log()
+    await late.open()
+    with pytest.raises(LogUnavailable, match="given to somebody else"):
+        await late.own(0, 0.0, lambda: False)
+    await append_durably(owner, 0, ONE)
 
 
-def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        assert await log.own(0) == 2
-        assert await read_values(log) == []
-        all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "the owner must claim again, but is not fenced"
-
-    run_simulated(main())
+async def test_append_before_the_claim_was_read_is_refused() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner()
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogFenced)
+    await log.own(0)
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown)
 
 
-def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        owner = await all_of_them.owner(0)
-        late = all_of_them.log()
-        await late.open()
-        with pytest.raises(LogUnavailable, match="given to somebody else"):
-            await late.own(0, 0.0, lambda: False)
-        await append_durably(owner, 0, ONE)
+async def test_last_of_concurrent_claims_determines_the_owner() -> None:
+    all_of_them = KafkaLogs()
+    logs = [all_of_them.log() for _ in range(5)]
+    await asyncio.gather(*(log.open() for log in logs))
+    for _ in range(3):
+        await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+        await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
+        await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
+        errors = [error for _, error in [await append(log, 0, ONE) for log in logs]]
+        assert errors.count(None) == 1
 
-    run_simulated(main())
 
-
-def test_append_before_the_claim_was_read_is_refused() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner()
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogFenced)
+async def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
+    all_of_them = KafkaLogs()
+    all_of_them.kafka.transactional = False
+    log = await all_of_them.owner(0)
+    for _ in range(4):
         await log.own(0)
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown)
-
-    run_simulated(main())
-
-
-def test_last_of_concurrent_claims_determines_the_owner() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        logs = [all_of_them.log() for _ in range(5)]
-        await asyncio.gather(*(log.open() for log in logs))
-        for _ in range(3):
-            await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
-            await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
-            await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
-            errors = [error for _, error in [await append(log, 0, ONE) for log in logs]]
-            assert errors.count(None) == 1
-
-    run_simulated(main())
+    # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
+    all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
+    late = all_of_them.log()
+    await late.open()
+    assert await late.own(0) == 3
+    with pytest.raises(LogUnavailable, match="owner epoch 5"):
+        await read_all(late)
+    assert await late.own(0) == 6
+    assert await read_values(late) == []
+    _, error = await append(late, 0, ONE)
+    assert isinstance(error, LogUnavailable), "the previous owner may still answer reads"
+    await wait_for_leases(late, 0)
+    await append_durably(late, 0, ONE)
 
 
-def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        all_of_them.kafka.transactional = False
-        log = await all_of_them.owner(0)
-        for _ in range(4):
-            await log.own(0)
-        # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
-        all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
-        late = all_of_them.log()
-        await late.open()
-        assert await late.own(0) == 3
-        with pytest.raises(LogUnavailable, match="owner epoch 5"):
-            await read_all(late)
-        assert await late.own(0) == 6
-        assert await read_values(late) == []
-        _, error = await append(late, 0, ONE)
-        assert isinstance(error, LogUnavailable), "the previous owner may still answer reads"
-        await wait_for_leases(late, 0)
-        await append_durably(late, 0, ONE)
-
-    run_simulated(main())
-
-
-def test_owner_deposed_while_loading_cannot_append() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        first = all_of_them.log()
-        await first.open()
-        await first.own(0)
-        await all_of_them.owner(0)
-        assert await read_values(first) == []
-        _, error = await append(first, 0, ONE)
-        assert isinstance(error, LogFenced)
-        assert "owner epoch 2" in str(error)
-
-    run_simulated(main())
+async def test_owner_deposed_while_loading_cannot_append() -> None:
+    all_of_them = KafkaLogs()
+    first = all_of_them.log()
+    await first.open()
+    await first.own(0)
+    await all_of_them.owner(0)
+    assert await read_values(first) == []
+    _, error = await append(first, 0, ONE)
+    assert isinstance(error, LogFenced)
+    assert "owner epoch 2" in str(error)
 
 
 @pytest.mark.parametrize("lost", ["requests", "answers"])
-def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        setattr(all_of_them.kafka, f"{lost}_lost", 3)
-        assert await append_durably(log, 0, ONE) == 1
-        assert await append_durably(log, 0, ONE) == 2
-        assert await read_values(log) == [b"value", b"value"]
-
-    run_simulated(main())
+async def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    setattr(all_of_them.kafka, f"{lost}_lost", 3)
+    assert await append_durably(log, 0, ONE) == 1
+    assert await append_durably(log, 0, ONE) == 2
+    assert await read_values(log) == [b"value", b"value"]
 
 
-def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        all_of_them.kafka.answers_lost = 1000
-        # Before Kafka 3.7, a batch is visible although a single replica has it, so a read proves nothing.
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown)
-        assert len(all_of_them.partition(0).batches) == 2
-        all_of_them.kafka.answers_lost = 0
-        # The response to the next claim proves that the replicas have all earlier batches, too.
-        await log.own(0)
-        assert await read_values(log) == [b"value"]
-        assert await append_durably(log, 0, ONE) == 3
-
-    run_simulated(main())
+async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    all_of_them.kafka.answers_lost = 1000
+    # Before Kafka 3.7, a batch is visible although a single replica has it, so a read proves nothing.
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown)
+    assert len(all_of_them.partition(0).batches) == 2
+    all_of_them.kafka.answers_lost = 0
+    # The response to the next claim proves that the replicas have all earlier batches, too.
+    await log.own(0)
+    assert await read_values(log) == [b"value"]
+    assert await append_durably(log, 0, ONE) == 3
 
 
-def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        all_of_them.kafka.requests_lost = 1000
-        _, error = await append(log, 0, [(b"k", b"late")])
-        assert isinstance(error, LogOutcomeUnknown)
-        all_of_them.kafka.requests_lost = 0
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
-        owner_epoch = await log.own(0)
-        all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
-        assert await read_values(log) == []
-        await append_durably(log, 0, ONE)
-        assert await read_values(log) == [b"value"]
-
-    run_simulated(main())
+async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    all_of_them.kafka.requests_lost = 1000
+    _, error = await append(log, 0, [(b"k", b"late")])
+    assert isinstance(error, LogOutcomeUnknown)
+    all_of_them.kafka.requests_lost = 0
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
+    owner_epoch = await log.own(0)
+    all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
+    assert await read_values(log) == []
+    await append_durably(log, 0, ONE)
+    assert await read_values(log) == [b"value"]
 
 
 @pytest.mark.parametrize("claims", [True, False])
-def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims: bool) -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        all_of_them.kafka.requests_lost = 1000
-        all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
-
-    run_simulated(main())
+async def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims: bool) -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    all_of_them.kafka.requests_lost = 1000
+    all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
 
 
-def test_batch_refused_by_the_broker_was_not_written() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        all_of_them.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogUnavailable)
-        assert await append_durably(log, 0, ONE) == 1
-
-    run_simulated(main())
+async def test_batch_refused_by_the_broker_was_not_written() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    all_of_them.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogUnavailable)
+    assert await append_durably(log, 0, ONE) == 1
 
 
-def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogUnavailable)
-        all_of_them.kafka.produce_errors = []
-        assert await append_durably(log, 0, ONE) == 1
-
-    run_simulated(main())
+async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogUnavailable)
+    all_of_them.kafka.produce_errors = []
+    assert await append_durably(log, 0, ONE) == 1
 
 
-def test_appends_and_reads_follow_a_new_leader() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for node in (2, 3, 1):
-            all_of_them.kafka.leaders[0] = node
-            await append_durably(log, 0, ONE)
-            assert (await append(log, 0, []))[1] is None
-        assert len(await read_values(log)) == 3
-
-    run_simulated(main())
-
-
-def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log, cluster = all_of_them.log_and_cluster(append_timeout_s=0)
-        await log.open()
-        await log.own(0)
-        await read_all(log)
-        all_of_them.kafka.leaders[0] = 2
-        # An old leader answers this if its replicas do not respond.
-        all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
-        _, error = await append(log, 0, ONE)
-        assert isinstance(error, LogUnavailable)
-        await asyncio.sleep(1)
-        assert cluster.leader(0) == 2
+async def test_appends_and_reads_follow_a_new_leader() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    for node in (2, 3, 1):
+        all_of_them.kafka.leaders[0] = node
         await append_durably(log, 0, ONE)
-
-    run_simulated(main())
-
-
-def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for _ in range(3):
-            await append_durably(log, 0, ONE)
-        all_of_them.partition(0).truncate(2)
-        _, error = await append(log, 0, [])
-        assert isinstance(error, LogOutcomeUnknown)
-        assert "went back from 4 to 2" in caplog.text
-
-    run_simulated(main())
+        assert (await append(log, 0, []))[1] is None
+    assert len(await read_values(log)) == 3
 
 
-def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(*range(STATE_PARTITIONS))
-        for partition in range(STATE_PARTITIONS):
-            all_of_them.kafka.leaders[partition] = 1
+async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
+    all_of_them = KafkaLogs()
+    log, cluster = all_of_them.log_and_cluster(append_timeout_s=0)
+    await log.open()
+    await log.own(0)
+    await read_all(log)
+    all_of_them.kafka.leaders[0] = 2
+    # An old leader answers this if its replicas do not respond.
+    all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogUnavailable)
+    await asyncio.sleep(1)
+    assert cluster.leader(0) == 2
+    await append_durably(log, 0, ONE)
+
+
+async def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    for _ in range(3):
         await append_durably(log, 0, ONE)
-        await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
-        all_of_them.kafka.requests.clear()
-        results = await asyncio.gather(
-            *(append(log, partition, ONE) for partition in range(STATE_PARTITIONS))
-        )
-        assert [error for _, error in results] == [None] * STATE_PARTITIONS
-        assert all_of_them.kafka.requests == [("produce", 1)]
-        all_of_them.kafka.requests.clear()
-        await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
-        assert all_of_them.kafka.requests == [("produce", 1)]
-
-    run_simulated(main())
+    all_of_them.partition(0).truncate(2)
+    _, error = await append(log, 0, [])
+    assert isinstance(error, LogOutcomeUnknown)
+    assert "went back from 4 to 2" in caplog.text
 
 
-def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log, cluster = all_of_them.log_and_cluster()
-        await log.open()
-        produce = cluster.produce
+async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(*range(STATE_PARTITIONS))
+    for partition in range(STATE_PARTITIONS):
+        all_of_them.kafka.leaders[partition] = 1
+    await append_durably(log, 0, ONE)
+    await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
+    all_of_them.kafka.requests.clear()
+    results = await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
+    assert [error for _, error in results] == [None] * STATE_PARTITIONS
+    assert all_of_them.kafka.requests == [("produce", 1)]
+    all_of_them.kafka.requests.clear()
+    await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
+    assert all_of_them.kafka.requests == [("produce", 1)]
 
-        async def produce_behind_a_rival(*args: Any) -> Any:
-            all_of_them.write(0, [encode_claim(0, "rival")], owner_epoch=1)
-            return await produce(*args)
 
-        cluster.produce = produce_behind_a_rival  # type: ignore[method-assign]
-        assert await log.own(0) == 1
-        cluster.produce = produce  # type: ignore[method-assign]
-        with pytest.raises(LogUnavailable, match="does not count"):
-            await log.release(0)
-        assert all_of_them.partition(0).end == 2
-        # Without a rival, the owner can release the state partition.
-        assert await log.own(0) == 2
-        await read_values(log)
-        await wait_for_leases(log, 0)
+async def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
+    all_of_them = KafkaLogs()
+    log, cluster = all_of_them.log_and_cluster()
+    await log.open()
+    produce = cluster.produce
+
+    async def produce_behind_a_rival(*args: Any) -> Any:
+        all_of_them.write(0, [encode_claim(0, "rival")], owner_epoch=1)
+        return await produce(*args)
+
+    cluster.produce = produce_behind_a_rival  # type: ignore[method-assign]
+    assert await log.own(0) == 1
+    cluster.produce = produce  # type: ignore[method-assign]
+    with pytest.raises(LogUnavailable, match="does not count"):
         await log.release(0)
-        assert all_of_them.partition(0).end == 4
-
-    run_simulated(main())
-
-
-def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner()
-        all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
-        assert await read_values(log) == [b"1", None]
-        await log.own(0)
-        all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
-        assert await read_values(log) == [b"1", None]
-
-    run_simulated(main())
+    assert all_of_them.partition(0).end == 2
+    # Without a rival, the owner can release the state partition.
+    assert await log.own(0) == 2
+    await read_values(log)
+    await wait_for_leases(log, 0)
+    await log.release(0)
+    assert all_of_them.partition(0).end == 4
 
 
-def test_read_skips_claims_in_a_mixed_batch() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner()
-        all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
-        found = await read_all(log)
-        assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
+async def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner()
+    all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
+    assert await read_values(log) == [b"1", None]
+    await log.own(0)
+    all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
+    assert await read_values(log) == [b"1", None]
 
-    run_simulated(main())
+
+async def test_read_skips_claims_in_a_mixed_batch() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner()
+    all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
+    found = await read_all(log)
+    assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
 
 
-def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0, 1)
-        all_of_them.kafka.down = {1}
-        broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))
-        assert isinstance(broken[1], LogUnavailable)
-        assert fine[1] is None
-        all_of_them.kafka.down = set()
-        assert await append_durably(log, 0, ONE) == 1
-
-    run_simulated(main())
+async def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0, 1)
+    all_of_them.kafka.down = {1}
+    broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))
+    assert isinstance(broken[1], LogUnavailable)
+    assert fine[1] is None
+    all_of_them.kafka.down = set()
+    assert await append_durably(log, 0, ONE) == 1

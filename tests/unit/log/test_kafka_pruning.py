@@ -9,136 +9,120 @@ from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from tests.unit.log.environments import append, append_durably, prune_log
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
-
-def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-        await prune_log(log, 0, 6)
-        await log.close()
-        # The renewal record contains the owner epoch and the lease.
-        assert all_of_them.partition(0).start == 6
-        late = all_of_them.log()
-        await late.open()
-        assert await late.own(0) == 2
-
-    run_simulated(main())
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
-def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        all_of_them.kafka.transactional = False
-        log = await all_of_them.owner(0)
-        await append_durably(log, 0, [(b"k", None)])
-        second = await all_of_them.owner(0)
-        await append_durably(second, 0, [(b"k", None)])
-        # The first owner has not detected its replacement, and the broker does not fence it.
-        all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
-        third = all_of_them.log()
-        await third.open()
-        # The zombie's record also misleads the next owner about the owner epoch.
-        await third.own(0)
-        with pytest.raises(LogUnavailable, match="does not count"):
-            await read_values(third)
-        await third.own(0)
-        assert await read_values(third) == [None, None]
-        # No state is left, so no record below the zombie's record is needed.
-        await wait_for_leases(third, 0)
-        await prune_log(third, 0, 4)
-        await third.close()
-        assert all_of_them.partition(0).start == 6
-        assert await read_values(await all_of_them.owner(0)) == []
-
-    run_simulated(main())
+async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    for _ in range(5):
+        await append_durably(log, 0, ONE)
+    await prune_log(log, 0, 6)
+    await log.close()
+    # The renewal record contains the owner epoch and the lease.
+    assert all_of_them.partition(0).start == 6
+    late = all_of_them.log()
+    await late.open()
+    assert await late.own(0) == 2
 
 
-def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-        # The newest record supersedes the older ones. Then the newest record is lost.
-        all_of_them.partition(0).truncate(5)
-        log.prune(0, 5)
-        assert await read_values(log) == [b"value"] * 4
-        # DeleteRecords waits for a renewal, and the renewal detects the loss.
-        assert log.renewal_due(0, read=False)
-        assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
-        await log.close()
-        assert all_of_them.partition(0).start == 0
-
-    run_simulated(main())
-
-
-def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log, cluster = all_of_them.log_and_cluster()
-        await log.open()
-        await log.own(0)
-        await read_values(log)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
-
-        async def raise_no_response(node: int, offsets: dict[int, int]) -> dict[int, int]:
-            raise NoResponse("the broker hangs", sent=True)
-
-        delete, cluster.delete_records = cluster.delete_records, raise_no_response  # type: ignore[method-assign]
-        await prune_log(log, 0, 5)
-        await asyncio.sleep(0.1)
-        cluster.delete_records = delete  # type: ignore[method-assign]
-        # Load the rest of the log again, and then prune another shard.
-        all_of_them.partition(0).truncate(4)
-        await log.own(0)
-        assert await read_values(log) == [b"value"] * 3
-        await log.own(1)
-        async for _ in log.read((1,)):
-            pass
-        for _ in range(3):
-            await append_durably(log, 1, ONE)
-        await prune_log(log, 1, 2)
-        await log.close()
-        assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
-
-    run_simulated(main())
+async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
+    all_of_them = KafkaLogs()
+    all_of_them.kafka.transactional = False
+    log = await all_of_them.owner(0)
+    await append_durably(log, 0, [(b"k", None)])
+    second = await all_of_them.owner(0)
+    await append_durably(second, 0, [(b"k", None)])
+    # The first owner has not detected its replacement, and the broker does not fence it.
+    all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
+    third = all_of_them.log()
+    await third.open()
+    # The zombie's record also misleads the next owner about the owner epoch.
+    await third.own(0)
+    with pytest.raises(LogUnavailable, match="does not count"):
+        await read_values(third)
+    await third.own(0)
+    assert await read_values(third) == [None, None]
+    # No state is left, so no record below the zombie's record is needed.
+    await wait_for_leases(third, 0)
+    await prune_log(third, 0, 4)
+    await third.close()
+    assert all_of_them.partition(0).start == 6
+    assert await read_values(await all_of_them.owner(0)) == []
 
 
-def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        all_of_them.kafka.deletes_records = False
-        log = await all_of_them.owner(0)
-        for turn in range(5):
-            await append_durably(log, 0, ONE)
-            await prune_log(log, 0, turn + 1)
-            await append_durably(log, 0, ONE)
-        assert all_of_them.pruning_failed == ["unsupported"]
-        assert caplog.text.count("pruning is off") == 1
-        assert all_of_them.kafka.requests.count(("delete", 1)) == 1
+async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    for _ in range(5):
+        await append_durably(log, 0, ONE)
+    # The newest record supersedes the older ones. Then the newest record is lost.
+    all_of_them.partition(0).truncate(5)
+    log.prune(0, 5)
+    assert await read_values(log) == [b"value"] * 4
+    # DeleteRecords waits for a renewal, and the renewal detects the loss.
+    assert log.renewal_due(0, read=False)
+    assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
+    await log.close()
+    assert all_of_them.partition(0).start == 0
 
-    run_simulated(main())
+
+async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
+    all_of_them = KafkaLogs()
+    log, cluster = all_of_them.log_and_cluster()
+    await log.open()
+    await log.own(0)
+    await read_values(log)
+    for _ in range(5):
+        await append_durably(log, 0, ONE)
+
+    async def raise_no_response(node: int, offsets: dict[int, int]) -> dict[int, int]:
+        raise NoResponse("the broker hangs", sent=True)
+
+    delete, cluster.delete_records = cluster.delete_records, raise_no_response  # type: ignore[method-assign]
+    await prune_log(log, 0, 5)
+    await asyncio.sleep(0.1)
+    cluster.delete_records = delete  # type: ignore[method-assign]
+    # Load the rest of the log again, and then prune another shard.
+    all_of_them.partition(0).truncate(4)
+    await log.own(0)
+    assert await read_values(log) == [b"value"] * 3
+    await log.own(1)
+    async for _ in log.read((1,)):
+        pass
+    for _ in range(3):
+        await append_durably(log, 1, ONE)
+    await prune_log(log, 1, 2)
+    await log.close()
+    assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
+
+
+async def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
+    all_of_them = KafkaLogs()
+    all_of_them.kafka.deletes_records = False
+    log = await all_of_them.owner(0)
+    for turn in range(5):
+        await append_durably(log, 0, ONE)
+        await prune_log(log, 0, turn + 1)
+        await append_durably(log, 0, ONE)
+    assert all_of_them.pruning_failed == ["unsupported"]
+    assert caplog.text.count("pruning is off") == 1
+    assert all_of_them.kafka.requests.count(("delete", 1)) == 1
 
 
 @pytest.mark.parametrize(
     ("error", "counted"), [(LogUnavailable("no token"), ["unreachable"]), (RuntimeError("a defect"), [])]
 )
-def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
-    async def main() -> None:
-        all_of_them = KafkaLogs()
-        log = await all_of_them.owner(0)
-        for _ in range(5):
-            await append_durably(log, 0, ONE)
+async def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.owner(0)
+    for _ in range(5):
+        await append_durably(log, 0, ONE)
 
-        async def fail(node: int, offsets: object) -> dict[int, int]:
-            raise error
+    async def fail(node: int, offsets: object) -> dict[int, int]:
+        raise error
 
-        log._cluster.delete_records = fail  # type: ignore[method-assign, assignment]
-        await prune_log(log, 0, 6)
-        await log.close()
-        assert all_of_them.pruning_failed == counted
-
-    run_simulated(main())
+    log._cluster.delete_records = fail  # type: ignore[method-assign, assignment]
+    await prune_log(log, 0, 6)
+    await log.close()
+    assert all_of_them.pruning_failed == counted

@@ -12,6 +12,8 @@ from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode
 from tests.unit.log.kafka_logs import run_simulated
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
+
 TIMEOUT_S = 30.0
 
 
@@ -44,23 +46,20 @@ def make_allocator(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
 
 
 @pytest.mark.parametrize("fate", ["refuses", "hangs"])
-def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
+async def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
     fate: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
-        keepers = FakeTransactionCoordinators(fate)
-        ids = make_allocator(keepers)
-        began_s = asyncio.get_running_loop().time()
-        found = await asyncio.gather(ids.get(4), ids.get(5))
-        assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
-        # The wait gives Kafka time to move the transactional id to another broker.
-        assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
-        # The next claim uses a transactional id again.
-        keepers.fate = "answers"
-        assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
-        assert keepers.names[-1] == "share-coordinator.state.4"
-
-    run_simulated(main())
+    keepers = FakeTransactionCoordinators(fate)
+    ids = make_allocator(keepers)
+    began_s = asyncio.get_running_loop().time()
+    found = await asyncio.gather(ids.get(4), ids.get(5))
+    assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
+    # The wait gives Kafka time to move the transactional id to another broker.
+    assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
+    # The next claim uses a transactional id again.
+    keepers.fate = "answers"
+    assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
+    assert keepers.names[-1] == "share-coordinator.state.4"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert sorted(sentence.split(":")[0] for sentence in said) == [
         "state partition 4 is claimed without its transactional id",
@@ -68,13 +67,10 @@ def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
     ]
 
 
-def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
-    async def main() -> None:
-        keepers = FakeTransactionCoordinators("loads")
-        with pytest.raises(LogUnavailable, match="Kafka's error 14"):
-            await make_allocator(keepers).get(4)
-        assert None not in keepers.names
-        asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, keepers, "fate", "answers")
-        assert (await make_allocator(keepers).get(4)).producer_id == 8
-
-    run_simulated(main())
+async def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
+    keepers = FakeTransactionCoordinators("loads")
+    with pytest.raises(LogUnavailable, match="Kafka's error 14"):
+        await make_allocator(keepers).get(4)
+    assert None not in keepers.names
+    asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, keepers, "fate", "answers")
+    assert (await make_allocator(keepers).get(4)).producer_id == 8

@@ -11,38 +11,34 @@ from protocol.record_batch import decode_batches
 from tests.unit.log.environments import append, append_durably, read_all
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated, wait_for_leases
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
+
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int) -> None:
-    async def main() -> None:
-        logs = KafkaLogs()
-        owner = await logs.owner(0)
-        logs.kafka.cut_off_from_controller(stale_node)
-        for leader in (2, 3, 1, 2):
-            logs.kafka.leaders[0] = leader
-            if leader == stale_node:
-                # This broker leads no partition, because the controller has fenced it.
-                continue
-            await append_durably(owner, 0, ONE)
-        assert logs.partition(0).end > 2
-
-    run_simulated(main())
+async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int) -> None:
+    logs = KafkaLogs()
+    owner = await logs.owner(0)
+    logs.kafka.cut_off_from_controller(stale_node)
+    for leader in (2, 3, 1, 2):
+        logs.kafka.leaders[0] = leader
+        if leader == stale_node:
+            # This broker leads no partition, because the controller has fenced it.
+            continue
+        await append_durably(owner, 0, ONE)
+    assert logs.partition(0).end > 2
 
 
-def test_claim_records_the_topic_id() -> None:
-    async def main() -> None:
-        logs = KafkaLogs()
-        await logs.owner(0)
-        (claim,) = [
-            record
-            for stored in logs.partition(0).batches
-            for batch in decode_batches(stored)
-            for record in batch.records
-            if is_claim(record)
-        ]
-        assert read_claim(claim).topic_id == logs.kafka.topic_id(TOPIC) != bytes(16)
-
-    run_simulated(main())
+async def test_claim_records_the_topic_id() -> None:
+    logs = KafkaLogs()
+    await logs.owner(0)
+    (claim,) = [
+        record
+        for stored in logs.partition(0).batches
+        for batch in decode_batches(stored)
+        for record in batch.records
+        if is_claim(record)
+    ]
+    assert read_claim(claim).topic_id == logs.kafka.topic_id(TOPIC) != bytes(16)
 
 
 async def append_until_refused(log: KafkaLog) -> str:
@@ -61,76 +57,63 @@ def check_reason(reason: str) -> None:
     assert "\n" not in reason
 
 
-def test_recreated_topic_is_refused_and_receives_no_records() -> None:
-    async def main() -> None:
-        logs = KafkaLogs()
-        owner = await logs.owner(0)
-        await append_durably(owner, 0, ONE)
-        logs.kafka.recreate_topic(TOPIC)
-        check_reason(await append_until_refused(owner))
-        assert owner.health() is not None
-        check_reason(owner.health() or "")
-        for attempt in (owner.own(0), read_all(owner), owner.release(0)):
-            with pytest.raises(LogRefused, match="deleted and created again"):
-                await attempt
-        assert logs.partition(0).end == 0
-        # A coordinator that starts now uses the new topic.
-        restarted = await logs.owner(0)
-        await append_durably(restarted, 0, ONE)
-        assert await read_values(restarted) == [b"value"]
-
-    run_simulated(main())
-
-
-def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
-    async def main() -> None:
-        logs = KafkaLogs()
-        owner = await logs.owner(0)
-        logs.kafka.recreate_topic(TOPIC)
+async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
+    logs = KafkaLogs()
+    owner = await logs.owner(0)
+    await append_durably(owner, 0, ONE)
+    logs.kafka.recreate_topic(TOPIC)
+    check_reason(await append_until_refused(owner))
+    assert owner.health() is not None
+    check_reason(owner.health() or "")
+    for attempt in (owner.own(0), read_all(owner), owner.release(0)):
         with pytest.raises(LogRefused, match="deleted and created again"):
-            await owner.own(0)
-        assert logs.partition(0).end == 0
+            await attempt
+    assert logs.partition(0).end == 0
+    # A coordinator that starts now uses the new topic.
+    restarted = await logs.owner(0)
+    await append_durably(restarted, 0, ONE)
+    assert await read_values(restarted) == [b"value"]
 
-    run_simulated(main())
+
+async def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
+    logs = KafkaLogs()
+    owner = await logs.owner(0)
+    logs.kafka.recreate_topic(TOPIC)
+    with pytest.raises(LogRefused, match="deleted and created again"):
+        await owner.own(0)
+    assert logs.partition(0).end == 0
 
 
-def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
+async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
     """Requests have no topic ids: a broker below Kafka 4.1 looks up topics by name. One stale broker reports
     the old topic.
     """
-
-    async def main() -> None:
-        logs = KafkaLogs()
-        logs.kafka.knows_topic_ids = False
-        log, cluster = logs.log_and_cluster()
-        await log.open()
-        await log.own(0)
-        logs.kafka.recreate_topic(TOPIC)
-        other = await logs.owner(0)
-        # The claim of the other owner has the offset and owner epoch of the first claim.
-        cluster.recreated_reason = lambda: None  # type: ignore[method-assign]
-        with pytest.raises(LogRefused, match="claimed state partition 0 in a topic with the id"):
-            await read_all(log, range(1))
-        _, error = await append(log, 0, ONE)
-        assert error is not None
-        await append_durably(other, 0, ONE)
-        assert await read_values(other) == [b"value"]
-
-    run_simulated(main())
+    logs = KafkaLogs()
+    logs.kafka.knows_topic_ids = False
+    log, cluster = logs.log_and_cluster()
+    await log.open()
+    await log.own(0)
+    logs.kafka.recreate_topic(TOPIC)
+    other = await logs.owner(0)
+    # The claim of the other owner has the offset and owner epoch of the first claim.
+    cluster.recreated_reason = lambda: None  # type: ignore[method-assign]
+    with pytest.raises(LogRefused, match="claimed state partition 0 in a topic with the id"):
+        await read_all(log, range(1))
+    _, error = await append(log, 0, ONE)
+    assert error is not None
+    await append_durably(other, 0, ONE)
+    assert await read_values(other) == [b"value"]
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
-def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int) -> None:
-    async def main() -> None:
-        logs = KafkaLogs()
-        await logs.owner(0)
-        logs.kafka.cut_off_from_controller(stale_node)
-        logs.kafka.recreate_topic(TOPIC)
-        for partition in range(5):
-            logs.kafka.leaders[partition] = 1 + stale_node % 3
-        owner = await logs.owner(0)
-        await wait_for_leases(owner, 0)
-        await append_durably(owner, 0, ONE)
-        assert owner.health() is None
-
-    run_simulated(main())
+async def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int) -> None:
+    logs = KafkaLogs()
+    await logs.owner(0)
+    logs.kafka.cut_off_from_controller(stale_node)
+    logs.kafka.recreate_topic(TOPIC)
+    for partition in range(5):
+        logs.kafka.leaders[partition] = 1 + stale_node % 3
+    owner = await logs.owner(0)
+    await wait_for_leases(owner, 0)
+    await append_durably(owner, 0, ONE)
+    assert owner.health() is None

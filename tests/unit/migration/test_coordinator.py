@@ -14,8 +14,8 @@ from coordinator.operate.migration.plan import Action
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
+from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
-from tests.unit.coroutine_tests import async_test
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -25,6 +25,8 @@ from tests.unit.migration.locations import (
     make_snapshot,
     sample_records,
 )
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 class CoordinatorMigration:
@@ -48,7 +50,6 @@ async def start_migration(records: list[StateRecord]) -> AsyncIterator[Coordinat
             yield here
 
 
-@async_test
 async def test_coordinator_returns_the_state_of_the_source() -> None:
     async with start_migration(sample_records()) as here:
         report = await here.migrate()
@@ -74,7 +75,6 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
         ]
 
 
-@async_test
 async def test_states_with_boundary_values_are_migrated() -> None:
     edges = [
         # Initialized by a group with epoch 0: its Summary equals that of a missing state.
@@ -106,7 +106,6 @@ async def test_states_with_boundary_values_are_migrated() -> None:
         assert again.plan.counts()[Action.ALREADY_PRESENT] == 4
 
 
-@async_test
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
     async with start_migration(sample_records()) as here:
         await here.migrate(MigrationOptions())
@@ -118,7 +117,6 @@ async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
         assert (await here.client.read(make_key(4), 0)).batches == []
 
 
-@async_test
 async def test_different_state_is_replaced_on_request_including_leader_epochs() -> None:
     async with start_migration(sample_records()) as here:
         await here.client.initialize(make_key(4), 9, 7)
@@ -137,7 +135,6 @@ async def test_different_state_is_replaced_on_request_including_leader_epochs() 
         ]
 
 
-@async_test
 async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
     async with start_migration(
         [
@@ -155,7 +152,6 @@ async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
             await here.migrate()
 
 
-@async_test
 async def test_interrupted_migration_is_continued() -> None:
     unknown_count = StateRecord(make_key(30), make_snapshot(30, delivery_complete_count=-1))
     async with start_migration([*sample_records(), unknown_count]) as here:
@@ -169,7 +165,6 @@ async def test_interrupted_migration_is_continued() -> None:
         assert (await here.migrate()).plan.is_done
 
 
-@async_test
 async def test_share_partitions_changed_during_the_migration_are_reported() -> None:
     class ChangingTarget(CoordinatorTarget):
         """A target whose states of two share-partitions change before the third lookup."""
@@ -193,7 +188,6 @@ async def test_share_partitions_changed_during_the_migration_are_reported() -> N
         }
 
 
-@async_test
 async def test_unreachable_target_is_refused() -> None:
     (port,) = free_ports(1)
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
@@ -203,16 +197,12 @@ async def test_unreachable_target_is_refused() -> None:
         )
 
 
-def test_target_without_delivery_complete_count_is_noted() -> None:
+async def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
     target._server = target._server._replace(keeps_complete_count=False)
 
-    @async_test
-    async def main() -> None:
-        states = (await MigrationLogs(sample_records(2)).folded(SOURCE)).states
-        assert "that of 3 share-partitions is not copied" in target.notes(states)[0]
-        assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(
-            states[make_key(0)]
-        )._replace(delivery_complete_count=-1)
-
-    main()
+    states = (await MigrationLogs(sample_records(2)).folded(SOURCE)).states
+    assert "that of 3 share-partitions is not copied" in target.notes(states)[0]
+    assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
+        delivery_complete_count=-1
+    )

@@ -37,128 +37,108 @@ from tests.unit.migration.locations import (
 # Copied state.
 
 
-def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        report = await places.migrate()
-        assert (report.is_good, report.executed) == (True, True)
-        assert report.plan.counts()[Action.COPY] == 19
-        held = await places.held(TARGET)
-        assert held == await places.held(SOURCE)
-        assert len(held) == 19
-        assert make_key(3) not in held
-        assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
-        # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
-        assert held[make_key(1)][:5] == (3, 6, 6, 101, 7)
-        assert held[make_key(2)][:3] == (4, 0, 4)
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
+    places = MigrationLogs(sample_records())
+    report = await places.migrate()
+    assert (report.is_good, report.executed) == (True, True)
+    assert report.plan.counts()[Action.COPY] == 19
+    held = await places.held(TARGET)
+    assert held == await places.held(SOURCE)
+    assert len(held) == 19
+    assert make_key(3) not in held
+    assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
+    # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
+    assert held[make_key(1)][:5] == (3, 6, 6, 101, 7)
+    assert held[make_key(2)][:3] == (4, 0, 4)
 
 
-def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        await places.migrate()
-        state = (await places.folded(TARGET)).states[make_key(4)]
-        assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
-        assert state.write_timestamp > 2_000
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
+    places = MigrationLogs(sample_records())
+    await places.migrate()
+    state = (await places.folded(TARGET)).states[make_key(4)]
+    assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
+    assert state.write_timestamp > 2_000
 
 
-def test_claims_of_a_migration_are_released() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        await places.migrate()
-        assert (await places.folded(TARGET)).owners == {}
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_claims_of_a_migration_are_released() -> None:
+    places = MigrationLogs(sample_records())
+    await places.migrate()
+    assert (await places.folded(TARGET)).owners == {}
 
 
-def test_fenced_records_are_not_copied() -> None:
-    async def main() -> None:
-        places = MigrationLogs()
-        places.make_topic("before", SOURCE_PARTITIONS)
-        first, second = (
-            places.log("before", SOURCE_PARTITIONS, "first"),
-            places.log("before", SOURCE_PARTITIONS, "second"),
-        )
-        for log in (first, second):
-            await log.open()
-            for partition in range(SOURCE_PARTITIONS):
-                await log.own(partition)
-            await read_all(log, range(SOURCE_PARTITIONS))
-        # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
-        places.write("before", sample_records())
-        report = await migrate_states(places.reader("before"), places.target(), EXECUTE, ignore_progress)
-        assert report.folded.states == {}
-        assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_fenced_records_are_not_copied() -> None:
+    places = MigrationLogs()
+    places.make_topic("before", SOURCE_PARTITIONS)
+    first, second = (
+        places.log("before", SOURCE_PARTITIONS, "first"),
+        places.log("before", SOURCE_PARTITIONS, "second"),
+    )
+    for log in (first, second):
+        await log.open()
+        for partition in range(SOURCE_PARTITIONS):
+            await log.own(partition)
+        await read_all(log, range(SOURCE_PARTITIONS))
+    # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
+    places.write("before", sample_records())
+    report = await migrate_states(places.reader("before"), places.target(), EXECUTE, ignore_progress)
+    assert report.folded.states == {}
+    assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
 
-def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
-    async def main() -> None:
-        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (
-            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        ).is_good
-        report = await migrate_states(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
-        assert report.is_good
-        assert await places.held(TARGET) == await places.held(SOURCE)
-        other = tmp_path / "other"
-        assert (
-            await migrate_states(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)
-        ).is_good
-
-    asyncio.run(main())
+async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
+    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+    report = await migrate_states(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
+    assert report.is_good
+    assert await places.held(TARGET) == await places.held(SOURCE)
+    other = tmp_path / "other"
+    assert (
+        await migrate_states(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)
+    ).is_good
 
 
-def test_large_state_is_written_in_many_appends() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records(3_000))
-        shown: list[tuple[str, int, int]] = []
-        report = await migrate_states(
-            places.reader(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
-        )
-        assert report.is_good
-        written = [done for what, done, total in shown if what == "writing" and total == 2_999]
-        assert written == sorted(written)
-        assert len(written) >= TARGET_PARTITIONS
-        assert written[-1] == 2_999
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_large_state_is_written_in_many_appends() -> None:
+    places = MigrationLogs(sample_records(3_000))
+    shown: list[tuple[str, int, int]] = []
+    report = await migrate_states(
+        places.reader(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
+    )
+    assert report.is_good
+    written = [done for what, done, total in shown if what == "writing" and total == 2_999]
+    assert written == sorted(written)
+    assert len(written) >= TARGET_PARTITIONS
+    assert written[-1] == 2_999
 
 
 # Migrations that write nothing.
 
 
-def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    async def main() -> None:
-        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        report = await places.migrate(MigrationOptions())
-        assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
-        assert TARGET not in places.kafka.topics
-        places.make_topic(TARGET, TARGET_PARTITIONS)
-        await places.migrate(MigrationOptions())
-        assert places.produce_requests() == 0
-        await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
-        assert not folder.exists()
-
-    asyncio.run(main())
+async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
+    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    report = await places.migrate(MigrationOptions())
+    assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
+    assert TARGET not in places.kafka.topics
+    places.make_topic(TARGET, TARGET_PARTITIONS)
+    await places.migrate(MigrationOptions())
+    assert places.produce_requests() == 0
+    await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
+    assert not folder.exists()
 
 
-def test_present_state_is_not_written_again() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        await places.migrate()
-        produced = places.produce_requests()
-        report = await places.migrate()
-        assert report.is_good
-        assert report.plan.counts()[Action.ALREADY_PRESENT] == 19
-        assert places.produce_requests() == produced
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_present_state_is_not_written_again() -> None:
+    places = MigrationLogs(sample_records())
+    await places.migrate()
+    produced = places.produce_requests()
+    report = await places.migrate()
+    assert report.is_good
+    assert report.plan.counts()[Action.ALREADY_PRESENT] == 19
+    assert places.produce_requests() == produced
 
 
 # Interruptions.
@@ -200,76 +180,65 @@ def make_failing_target(places: MigrationLogs, **how: Any) -> LogTarget:
     return target
 
 
-def test_interrupted_migration_continues_where_it_stopped() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        with pytest.raises(LogError, match="the power went"):
-            await migrate_states(
-                places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress
-            )
-        there = len(await places.held(TARGET))
-        assert 0 < there < 19
-        report = await places.migrate()
-        assert report.is_good
-        counts = report.plan.counts()
-        assert (counts[Action.ALREADY_PRESENT], counts[Action.COPY]) == (there, 19 - there)
-        assert await places.held(TARGET) == await places.held(SOURCE)
-
-    run_simulated(main())
-
-
-def test_verification_reports_a_state_that_differs_from_the_source() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        report = await migrate_states(
-            places.reader(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
+@pytest.mark.run_with(function=run_simulated)
+async def test_interrupted_migration_continues_where_it_stopped() -> None:
+    places = MigrationLogs(sample_records())
+    with pytest.raises(LogError, match="the power went"):
+        await migrate_states(
+            places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress
         )
-        assert not report.is_good
-        assert [different.key for different in report.different] == [make_key(5)]
-        assert report.different[0].what == "start offset 499, not 500"
+    there = len(await places.held(TARGET))
+    assert 0 < there < 19
+    report = await places.migrate()
+    assert report.is_good
+    counts = report.plan.counts()
+    assert (counts[Action.ALREADY_PRESENT], counts[Action.COPY]) == (there, 19 - there)
+    assert await places.held(TARGET) == await places.held(SOURCE)
 
-    run_simulated(main())
+
+@pytest.mark.run_with(function=run_simulated)
+async def test_verification_reports_a_state_that_differs_from_the_source() -> None:
+    places = MigrationLogs(sample_records())
+    report = await migrate_states(
+        places.reader(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
+    )
+    assert not report.is_good
+    assert [different.key for different in report.different] == [make_key(5)]
+    assert report.different[0].what == "start offset 499, not 500"
 
 
 # Reports.
 
 
-def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        partitions = places.kafka.topics[SOURCE]
-        partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
-        stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), make_snapshot(1)))
-        for partition in partitions:
-            partition.append(encode_batch(0, 1, [stray]))
-        report = await places.migrate()
-        assert report.is_good
-        assert report.notes[0] == "1 records of the source are of a type that holds no state"
-        assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
+    places = MigrationLogs(sample_records())
+    partitions = places.kafka.topics[SOURCE]
+    partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
+    stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), make_snapshot(1)))
+    for partition in partitions:
+        partition.append(encode_batch(0, 1, [stray]))
+    report = await places.migrate()
+    assert report.is_good
+    assert report.notes[0] == "1 records of the source are of a type that holds no state"
+    assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
 
 
-def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        reader = JournalReader(folder)
-        folded = await reader.fold(ignore_progress)
-        assert folded is not None
-        assert folded.held() == await places.held(SOURCE)
-        assert await reader.ends() == folded.ends
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-    asyncio.run(main())
+async def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
+    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    reader = JournalReader(folder)
+    folded = await reader.fold(ignore_progress)
+    assert folded is not None
+    assert folded.held() == await places.held(SOURCE)
+    assert await reader.ends() == folded.ends
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_unreadable_state_equals_no_readable_state() -> None:
-    async def main() -> None:
-        state = (await MigrationLogs(sample_records()).folded(SOURCE)).states[make_key(4)]
-        assert ComparableState.from_state(state) != ComparableState.from_state(
-            msgspec.structs.replace(state, unreadable="new")
-        )
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_unreadable_state_equals_no_readable_state() -> None:
+    state = (await MigrationLogs(sample_records()).folded(SOURCE)).states[make_key(4)]
+    assert ComparableState.from_state(state) != ComparableState.from_state(
+        msgspec.structs.replace(state, unreadable="new")
+    )

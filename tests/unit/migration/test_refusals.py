@@ -1,6 +1,5 @@
 """Migrations that are refused to protect state, and the options that allow them."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -35,112 +34,92 @@ from tests.unit.migration.locations import (
 )
 
 
-def test_different_target_state_is_refused_unless_replace_is_given() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        places.make_topic(TARGET, TARGET_PARTITIONS)
-        disconnected = make_key(90, "gone")
-        # The target has greater epochs than the source; the replacement must lower them.
-        newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
-        places.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
-        for options in (MigrationOptions(), EXECUTE):
-            with pytest.raises(
-                MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
-            ):
-                await places.migrate(options)
-        assert places.produce_requests() == 0
-        report = await places.migrate(MigrationOptions(execute=True, replace=True))
-        assert report.is_good
-        counts = report.plan.counts()
-        assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
-        assert await places.held(TARGET) == await places.held(SOURCE)
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_different_target_state_is_refused_unless_replace_is_given() -> None:
+    places = MigrationLogs(sample_records())
+    places.make_topic(TARGET, TARGET_PARTITIONS)
+    disconnected = make_key(90, "gone")
+    # The target has greater epochs than the source; the replacement must lower them.
+    newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
+    places.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
+    for options in (MigrationOptions(), EXECUTE):
+        with pytest.raises(
+            MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
+        ):
+            await places.migrate(options)
+    assert places.produce_requests() == 0
+    report = await places.migrate(MigrationOptions(execute=True, replace=True))
+    assert report.is_good
+    counts = report.plan.counts()
+    assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
+    assert await places.held(TARGET) == await places.held(SOURCE)
 
 
-def test_owned_target_is_refused_until_it_is_released() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
-        await owner.open()
-        for partition in range(TARGET_PARTITIONS):
-            await owner.own(partition)
-        await read_all(owner, range(TARGET_PARTITIONS))
-        with pytest.raises(MigrationRefused, match=r"3 state partitions .* owned, number 0 by kafka-7:9095"):
-            await places.migrate()
-        for partition in range(TARGET_PARTITIONS):
-            await owner.release(partition)
-        assert (await places.migrate()).is_good
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_owned_target_is_refused_until_it_is_released() -> None:
+    places = MigrationLogs(sample_records())
+    owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+    await owner.open()
+    for partition in range(TARGET_PARTITIONS):
+        await owner.own(partition)
+    await read_all(owner, range(TARGET_PARTITIONS))
+    with pytest.raises(MigrationRefused, match=r"3 state partitions .* owned, number 0 by kafka-7:9095"):
+        await places.migrate()
+    for partition in range(TARGET_PARTITIONS):
+        await owner.release(partition)
+    assert (await places.migrate()).is_good
 
 
-def test_owner_that_died_is_fenced_by_take_over() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
-        await zombie.open()
-        await zombie.own(1)
-        await read_all(zombie, range(TARGET_PARTITIONS))
-        await append_durably(zombie, 1, [(b"\x7f\x00", None)])
-        report = await places.migrate(MigrationOptions(execute=True, take_over=True))
-        assert report.is_good
-        _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
-        assert isinstance(error, LogFenced)
-        assert await places.held(TARGET) == await places.held(SOURCE)
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_owner_that_died_is_fenced_by_take_over() -> None:
+    places = MigrationLogs(sample_records())
+    zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+    await zombie.open()
+    await zombie.own(1)
+    await read_all(zombie, range(TARGET_PARTITIONS))
+    await append_durably(zombie, 1, [(b"\x7f\x00", None)])
+    report = await places.migrate(MigrationOptions(execute=True, take_over=True))
+    assert report.is_good
+    _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
+    assert isinstance(error, LogFenced)
+    assert await places.held(TARGET) == await places.held(SOURCE)
 
 
-def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
-    async def main() -> None:
-        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (
-            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        ).is_good
-        places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
-        coordinator = make_journal(folder)
-        await coordinator.open()
-        said = set()
-        for options in (EXECUTE, MigrationOptions()):
-            with pytest.raises(LogLocked) as caught:
-                await migrate_states(places.reader(), journal_target(folder), options, ignore_progress)
-            said.add(str(caught.value))
-            with pytest.raises(LogLocked) as caught:
-                await migrate_states(JournalReader(folder), places.target(), options, ignore_progress)
-            said.add(str(caught.value))
-        assert len(said) == 1
-        assert places.produce_requests() == 0
-        await coordinator.close()
-        assert (
-            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        ).is_good
-
-    asyncio.run(main())
+async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
+    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+    places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    coordinator = make_journal(folder)
+    await coordinator.open()
+    said = set()
+    for options in (EXECUTE, MigrationOptions()):
+        with pytest.raises(LogLocked) as caught:
+            await migrate_states(places.reader(), journal_target(folder), options, ignore_progress)
+        said.add(str(caught.value))
+        with pytest.raises(LogLocked) as caught:
+            await migrate_states(JournalReader(folder), places.target(), options, ignore_progress)
+        said.add(str(caught.value))
+    assert len(said) == 1
+    assert places.produce_requests() == 0
+    await coordinator.close()
+    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
 
-def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
-    async def main() -> None:
-        places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-        assert (
-            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        ).is_good
-        places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
-        for _ in range(2):
-            before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-            await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
-            await migrate_states(
-                JournalReader(folder), journal_target(tmp_path / "new"), MigrationOptions(), ignore_progress
-            )
-            assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
-            # A copy of a journal has no lock file.
-            (folder / "lock").unlink(missing_ok=True)
-        assert not (tmp_path / "new").exists()
-        assert (
-            await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
-        ).is_good
-
-    asyncio.run(main())
+async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
+    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+    places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    for _ in range(2):
+        before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+        await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
+        await migrate_states(
+            JournalReader(folder), journal_target(tmp_path / "new"), MigrationOptions(), ignore_progress
+        )
+        assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+        # A copy of a journal has no lock file.
+        (folder / "lock").unlink(missing_ok=True)
+    assert not (tmp_path / "new").exists()
+    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
 
 class ChangingTarget(LogTarget):
@@ -160,19 +139,13 @@ class ChangingTarget(LogTarget):
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
-def test_changing_source_is_refused(number: int, written: bool) -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        target = ChangingTarget(
-            places, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number
-        )
-        with pytest.raises(
-            MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"
-        ):
-            await migrate_states(places.reader(), target, EXECUTE, ignore_progress)
-        assert (TARGET in places.kafka.topics) == written
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_changing_source_is_refused(number: int, written: bool) -> None:
+    places = MigrationLogs(sample_records())
+    target = ChangingTarget(places, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number)
+    with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"):
+        await migrate_states(places.reader(), target, EXECUTE, ignore_progress)
+    assert (TARGET in places.kafka.topics) == written
 
 
 class MissingTopicTarget(LogTarget):
@@ -192,49 +165,40 @@ class MissingTopicTarget(LogTarget):
         return await super().apply_plan(states, make_plan, progress)
 
 
-def test_omitted_share_partition_is_not_a_difference() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        places.make_topic(TARGET, TARGET_PARTITIONS)
-        places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
-        options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
-        report = await migrate_states(places.reader(), MissingTopicTarget(places), options, ignore_progress)
-        assert report.plan.keys(Action.OMIT) == [make_key(4)]
-        assert report.different == []
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_omitted_share_partition_is_not_a_difference() -> None:
+    places = MigrationLogs(sample_records())
+    places.make_topic(TARGET, TARGET_PARTITIONS)
+    places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
+    options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
+    report = await migrate_states(places.reader(), MissingTopicTarget(places), options, ignore_progress)
+    assert report.plan.keys(Action.OMIT) == [make_key(4)]
+    assert report.different == []
 
 
-def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
-        target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
-        assert (await migrate_states(places.reader(), target, EXECUTE, ignore_progress)).is_good
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
+    places = MigrationLogs(sample_records())
+    again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
+    target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
+    assert (await migrate_states(places.reader(), target, EXECUTE, ignore_progress)).is_good
 
 
-def test_unreadable_state_is_refused() -> None:
-    async def main() -> None:
-        places = MigrationLogs(sample_records())
-        key_bytes, _ = encode_record(StateRecord(make_key(7), make_snapshot(7)))
-        partition = places.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
-        partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
-        with pytest.raises(MigrationRefused, match="a newer release wrote the state of 1 share-partitions"):
-            await places.migrate()
-
-    run_simulated(main())
+@pytest.mark.run_with(function=run_simulated)
+async def test_unreadable_state_is_refused() -> None:
+    places = MigrationLogs(sample_records())
+    key_bytes, _ = encode_record(StateRecord(make_key(7), make_snapshot(7)))
+    partition = places.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
+    partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
+    with pytest.raises(MigrationRefused, match="a newer release wrote the state of 1 share-partitions"):
+        await places.migrate()
 
 
-def test_missing_source_is_refused(tmp_path: Path) -> None:
-    async def main() -> None:
-        for source in (
-            MigrationLogs().reader("nothing"),
-            JournalReader(tmp_path / "missing"),
-            JournalReader(tmp_path),
-        ):
-            with pytest.raises(MigrationRefused, match="source does not exist"):
-                await migrate_states(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
-
-    asyncio.run(main())
+async def test_missing_source_is_refused(tmp_path: Path) -> None:
+    for source in (
+        MigrationLogs().reader("nothing"),
+        JournalReader(tmp_path / "missing"),
+        JournalReader(tmp_path),
+    ):
+        with pytest.raises(MigrationRefused, match="source does not exist"):
+            await migrate_states(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)

@@ -1,7 +1,10 @@
 """The follower of a state log, with a Kafka in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
 
 from coordinator.observe import LogFollower
 from coordinator.shard import ShareState
@@ -15,6 +18,8 @@ from tests.builders import ACKNOWLEDGED, KEY, pack_batches
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 TOPIC = "__share_group_state"
 PARTITIONS = 3
@@ -55,22 +60,21 @@ class FollowedTopic:
         return None if state is None else state.start_offset
 
 
-def run_follower(test: Callable[[FollowedTopic], Awaitable[None]]) -> None:
-    async def main() -> None:
-        world = FollowedTopic()
-        world.write(make_snapshot(100))
-        running = asyncio.create_task(world.follower.run())
-        try:
-            await test(world)
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+@asynccontextmanager
+async def followed_topic() -> AsyncIterator[FollowedTopic]:
+    """Follow a topic with one snapshot until the end of the block."""
+    world = FollowedTopic()
+    world.write(make_snapshot(100))
+    running = asyncio.create_task(world.follower.run())
+    try:
+        yield world
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
-    run_simulated(main())
 
-
-def test_follower_replays_the_log_and_follows_its_end() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_follower_replays_the_log_and_follows_its_end() -> None:
+    async with followed_topic() as world:
         await wait_until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
         assert world.start_offset() == 100
         assert world.followed == []
@@ -83,11 +87,9 @@ def test_follower_replays_the_log_and_follows_its_end() -> None:
         statuses = {view.state_partition: view.status for view in world.follower.shard_views()}
         assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
 
-    run_follower(scenario)
 
-
-def test_log_pruned_past_the_position_is_replayed_again() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_log_pruned_past_the_position_is_replayed_again() -> None:
+    async with followed_topic() as world:
         await wait_until(lambda: world.start_offset() == 100)
         world.fake.down.update({1, 2, 3})
         world.write(
@@ -99,11 +101,9 @@ def test_log_pruned_past_the_position_is_replayed_again() -> None:
         world.fake.down.clear()
         await wait_until(lambda: world.start_offset() == 600 and world.follower.health() == [])
 
-    run_follower(scenario)
 
-
-def test_state_is_outdated_while_no_broker_answers() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_state_is_outdated_while_no_broker_answers() -> None:
+    async with followed_topic() as world:
         await wait_until(
             lambda: world.follower.initial_load_done and not world.follower.outdated_partitions()
         )
@@ -113,21 +113,17 @@ def test_state_is_outdated_while_no_broker_answers() -> None:
         world.fake.down.clear()
         await wait_until(lambda: world.follower.outdated_partitions() == set())
 
-    run_follower(scenario)
 
-
-def test_leader_change_is_followed() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_leader_change_is_followed() -> None:
+    async with followed_topic() as world:
         await wait_until(lambda: world.start_offset() == 100)
         world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
         world.write(make_update(110))
         await wait_until(lambda: world.start_offset() == 110)
 
-    run_follower(scenario)
 
-
-def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
+    async with followed_topic() as world:
         world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await wait_until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
         others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
@@ -135,11 +131,9 @@ def test_missing_read_permission_is_reported_and_other_partitions_continue() -> 
         world.fake.fetch_errors.clear()
         await wait_until(lambda: world.follower.health() == [] and world.start_offset() == 100)
 
-    run_follower(scenario)
 
-
-def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
-    async def scenario(world: FollowedTopic) -> None:
+async def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
+    async with followed_topic() as world:
         await wait_until(lambda: world.start_offset() == 100)
         world.fake.recreate_topic(TOPIC)
         # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
@@ -149,21 +143,16 @@ def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
         )
         assert world.start_offset() == 100
 
-    run_follower(scenario)
 
-
-def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
-    async def main() -> None:
-        world = FollowedTopic()
-        partitions = world.fake.topics.pop(TOPIC)
-        running = asyncio.create_task(world.follower.run())
-        await wait_until(lambda: world.follower.health() == [])
-        assert world.follower.shard_views() == []
-        assert world.follower.share_partition(KEY) is None
-        world.fake.topics[TOPIC] = partitions
-        world.write(make_snapshot(100))
-        await wait_until(lambda: world.start_offset() == 100)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-
-    run_simulated(main())
+async def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
+    world = FollowedTopic()
+    partitions = world.fake.topics.pop(TOPIC)
+    running = asyncio.create_task(world.follower.run())
+    await wait_until(lambda: world.follower.health() == [])
+    assert world.follower.shard_views() == []
+    assert world.follower.share_partition(KEY) is None
+    world.fake.topics[TOPIC] = partitions
+    world.write(make_snapshot(100))
+    await wait_until(lambda: world.start_offset() == 100)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

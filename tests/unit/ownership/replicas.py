@@ -113,10 +113,10 @@ class ReplicaGroup:
         topic: str | None = None,
         instance_id: str = "",
     ) -> GroupReplica:
-        """Start another replica. Its start time is later than that of all others."""
+        """Start another replica. The start time of the new replica is later than those of all others."""
         number = next(_starts)
         address = wire or f"replica-{number}:9095"
-        # The instance is as long as that of a real process: a UUID.
+        # The instance id has the length of a UUID, which a real process uses.
         instance = f"instance-{number:023}"
         replica = Replica(instance, address, http=address.replace("9095", "9096"), broker_id=broker_id)
         link = self._link()

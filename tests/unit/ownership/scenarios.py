@@ -1,7 +1,7 @@
 """Scenarios that replicas of a group must pass, on the group in memory and on a real Kafka.
 
-Each scenario receives a ReplicaGroup without replicas. It can cut off the group clients of its replicas. It
-returns the duration in seconds of the step in its name.
+Each scenario receives a ReplicaGroup without replicas. A scenario can cut off the group clients of its
+replicas. A scenario returns the duration in seconds of the step in its name.
 """
 
 from collections.abc import Awaitable, Callable

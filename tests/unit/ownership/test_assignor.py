@@ -44,6 +44,7 @@ def random_groups(
 
 
 def may_own_shard(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
+    """Return the members that may own shards: the ready ones, or all if none is ready."""
     able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
     return set([n for n in able if members[n].ready] or able)
 

@@ -64,7 +64,8 @@ def test_replica_probes_leaders_of_its_shards_and_unreachable_brokers() -> None:
     assert reach.probes(LEADERS, {1}) == {1, 2}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.unreached == (1,)
-    # The replica no longer owns the shards. It probes their leader until it answers or leads no partition.
+    # The replica no longer owns the shards. The replica probes the leader of these shards until the leader
+    # answers or leads no partition.
     assert reach.probes(LEADERS, {1}) == {1, 2}
     assert reach.probes({0: 3, 1: 2}, {1}) == {2}
     reach.update(MetadataSnapshot(LEADERS, {}))
@@ -85,6 +86,7 @@ def set_unreachable(one: GroupReplica, *nodes: int) -> None:
 
 
 def serves_all(replicas: Sequence[GroupReplica]) -> bool:
+    """Return whether each replica reaches the leaders of all its shards."""
     return all(
         LEADERS[partition] not in one.link.unreachable_brokers  # type: ignore[attr-defined]
         for one in replicas
@@ -93,6 +95,7 @@ def serves_all(replicas: Sequence[GroupReplica]) -> bool:
 
 
 def serves_balanced(fleet: ReplicaGroup, replicas: Sequence[GroupReplica]) -> bool:
+    """Return whether the replicas share all shards, and each reaches the leaders of its shards."""
     return serves_all(replicas) and fleet.shared_by(*replicas)
 
 

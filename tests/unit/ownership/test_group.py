@@ -222,22 +222,19 @@ def test_requested_rebalances_are_rate_limited(play: Play) -> None:
         (5, "another", True, False),
     ],
 )
-def test_missed_assignments_are_detected_by_generation_and_member_id(
+async def test_missed_assignments_are_detected_by_generation_and_member_id(
     generation: int, member_id: str, lease_is_fresh: bool, missed: bool
 ) -> None:
-    async def main() -> None:
-        membership = Membership(
-            cast(Any, None),
-            cast(Any, None),
-            group_id="group",
-            instance_id="one",
-            limits=LIMITS,
-            lease=(lease := Lease(10.0, lambda: 100.0)),
-            monotonic=lambda: 100.0,
-        )
-        membership.assignment_generation, membership._assignment_member_id = 3, "me"
-        if lease_is_fresh:
-            lease.renew(100.0)
-        assert membership._missed_assignments(JoinResult(0, generation, member_id)) is missed
-
-    asyncio.run(main())
+    membership = Membership(
+        cast(Any, None),
+        cast(Any, None),
+        group_id="group",
+        instance_id="one",
+        limits=LIMITS,
+        lease=(lease := Lease(10.0, lambda: 100.0)),
+        monotonic=lambda: 100.0,
+    )
+    membership.assignment_generation, membership._assignment_member_id = 3, "me"
+    if lease_is_fresh:
+        lease.renew(100.0)
+    assert membership._missed_assignments(JoinResult(0, generation, member_id)) is missed

@@ -2,7 +2,6 @@
 hangs.
 """
 
-import asyncio
 import threading
 from time import monotonic
 
@@ -20,7 +19,7 @@ LIMITS = GroupLimits(
 
 
 @pytest.mark.slow
-def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
+async def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
     def reports_ready() -> bool:
@@ -36,22 +35,17 @@ def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> None:
     def make_client() -> GroupClient:
         return group.link()
 
-    async def main() -> None:
-        fleet = ReplicaGroup(make_client, limits=LIMITS, monotonic=monotonic, own_thread=True)
-        (one,) = await fleet.add_all(1)
-        block_main_loop(beats=10)
-        assert one.ownership.lease_is_fresh()
-        assert one.ownership.generation == 1
-        block_main_loop(ready=False)
-        assert one.ownership.lease_is_fresh()
-        await fleet.wait_until(reports_ready)
-        await one.ownership.drain(10.0)
-        assert one.owned == set()
-        await fleet.stop()
-        await fleet.stop()
-        # The stopped thread ends without a long wait.
-        await fleet.wait_until(
-            lambda: not any(thread.name == "ownership" for thread in threading.enumerate())
-        )
-
-    asyncio.run(main())
+    fleet = ReplicaGroup(make_client, limits=LIMITS, monotonic=monotonic, own_thread=True)
+    (one,) = await fleet.add_all(1)
+    block_main_loop(beats=10)
+    assert one.ownership.lease_is_fresh()
+    assert one.ownership.generation == 1
+    block_main_loop(ready=False)
+    assert one.ownership.lease_is_fresh()
+    await fleet.wait_until(reports_ready)
+    await one.ownership.drain(10.0)
+    assert one.owned == set()
+    await fleet.stop()
+    await fleet.stop()
+    # The stopped thread ends without a long wait.
+    await fleet.wait_until(lambda: not any(thread.name == "ownership" for thread in threading.enumerate()))

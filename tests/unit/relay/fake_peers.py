@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager, suppress
 from struct import Struct
 from typing import Any
 
-import uvloop
-
 from coordinator.config import HostPort
 from coordinator.security.principals import AllowedPrincipals, MappingRules
 from coordinator.security.tls import ServerTls
@@ -25,7 +23,7 @@ from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports
-from tests.unit.coroutine_tests import make_async_test, wait_until
+from tests.unit.coroutine_tests import wait_until
 
 HERE = "127.0.0.1"
 USERS = {"kafka": "secret", "eve": "hers"}
@@ -179,14 +177,15 @@ class FakeServer:
         speaker.close_connection()
 
     async def authenticate(self, speaker: FrameStream) -> bool:
-        """Handle the beginning of a connection; return False if it ended there."""
+        """Authenticate a new connection; return False if the connection ended meanwhile."""
         return True
 
 
 class FakeBroker(FakeServer):
     """A broker that authenticates connections.
 
-    `connection` returns an authenticated connection after its first request other than DescribeCluster.
+    `connection` returns an authenticated connection when its first request other than DescribeCluster has
+    arrived.
     """
 
     def __init__(self) -> None:
@@ -233,6 +232,7 @@ class _Authentication:
         self.user: str | None = None
 
     def has_bare_tokens(self, header: request_header.RequestHeader) -> bool:
+        """Return whether SASL tokens without request headers follow (SaslHandshake version 0)."""
         return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
 
     def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
@@ -358,10 +358,6 @@ async def connect_fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     broker = await here.broker.connection()
     assert encode_frame(await broker.frame()) == asked
     return peer, broker
-
-
-# The relay uses uvloop.
-async_test = make_async_test(uvloop.run)
 
 
 async def wait_seconds(seconds: float) -> None:

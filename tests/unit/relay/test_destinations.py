@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+import uvloop
 
 from protocol.frames import FrameReader
 from tests.unit.relay.fake_peers import (
@@ -16,7 +17,6 @@ from tests.unit.relay.fake_peers import (
     WRITE,
     FrameStream,
     RelaySetup,
-    async_test,
     encode_frame,
     encode_request,
     handshake_request,
@@ -25,6 +25,8 @@ from tests.unit.relay.fake_peers import (
     token_request,
     wait_until,
 )
+
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 
 async def check_coordinator_answers(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
@@ -44,7 +46,6 @@ async def check_broker_answers(here: RelaySetup, peer: FrameStream, asked: bytes
     return broker
 
 
-@async_test
 async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -72,7 +73,6 @@ async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
         (None, FETCH),
     ],
 )
-@async_test
 async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api_key: int) -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -83,7 +83,6 @@ async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api
         assert here.coordinator.accepted == 0
 
 
-@async_test
 async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -106,7 +105,6 @@ async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
 
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
-@async_test
 async def test_pipelined_requests_are_routed_without_waiting_for_responses(client_id: str) -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -125,7 +123,6 @@ async def test_pipelined_requests_are_routed_without_waiting_for_responses(clien
         assert await speaker.read_exactly(len(first + second)) == first + second
 
 
-@async_test
 async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
     async with run_relay() as here:
         persister, fetcher = await here.peer(), await here.peer()
@@ -141,7 +138,6 @@ async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
         assert here.coordinator.accepted == 0
 
 
-@async_test
 async def test_wrong_password_is_answered_by_the_broker() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -151,7 +147,6 @@ async def test_wrong_password_is_answered_by_the_broker() -> None:
         assert await peer.wait_until_closed()
 
 
-@async_test
 async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -162,7 +157,6 @@ async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
 SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
 
 
-@async_test
 async def test_scram_login_takes_two_messages() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -173,7 +167,6 @@ async def test_scram_login_takes_two_messages() -> None:
         await check_coordinator_answers(here, peer, asked)
 
 
-@async_test
 async def test_incomplete_scram_login_is_unauthenticated() -> None:
     """The broker's response within SCRAM has no error, but DescribeCluster before its end is refused."""
     async with run_relay() as here:
@@ -195,7 +188,6 @@ async def test_incomplete_scram_login_is_unauthenticated() -> None:
     ],
     ids=["nothing", "versions", "handshake", "both"],
 )
-@async_test
 async def test_persister_without_a_login_is_refused(before: bytes) -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -207,7 +199,6 @@ async def test_persister_without_a_login_is_refused(before: bytes) -> None:
         assert here.figures.refused == {"unauthenticated": 1}
 
 
-@async_test
 async def test_second_handshake_does_not_change_the_principal() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -223,7 +214,6 @@ async def test_second_handshake_does_not_change_the_principal() -> None:
         assert here.coordinator.accepted == 0
 
 
-@async_test
 async def test_second_sasl_message_does_not_change_the_principal() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -238,7 +228,6 @@ async def test_second_sasl_message_does_not_change_the_principal() -> None:
         assert here.coordinator.accepted == 0
 
 
-@async_test
 async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
     """Before KIP-152, tokens followed the handshake without a request header."""
     async with run_relay() as here:
@@ -262,7 +251,6 @@ async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
     ],
     ids=["negative", "empty", "tls", "http", "handshake", "token"],
 )
-@async_test
 async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -277,7 +265,6 @@ async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
         await check_coordinator_answers(here, other, asked)
 
 
-@async_test
 async def test_token_over_the_limit_is_not_read() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -286,7 +273,6 @@ async def test_token_over_the_limit_is_not_read() -> None:
         assert await peer.wait_until_closed()
 
 
-@async_test
 async def test_only_a_token_frame_may_be_large() -> None:
     async with run_relay() as here:
         for before, asked in (
@@ -303,7 +289,6 @@ async def test_only_a_token_frame_may_be_large() -> None:
         assert here.figures.refused == {"bad_frame": 3}
 
 
-@async_test
 async def test_large_tokens_share_a_memory_limit() -> None:
     large = token_request(plain_token(password="x" * (100 << 10)))
     async with run_relay(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
@@ -324,7 +309,6 @@ async def test_large_tokens_share_a_memory_limit() -> None:
 
 
 @pytest.mark.slow
-@async_test
 async def test_slow_authentication_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(handshake_s=4.0)) as here:
         silent, halfway = await here.peer(), await here.peer()
@@ -335,7 +319,6 @@ async def test_slow_authentication_times_out() -> None:
         assert here.figures.undecided == 0
 
 
-@async_test
 async def test_at_the_limit_connections_without_destination_give_way() -> None:
     async with run_relay(check="none", limits=LIMITS._replace(connections_max=1)) as here:
         silent, broker = await here.peer(), await here.peer()
@@ -353,7 +336,6 @@ async def test_at_the_limit_connections_without_destination_give_way() -> None:
 
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
-@async_test
 async def test_first_frame_decides_if_logins_are_not_checked(client_id: str) -> None:
     async with run_relay(check="none") as here:
         peer = await here.peer()

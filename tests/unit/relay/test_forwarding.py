@@ -5,6 +5,7 @@ import hashlib
 from functools import partial
 
 import pytest
+import uvloop
 
 from coordinator.serve.relay import connection as connection_module
 from tests.unit.relay.fake_peers import (
@@ -13,7 +14,6 @@ from tests.unit.relay.fake_peers import (
     PERSISTER,
     WRITE,
     FrameStream,
-    async_test,
     connect_fetcher,
     connect_persister,
     encode_frame,
@@ -23,6 +23,8 @@ from tests.unit.relay.fake_peers import (
     wait_seconds,
     wait_until,
 )
+
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 MIB = 1 << 20
 
@@ -36,7 +38,6 @@ async def receive_digest(speaker: FrameStream, count: int) -> bytes:
     return seen.digest()
 
 
-@async_test
 async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
     there, back = bytes(range(256)) * 4096 * 16, bytes(range(255, -1, -1)) * 4096 * 16
     async with run_relay() as here:
@@ -53,7 +54,6 @@ async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
         assert here.figures.bytes_from["broker"] >= len(back)
 
 
-@async_test
 async def test_slow_reader_stops_reading_from_the_other_side() -> None:
     async with run_relay() as here:
         peer, broker = await connect_fetcher(here)
@@ -73,7 +73,6 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
         await flood
 
 
-@async_test
 async def test_bytes_in_flight_arrive_after_the_broker_closes() -> None:
     async with run_relay() as here:
         peer, broker = await connect_fetcher(here)
@@ -85,7 +84,6 @@ async def test_bytes_in_flight_arrive_after_the_broker_closes() -> None:
         await wait_until(lambda: here.figures.open["broker"] == 0)
 
 
-@async_test
 async def test_half_closed_peer_still_receives_the_response() -> None:
     async with run_relay() as here:
         peer, broker = await connect_fetcher(here)
@@ -98,7 +96,6 @@ async def test_half_closed_peer_still_receives_the_response() -> None:
         assert await peer.wait_until_closed()
 
 
-@async_test
 async def test_half_closed_connection_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(half_closed_s=0.1)) as here:
         peer, broker = await connect_fetcher(here)
@@ -109,7 +106,6 @@ async def test_half_closed_connection_times_out() -> None:
 
 
 @pytest.mark.slow
-@async_test
 async def test_idle_connection_is_closed() -> None:
     async with run_relay(limits=LIMITS._replace(idle_s=3.0)) as here:
         (idle, _), (held, _) = await connect_fetcher(here), await connect_persister(here)
@@ -129,7 +125,6 @@ async def test_idle_connection_is_closed() -> None:
         assert here.figures.refused == {"idle": 2}
 
 
-@async_test
 async def test_persister_waits_while_the_coordinator_restarts() -> None:
     async with run_relay() as here:
         await here.coordinator.stop()
@@ -147,7 +142,6 @@ async def test_persister_waits_while_the_coordinator_restarts() -> None:
         assert here.figures.awaiting_coordinator == 0
 
 
-@async_test
 async def test_wait_for_the_coordinator_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
         await here.coordinator.stop()
@@ -158,7 +152,6 @@ async def test_wait_for_the_coordinator_times_out() -> None:
         assert here.figures.refused == {"no_coordinator": 1}
 
 
-@async_test
 async def test_coordinator_failure_closes_only_its_persisters() -> None:
     async with run_relay() as here:
         (peer, _), (other, broker) = await connect_persister(here), await connect_fetcher(here)
@@ -168,7 +161,6 @@ async def test_coordinator_failure_closes_only_its_persisters() -> None:
         assert encode_frame(await other.frame()) == ANSWER
 
 
-@async_test
 async def test_closed_persister_closes_its_coordinator_connection() -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
@@ -178,7 +170,6 @@ async def test_closed_persister_closes_its_coordinator_connection() -> None:
         assert await coordinator.wait_until_closed()
 
 
-@async_test
 async def test_restarting_broker_is_retried_a_limited_number_of_times() -> None:
     async with run_relay(limits=LIMITS._replace(broker_attempts=20)) as here:
         await here.broker.stop()
@@ -194,7 +185,6 @@ async def test_restarting_broker_is_retried_a_limited_number_of_times() -> None:
         assert here.figures.refused == {"no_broker": 1}
 
 
-@async_test
 async def test_many_and_large_requests_are_forwarded() -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
@@ -208,7 +198,6 @@ async def test_many_and_large_requests_are_forwarded() -> None:
             assert encode_frame(await peer.frame()) == frame
 
 
-@async_test
 async def test_partial_requests_are_forwarded_at_once() -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
@@ -229,7 +218,6 @@ async def test_partial_requests_are_forwarded_at_once() -> None:
         assert await peer.read_exactly(len(ANSWER) * 3) == ANSWER * 3
 
 
-@async_test
 async def test_malformed_request_closes_the_connection() -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
@@ -242,7 +230,6 @@ async def test_malformed_request_closes_the_connection() -> None:
 # Stops and internal errors.
 
 
-@async_test
 async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
     async with run_relay() as here:
         (peer, coordinator), (other, _) = await connect_persister(here), await connect_fetcher(here)
@@ -260,7 +247,6 @@ async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
         await stopping
 
 
-@async_test
 async def test_stop_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(stop_s=0.1)) as here:
         peer, coordinator = await connect_persister(here)
@@ -270,7 +256,6 @@ async def test_stop_times_out() -> None:
         assert await peer.wait_until_closed()
 
 
-@async_test
 async def test_internal_error_closes_only_one_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

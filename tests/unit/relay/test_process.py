@@ -8,6 +8,7 @@ from http import HTTPStatus
 from pathlib import Path
 
 import pytest
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.config import HostPort, load_config
@@ -18,7 +19,9 @@ from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.process import inherited_socket, make_route
 from tests.certificates import CertificateAuthority
 from tests.kafka.processes import PROGRAM
-from tests.unit.relay.fake_peers import HERE, async_test, connect_persister, run_relay
+from tests.unit.relay.fake_peers import HERE, connect_persister, run_relay
+
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 # Modules of the coordinator whose import takes longer than that of the relay.
 HEAVY = (
@@ -47,7 +50,6 @@ async def exchange_bytes(port: int, sent: bytes) -> bytes:
     return answer
 
 
-@async_test
 async def test_health_server_answers_get_and_head() -> None:
     server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
     await server.start(HostPort(HERE, 0))
@@ -65,7 +67,6 @@ async def test_health_server_answers_get_and_head() -> None:
         await server.stop()
 
 
-@async_test
 async def test_probe_is_answered_when_silent_clients_hold_all_connections() -> None:
     server = HealthServer({"/livez": lambda: (HTTPStatus.OK, "ok\n")})
     await server.start(HostPort(HERE, 0))
@@ -84,7 +85,6 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections() -> N
         await server.stop()
 
 
-@async_test
 async def test_metrics_are_valid_openmetrics() -> None:
     async with run_relay() as here:
         await connect_persister(here)
@@ -108,14 +108,12 @@ def test_every_metric_is_documented() -> None:
     assert [name for name in sorted(names) if f"`{name}`" not in page.read_text()] == []
 
 
-@async_test
 async def test_address_in_use_raises_listen_error() -> None:
     async with run_relay() as here:
         with pytest.raises(ListenError, match=r"^relay\.listen="):
             await here.listener.start(HostPort(HERE, here.listener.port))
 
 
-@async_test
 async def test_socket_inherited_from_systemd_is_used() -> None:
     async with run_relay() as here:
         held = socket.create_server((HERE, 0))

@@ -5,11 +5,14 @@ import socket
 from struct import pack
 
 import pytest
+import uvloop
 
 from coordinator.serve.relay import forwarding
 from coordinator.serve.relay.forwarding import forward_both_ways
 from coordinator.serve.relay.streams import PlainStream
-from tests.unit.relay.fake_peers import HERE, async_test, wait_until
+from tests.unit.relay.fake_peers import HERE, wait_until
+
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 SAID = bytes(range(256)) * 512
 
@@ -34,7 +37,6 @@ def reset_connection(broken: socket.socket) -> None:
 
 @pytest.mark.parametrize("piece_bytes", [100, 256 << 10], ids=["in pieces", "at once"])
 @pytest.mark.parametrize("reads_slowly", [False, True], ids=["quick", "slow"])
-@async_test
 async def test_bytes_before_a_reset_are_delivered(
     reads_slowly: bool, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The user name of a SASL message as Kafka reads it; ambiguous messages have none."""
+"""The user name of a SASL message as Kafka reads it; ambiguous messages have no user name."""
 
 import base64
 import json

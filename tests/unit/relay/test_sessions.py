@@ -3,13 +3,13 @@
 import errno
 
 import pytest
+import uvloop
 
 from coordinator.serve.relay import connection, upstream
 from tests.unit.relay.fake_peers import (
     ANSWER,
     PERSISTER,
     WRITE,
-    async_test,
     connect_fetcher,
     connect_persister,
     encode_frame,
@@ -22,8 +22,9 @@ from tests.unit.relay.fake_peers import (
     wait_until,
 )
 
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
-@async_test
+
 async def test_reauthenticated_persister_continues() -> None:
     async with run_relay() as here:
         here.broker.session_lifetime_ms = 60_000
@@ -49,7 +50,6 @@ async def test_reauthenticated_persister_continues() -> None:
         assert (here.broker.accepted, here.broker.questions) == (3, 2)
 
 
-@async_test
 async def test_session_expires_without_reauthentication() -> None:
     async with run_relay() as here:
         here.broker.session_lifetime_ms = 100
@@ -61,7 +61,6 @@ async def test_session_expires_without_reauthentication() -> None:
         assert here.figures.refused == {"session": 1}
 
 
-@async_test
 async def test_last_authentication_sets_the_session_lifetime() -> None:
     async with run_relay() as here:
         here.broker.session_lifetime_ms = 150
@@ -77,7 +76,6 @@ async def test_last_authentication_sets_the_session_lifetime() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "auth_bytes"), [("PLAIN", plain_token("eve")), ("SCRAM-SHA-512", b"n,,n=kafka,r=a-nonce")]
 )
-@async_test
 async def test_reauthentication_cannot_change_principal_or_mechanism(
     mechanism: str, auth_bytes: bytes
 ) -> None:
@@ -92,7 +90,6 @@ async def test_reauthentication_cannot_change_principal_or_mechanism(
         assert await coordinator.wait_until_closed()
 
 
-@async_test
 async def test_incomplete_reauthentication_closes_the_connection() -> None:
     async with run_relay() as here:
         peer = await here.peer()
@@ -110,7 +107,6 @@ async def test_incomplete_reauthentication_closes_the_connection() -> None:
         assert await coordinator.wait_until_closed()
 
 
-@async_test
 async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> None:
     async with run_relay() as here:
         peer, _ = await connect_persister(here)
@@ -119,7 +115,6 @@ async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> No
         assert await peer.wait_until_closed()
 
 
-@async_test
 async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,7 +128,6 @@ async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
         assert f"the broker cannot be reached at {here.broker.address}: TimeoutError" in caplog.text
 
 
-@async_test
 async def test_broken_connection_on_reauthentication_is_not_counted_as_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

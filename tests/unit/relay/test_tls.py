@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from coordinator.config import HostPort
 from coordinator.errors import ConfigError
@@ -24,7 +25,6 @@ from tests.unit.relay.fake_peers import (
     WRITE,
     FrameStream,
     RelaySetup,
-    async_test,
     connect_persister,
     encode_frame,
     encode_request,
@@ -36,6 +36,8 @@ from tests.unit.relay.fake_peers import (
     wait_until,
 )
 from tests.unit.security.handshakes import client_context
+
+pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 MIB = 1 << 20
 
@@ -96,7 +98,6 @@ async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[Fr
     return peer, coordinator
 
 
-@async_test
 async def test_login_requests_and_responses_work_over_tls(certificates: RelayCertificates) -> None:
     async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         peer, coordinator = await encrypted_persister(here, certificates.peers())
@@ -118,13 +119,11 @@ async def test_login_requests_and_responses_work_over_tls(certificates: RelayCer
         assert await other.wait_until_closed()
 
 
-@async_test
 async def test_relay_presents_its_certificate_to_the_coordinator(certificates: RelayCertificates) -> None:
     async with run_relay(coordinator_tls=certificates.served("required")) as here:
         await connect_persister(here)
 
 
-@async_test
 async def test_certificate_gives_the_principal_without_sasl(certificates: RelayCertificates) -> None:
     async with run_relay(
         check="certificate",
@@ -146,7 +145,6 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: RelayC
         assert here.figures.refused == {"principal": 2}
 
 
-@async_test
 async def test_removed_authority_closes_open_connections(certificates: RelayCertificates) -> None:
     tls = certificates.relays("required")
     other = CertificateAuthority(certificates.authority.certificate.parent / "other").certificate
@@ -165,7 +163,6 @@ async def test_removed_authority_closes_open_connections(certificates: RelayCert
         assert here.figures.refused == {"certificate_revoked": 1}
 
 
-@async_test
 async def test_peer_without_certificate_is_refused(certificates: RelayCertificates) -> None:
     async with run_relay(check="certificate", tls=certificates.relays("required")) as here:
         # With TLS 1.3, a client sees the refusal when it reads the first byte.
@@ -177,7 +174,6 @@ async def test_peer_without_certificate_is_refused(certificates: RelayCertificat
         assert here.figures.refused == {"tls": 1}
 
 
-@async_test
 async def test_plaintext_to_a_tls_port_is_closed(certificates: RelayCertificates) -> None:
     async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
         plain = await here.peer()
@@ -187,7 +183,6 @@ async def test_plaintext_to_a_tls_port_is_closed(certificates: RelayCertificates
         await encrypted_persister(here, certificates.peers())
 
 
-@async_test
 async def test_broker_certificate_of_another_authority_is_refused(
     certificates: RelayCertificates, tmp_path: Path
 ) -> None:
@@ -201,7 +196,6 @@ async def test_broker_certificate_of_another_authority_is_refused(
         assert here.figures.failed_connects["broker"] == 3
 
 
-@async_test
 async def test_broker_certificate_must_match_the_host_name(certificates: RelayCertificates) -> None:
     broker = certificates.authority.issue_certificate("named", hosts=("broker.example",))
     context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
@@ -254,7 +248,6 @@ def count_accepted_bytes(address: tuple[str, int], tls: ssl.SSLContext) -> int:
 
 
 @pytest.mark.slow
-@async_test
 async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates: RelayCertificates) -> None:
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
@@ -268,7 +261,6 @@ async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates
         end.close()
 
 
-@async_test
 async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
     certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +272,6 @@ async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
 
 
 @pytest.mark.slow
-@async_test
 async def test_connection_in_its_tls_shutdown_gives_way(
     certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

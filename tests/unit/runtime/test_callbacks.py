@@ -20,6 +20,8 @@ from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import FakeOrigin, RuntimeDriver, run_driver
 from tests.unit.server.wire import request_frame
 
+pytestmark = pytest.mark.run_with(function=run)
+
 WRITTEN = make_write((0, 4, ACKNOWLEDGED, 1))
 
 
@@ -28,7 +30,7 @@ class InjectedError(Exception):
 
 
 class BrokenOperation(Operation):
-    """An operation whose callbacks raise Defect."""
+    """An operation whose callbacks raise InjectedError."""
 
     def __init__(self, decide: Any, part: Any, *, writes: bool = True) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -217,23 +219,20 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
     run_scenario(run_steps)
 
 
-def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.blocking = False
+async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
 
-            def raise_error(self: AllTopics, topic_id: bytes, partition: int) -> bool:
-                if partition == 1:
-                    raise InjectedError
-                return True
+        def raise_error(self: AllTopics, topic_id: bytes, partition: int) -> bool:
+            if partition == 1:
+                raise InjectedError
+            return True
 
-            with monkeypatch.context() as patch:
-                patch.setattr(AllTopics, "contains", raise_error)
-                results = await one.ask(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
-            assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
-            await check_recovery(one)
-
-    run(scenario())
+        with monkeypatch.context() as patch:
+            patch.setattr(AllTopics, "contains", raise_error)
+            results = await one.ask(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
+        assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
+        await check_recovery(one)
 
 
 def test_failed_mark_durable_reloads_the_shard_and_answers_all(
@@ -254,20 +253,16 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     run_scenario(run_steps)
 
 
-def test_resignation_during_an_append_leaves_no_callback() -> None:
+async def test_resignation_during_an_append_leaves_no_callback() -> None:
     """After a new election of the shard in this process, appends complete as before."""
-
-    async def scenario() -> None:
-        async with run_driver() as one:
-            writing = one.ask(WRITE, WRITTEN)
-            await one.wait_until(lambda: one.log.held)
-            one.runtime.resign(0)
-            one.runtime.elect(0)
-            await asyncio.sleep(0)
-            one.log.release_appends()
-            assert (await writing)[0].error_code == ErrorCode.NONE
-            await one.wait_until(lambda: one.runtime.health() == [] and not one.runtime.resigning_shards)
-            assert one.runtime._runners[0]._append_finished is None
-            await check_recovery(one)
-
-    run(scenario())
+    async with run_driver() as one:
+        writing = one.ask(WRITE, WRITTEN)
+        await one.wait_until(lambda: one.log.held)
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        await asyncio.sleep(0)
+        one.log.release_appends()
+        assert (await writing)[0].error_code == ErrorCode.NONE
+        await one.wait_until(lambda: one.runtime.health() == [] and not one.runtime.resigning_shards)
+        assert one.runtime._runners[0]._append_finished is None
+        await check_recovery(one)

@@ -151,16 +151,14 @@ def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
-def test_stopped_linger_timer_does_not_fire() -> None:
-    async def main() -> None:
-        fired: list[int] = []
-        timer = LingerTimer(lambda: fired.append(1))
-        timer.start(0.001)
-        timer.stop()
-        await asyncio.sleep(0.01)
-        assert not fired
-
-    event_loop.run(main())
+@pytest.mark.run_with(function=event_loop.run)
+async def test_stopped_linger_timer_does_not_fire() -> None:
+    fired: list[int] = []
+    timer = LingerTimer(lambda: fired.append(1))
+    timer.start(0.001)
+    timer.stop()
+    await asyncio.sleep(0.01)
+    assert not fired
 
 
 class ConcurrentCallers:
@@ -251,7 +249,7 @@ def test_simultaneous_callers_share_each_commit() -> None:
         await call_concurrently(range(10))
         before = one.commits
         await call_concurrently(range(1_000, 1_000 + writes))
-        # If only half of the callers shared a commit, the number would be twice as large.
+        # If only half of the callers shared a commit, the number of commits would be twice as large.
         assert one.commits - before < writes * 1.2
 
     run_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
@@ -16,6 +18,8 @@ from tests.unit.log.kafka_logs import loop_time
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
 from tests.unit.runtime.runtime_without_jobs import make_runtime
+
+pytestmark = pytest.mark.run_with(function=run)
 
 TOPIC, SHARDS, BAD = "state", 8, 3
 LIMITS = GroupLimits()
@@ -96,57 +100,48 @@ def make_group() -> FakeGroup:
     return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
 
 
-def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
-    async def scenario() -> None:
-        fake, group = FakeKafka(), make_group()
-        async with run_members(fake, group, 2) as ones:
-            (bad,) = [one for one in ones if BAD in one.active()]
-            served, generation = [one.active() - {BAD} for one in ones], group.generation
-            log = fake.topics[TOPIC][BAD]
-            whole = log.batches[0]
-            log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
-            bad.runtime._loader.request_load(bad.runtime._runners[BAD])
-            await wait_until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
-            await asyncio.sleep(WATCHED_S)
-            assert "Shards failed to load" in " ".join(bad.runtime.health())
+async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
+    fake, group = FakeKafka(), make_group()
+    async with run_members(fake, group, 2) as ones:
+        (bad,) = [one for one in ones if BAD in one.active()]
+        served, generation = [one.active() - {BAD} for one in ones], group.generation
+        log = fake.topics[TOPIC][BAD]
+        whole = log.batches[0]
+        log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
+        bad.runtime._loader.request_load(bad.runtime._runners[BAD])
+        await wait_until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
+        await asyncio.sleep(WATCHED_S)
+        assert "Shards failed to load" in " ".join(bad.runtime.health())
+        assert [one.active() for one in ones] == served
+        assert [one.elections for one in ones] == [0, 0]
+        assert group.generation == generation
+        # Only the owner reports the shard. After the repair, the owner serves it.
+        assert [one.runtime.health() for one in ones if one is not bad] == [[]]
+        log.batches[0] = whole
+        await wait_until(lambda: BAD in bad.active())
+
+
+async def test_member_without_brokers_hands_over_its_shards() -> None:
+    async with run_members(FakeKafka(), make_group(), 2) as (away, other):
+        away.cut(True, from_the_group=False)
+        await wait_until(lambda: len(other.active()) == SHARDS)
+        away.cut(False)
+        await wait_until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
+
+
+async def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
+    for away_s in (4.0, 7.0, 30.0):
+        async with run_members(FakeKafka(), make_group(), 2) as ones:
+            served = [one.active() for one in ones]
+            for one in ones:
+                one.cut(True)
+            await asyncio.sleep(away_s)
+            # Each membership reconnects before its log, and the log of the first member is late.
+            for one in ones:
+                one.link.cut = False
+            ones[1].cut(False)
+            await asyncio.sleep(1.5)
+            ones[0].cut(False)
+            await asyncio.sleep(15.0)
             assert [one.active() for one in ones] == served
-            assert [one.elections for one in ones] == [0, 0]
-            assert group.generation == generation
-            # Only the owner reports the shard. After the repair, the owner serves it.
-            assert [one.runtime.health() for one in ones if one is not bad] == [[]]
-            log.batches[0] = whole
-            await wait_until(lambda: BAD in bad.active())
-
-    run(scenario())
-
-
-def test_member_without_brokers_hands_over_its_shards() -> None:
-    async def scenario() -> None:
-        async with run_members(FakeKafka(), make_group(), 2) as (away, other):
-            away.cut(True, from_the_group=False)
-            await wait_until(lambda: len(other.active()) == SHARDS)
-            away.cut(False)
-            await wait_until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
-
-    run(scenario())
-
-
-def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
-    async def scenario() -> None:
-        for away_s in (4.0, 7.0, 30.0):
-            async with run_members(FakeKafka(), make_group(), 2) as ones:
-                served = [one.active() for one in ones]
-                for one in ones:
-                    one.cut(True)
-                await asyncio.sleep(away_s)
-                # Each membership reconnects before its log, and the log of the first member is late.
-                for one in ones:
-                    one.link.cut = False
-                ones[1].cut(False)
-                await asyncio.sleep(1.5)
-                ones[0].cut(False)
-                await asyncio.sleep(15.0)
-                assert [one.active() for one in ones] == served
-                assert max(one.elections for one in ones) <= SHARDS // 2
-
-    run(scenario())
+            assert max(one.elections for one in ones) <= SHARDS // 2

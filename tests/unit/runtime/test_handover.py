@@ -20,6 +20,8 @@ from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
 
+pytestmark = pytest.mark.run_with(function=run)
+
 TOPIC = "state"
 LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
 
@@ -68,279 +70,231 @@ def owner_epoch(one: RuntimeDriver) -> int:
     return one.runtime.shard_views()[0].owner_epoch
 
 
-def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
-    async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
-            assert one.runtime.health() == []
-            assert one.runtime.owned_shards() == []
-            assert one.runtime.initial_load_done
-            # The group asks for `can_serve` on joining; a member that is not ready gets no shards.
-            assert one.runtime.can_serve
-
-    run(scenario())
+async def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
+    async with run_replica(FakeKafka()) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
+        assert one.runtime.health() == []
+        assert one.runtime.owned_shards() == []
+        assert one.runtime.initial_load_done
+        # The group asks for `can_serve` on joining; a member that is not ready gets no shards.
+        assert one.runtime.can_serve
 
 
-def test_loading_counts_only_owned_shards_and_logs_one_line(
+async def test_loading_counts_only_owned_shards_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-
-    async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
-            one.runtime.elect(0)
-            assert one.runtime.health() == ["1 of 1 shards are loading."]
-            await one.wait_until(lambda: not one.runtime.health())
-
-    run(scenario())
+    async with run_replica(FakeKafka()) as one:
+        one.runtime.elect(0)
+        assert one.runtime.health() == ["1 of 1 shards are loading."]
+        await one.wait_until(lambda: not one.runtime.health())
     said = [record for record in caplog.records if record.getMessage() == "Loaded shards."]
     assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
 
-def test_shard_is_handed_over_with_its_append_in_flight() -> None:
-    async def scenario() -> None:
-        fake, lease = FakeKafka(), FakeLease()
-        async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
-            await elect_shard(first)
-            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            writing = first.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-            await first.wait_until(lambda: first.runtime.appends_in_flight() == 1)
-            first.runtime.resign(0)
-            assert list(first.runtime.resigning_shards) == [0]
-            second.runtime.elect(0, release_expected=True)
-            assert (await writing)[0].error_code == ErrorCode.NONE
-            assert await first.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
-            await second.wait_until(lambda: shard_status(second) == "ACTIVE")
-            state = (await second.ask(READ, make_read()))[0].state_batches
-            assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
-            assert not first.runtime.resigning_shards
-            assert first.runtime.health() == []
-            # After a hand-over with a release, no owner is fenced.
-            assert lease.taken == []
-
-    run(scenario())
+async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
+    fake, lease = FakeKafka(), FakeLease()
+    async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
+        await elect_shard(first)
+        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        writing = first.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await first.wait_until(lambda: first.runtime.appends_in_flight() == 1)
+        first.runtime.resign(0)
+        assert list(first.runtime.resigning_shards) == [0]
+        second.runtime.elect(0, release_expected=True)
+        assert (await writing)[0].error_code == ErrorCode.NONE
+        assert await first.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+        await second.wait_until(lambda: shard_status(second) == "ACTIVE")
+        state = (await second.ask(READ, make_read()))[0].state_batches
+        assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
+        assert not first.runtime.resigning_shards
+        assert first.runtime.health() == []
+        # After a hand-over with a release, no owner is fenced.
+        assert lease.taken == []
 
 
-def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
-    async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
-            await elect_shard(one)
-            for state_epoch in (1, 2, 3):
-                assert await one.code(INITIALIZE, make_initialize(state_epoch=state_epoch)) == ErrorCode.NONE
-            await one.runtime.jobs.prune()
-            series = b'share_coordinator_prune_offset{shard="0"} '
-            assert series in await render_exposition(one.metrics)
-            one.runtime.resign(0)
-            assert series not in await render_exposition(one.metrics)
-
-    run(scenario())
+async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
+    async with run_replica(FakeKafka()) as one:
+        await elect_shard(one)
+        for state_epoch in (1, 2, 3):
+            assert await one.code(INITIALIZE, make_initialize(state_epoch=state_epoch)) == ErrorCode.NONE
+        await one.runtime.jobs.prune()
+        series = b'share_coordinator_prune_offset{shard="0"} '
+        assert series in await render_exposition(one.metrics)
+        one.runtime.resign(0)
+        assert series not in await render_exposition(one.metrics)
 
 
-def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
-    async def scenario() -> None:
-        fake, lease = FakeKafka(), FakeLease()
-        limits = LIMITS._replace(release_wait_s=0.2)
-        async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
-            await elect_shard(first)
-            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            began_s = asyncio.get_running_loop().time()
-            await elect_shard(second, release_expected=True)
-            assert asyncio.get_running_loop().time() - began_s >= 0.2
-            assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
-            assert lease.taken == [0]
-            assert "taken over" in " ".join(first.runtime.health())
-            # The next assignment resigns the shard, which removes it from the health report.
-            first.runtime.resign(0)
-            assert first.runtime.health() == []
-
-    run(scenario())
+async def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
+    fake, lease = FakeKafka(), FakeLease()
+    limits = LIMITS._replace(release_wait_s=0.2)
+    async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
+        await elect_shard(first)
+        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        began_s = asyncio.get_running_loop().time()
+        await elect_shard(second, release_expected=True)
+        assert asyncio.get_running_loop().time() - began_s >= 0.2
+        assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+        assert lease.taken == [0]
+        assert "taken over" in " ".join(first.runtime.health())
+        # The next assignment resigns the shard, which removes it from the health report.
+        first.runtime.resign(0)
+        assert first.runtime.health() == []
 
 
-def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
-    async def scenario() -> None:
-        fake, owner, late = FakeKafka(), FakeLease(), FakeLease()
-        limits = LIMITS._replace(release_wait_s=0.2)
-        async with run_replica(fake, lease=owner) as first, run_replica(fake, limits, late) as second:
-            await elect_shard(first)
-            second.runtime.elect(0, release_expected=True)
-            # The second coordinator waits for the release now; before it claims, it checks the lease again.
-            await asyncio.sleep(0)
-            late.fresh = False
-            await second.wait_until(lambda: shard_status(second) != "LOADING")
-            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            assert (shard_status(second), owner.taken) == ("FAILED", [])
-
-    run(scenario())
+async def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
+    fake, owner, late = FakeKafka(), FakeLease(), FakeLease()
+    limits = LIMITS._replace(release_wait_s=0.2)
+    async with run_replica(fake, lease=owner) as first, run_replica(fake, limits, late) as second:
+        await elect_shard(first)
+        second.runtime.elect(0, release_expected=True)
+        # The second coordinator now waits for the release. Before it claims the shard, it checks the
+        # lease again.
+        await asyncio.sleep(0)
+        late.fresh = False
+        await second.wait_until(lambda: shard_status(second) != "LOADING")
+        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert (shard_status(second), owner.taken) == ("FAILED", [])
 
 
-def test_log_without_an_owner_needs_no_release() -> None:
-    async def scenario() -> None:
-        limits = LIMITS._replace(release_wait_s=3_600.0)
-        async with run_replica(FakeKafka(), limits) as one:
-            await elect_shard(one, release_expected=True)
-
-    run(scenario())
+async def test_log_without_an_owner_needs_no_release() -> None:
+    limits = LIMITS._replace(release_wait_s=3_600.0)
+    async with run_replica(FakeKafka(), limits) as one:
+        await elect_shard(one, release_expected=True)
 
 
-def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
-    async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
-            await elect_shard(one)
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            one.runtime.resign(0)
-            one.runtime.elect(0)
-            one.runtime.resign(0)
-            one.runtime.elect(0)
-            await one.wait_until(lambda: shard_status(one) == "ACTIVE")
-            assert owner_epoch(one) == 2
-            assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-
-    run(scenario())
+async def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
+    async with run_replica(FakeKafka()) as one:
+        await elect_shard(one)
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        await one.wait_until(lambda: shard_status(one) == "ACTIVE")
+        assert owner_epoch(one) == 2
+        assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
 
-def test_shard_resigned_while_loading_is_not_served() -> None:
-    async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
-            one.runtime.elect(0)
-            asking = one.ask(INITIALIZE, make_initialize())
-            one.runtime.resign(0)
-            assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
-            await one.wait_until(lambda: not one.runtime.resigning_shards)
-            assert shard_status(one) == "CLOSED"
-            await elect_shard(one)
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-
-    run(scenario())
+async def test_shard_resigned_while_loading_is_not_served() -> None:
+    async with run_replica(FakeKafka()) as one:
+        one.runtime.elect(0)
+        asking = one.ask(INITIALIZE, make_initialize())
+        one.runtime.resign(0)
+        assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
+        await one.wait_until(lambda: not one.runtime.resigning_shards)
+        assert shard_status(one) == "CLOSED"
+        await elect_shard(one)
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
-def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_replica(fake) as one:
-            reads, may_read = one.log.read, asyncio.Event()
+async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
+    fake = FakeKafka()
+    async with run_replica(fake) as one:
+        reads, may_read = one.log.read, asyncio.Event()
 
-            async def read_when_allowed(
-                state_partitions: Collection[int],
-            ) -> AsyncIterator[list[LoggedBatch]]:
-                if isinstance(state_partitions, dict):
-                    # Only the loader passes a dict; the read of a release is not delayed.
-                    await may_read.wait()
-                async for chunk in reads(state_partitions):
-                    yield chunk
+        async def read_when_allowed(
+            state_partitions: Collection[int],
+        ) -> AsyncIterator[list[LoggedBatch]]:
+            if isinstance(state_partitions, dict):
+                # Only the loader passes a dict; the read of a release is not delayed.
+                await may_read.wait()
+            async for chunk in reads(state_partitions):
+                yield chunk
 
-            one.log.read = read_when_allowed  # type: ignore[method-assign]
-            one.runtime.elect(0)
-            await one.wait_until(lambda: owner_epoch(one) == 1)
-            one.runtime.resign(0)
-            one.runtime.elect(0)
-            await one.wait_until(lambda: not one.runtime.resigning_shards)
-            fake.requests.clear()
-            await one.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
-            # The second claim has been sent while the first ownership is still loading.
-            one.runtime.resign(0)
-            one.runtime.elect(0)
-            await one.wait_until(lambda: owner_epoch(one) == 2)
-            assert one.runtime.resigning_shards
-            one.runtime.resign(0)
-            await one.wait_until(lambda: not one.runtime.resigning_shards)
-            may_read.set()
-            await asyncio.sleep(0.05)
-            assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
-            await elect_shard(one)
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-
-    run(scenario())
+        one.log.read = read_when_allowed  # type: ignore[method-assign]
+        one.runtime.elect(0)
+        await one.wait_until(lambda: owner_epoch(one) == 1)
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        await one.wait_until(lambda: not one.runtime.resigning_shards)
+        fake.requests.clear()
+        await one.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
+        # The second claim has been sent while the first ownership is still loading.
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        await one.wait_until(lambda: owner_epoch(one) == 2)
+        assert one.runtime.resigning_shards
+        one.runtime.resign(0)
+        await one.wait_until(lambda: not one.runtime.resigning_shards)
+        may_read.set()
+        await asyncio.sleep(0.05)
+        assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
+        await elect_shard(one)
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
-def test_claim_sent_before_a_resignation_is_released() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        limits = LIMITS._replace(release_wait_s=3_600.0)
-        async with run_replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
-            await elect_shard(crashed)
-        async with run_replica(fake) as second, run_replica(fake, limits) as third:
-            fake.requests.clear()
-            second.runtime.elect(0)
-            await second.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
-            second.runtime.resign(0)
-            await elect_shard(third, release_expected=True)
-            assert owner_epoch(third) == 3
-
-    run(scenario())
+async def test_claim_sent_before_a_resignation_is_released() -> None:
+    fake = FakeKafka()
+    limits = LIMITS._replace(release_wait_s=3_600.0)
+    async with run_replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
+        await elect_shard(crashed)
+    async with run_replica(fake) as second, run_replica(fake, limits) as third:
+        fake.requests.clear()
+        second.runtime.elect(0)
+        await second.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
+        second.runtime.resign(0)
+        await elect_shard(third, release_expected=True)
+        assert owner_epoch(third) == 3
 
 
-def test_resigned_coordinator_sends_no_claim() -> None:
-    async def scenario() -> None:
-        fake, lease = FakeKafka(), FakeLease()
-        async with run_replica(fake) as first, run_replica(fake, lease=lease) as second:
-            fake.down = {1, 2, 3}
-            first.runtime.elect(0)
-            await asyncio.sleep(0.5)
-            first.runtime.resign(0)
-            fake.down = set()
-            await elect_shard(second)
-            await first.wait_until(lambda: not first.runtime.resigning_shards)
-            assert await second.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            assert (lease.taken, owner_epoch(second)) == ([], 1)
-
-    run(scenario())
+async def test_resigned_coordinator_sends_no_claim() -> None:
+    fake, lease = FakeKafka(), FakeLease()
+    async with run_replica(fake) as first, run_replica(fake, lease=lease) as second:
+        fake.down = {1, 2, 3}
+        first.runtime.elect(0)
+        await asyncio.sleep(0.5)
+        first.runtime.resign(0)
+        fake.down = set()
+        await elect_shard(second)
+        await first.wait_until(lambda: not first.runtime.resigning_shards)
+        assert await second.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert (lease.taken, owner_epoch(second)) == ([], 1)
 
 
-def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_replica(fake) as cut_off, run_replica(fake) as second, run_replica(fake) as third:
-            await elect_shard(cut_off)
-            began_s = loop_time()
-            second.runtime.elect(0)
-            await second.wait_until(lambda: owner_epoch(second) == 2)
-            second.runtime.resign(0)
-            await elect_shard(third, release_expected=True)
-            lease_s = KafkaLogLimits().lease_s
-            assert lease_s <= loop_time() - began_s < 1.5 * lease_s
-            assert await third.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-
-    run(scenario())
+async def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
+    fake = FakeKafka()
+    async with run_replica(fake) as cut_off, run_replica(fake) as second, run_replica(fake) as third:
+        await elect_shard(cut_off)
+        began_s = loop_time()
+        second.runtime.elect(0)
+        await second.wait_until(lambda: owner_epoch(second) == 2)
+        second.runtime.resign(0)
+        await elect_shard(third, release_expected=True)
+        lease_s = KafkaLogLimits().lease_s
+        assert lease_s <= loop_time() - began_s < 1.5 * lease_s
+        assert await third.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
-def test_stop_releases_owned_shards() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_replica(fake) as first:
-            await elect_shard(first)
-        async with run_replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
-            await elect_shard(second, release_expected=True)
-
-    run(scenario())
+async def test_stop_releases_owned_shards() -> None:
+    fake = FakeKafka()
+    async with run_replica(fake) as first:
+        await elect_shard(first)
+    async with run_replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
+        await elect_shard(second, release_expected=True)
 
 
-def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
-            await elect_shard(one)
-            fake.requests_lost = 1_000_000
-
-    run(scenario())
+async def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
+    fake = FakeKafka()
+    async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
+        await elect_shard(one)
+        fake.requests_lost = 1_000_000
 
 
 @pytest.mark.slow
-def test_nothing_is_claimed_without_a_fresh_lease() -> None:
-    async def scenario() -> None:
-        fake, lease = FakeKafka(), FakeLease()
-        async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
-            await elect_shard(away)
-            # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
-            fake.down = {1, 2, 3}
-            assert await away.code(INITIALIZE, make_initialize()) != ErrorCode.NONE
-            lease.fresh = False
-            fake.down = set()
-            await elect_shard(other)
-            assert owner_epoch(other) == 2
-            await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))
-            assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            lease.fresh = True
-            await away.wait_until(lambda: shard_status(away) == "ACTIVE")
-            assert owner_epoch(away) == 3
-
-    run(scenario())
+async def test_nothing_is_claimed_without_a_fresh_lease() -> None:
+    fake, lease = FakeKafka(), FakeLease()
+    async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
+        await elect_shard(away)
+        # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
+        fake.down = {1, 2, 3}
+        assert await away.code(INITIALIZE, make_initialize()) != ErrorCode.NONE
+        lease.fresh = False
+        fake.down = set()
+        await elect_shard(other)
+        assert owner_epoch(other) == 2
+        await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))
+        assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        lease.fresh = True
+        await away.wait_until(lambda: shard_status(away) == "ACTIVE")
+        assert owner_epoch(away) == 3

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import pytest
+
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
@@ -14,6 +16,8 @@ from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
+
+pytestmark = pytest.mark.run_with(function=run)
 
 TOPIC = "state"
 LEASE_S = 2.0
@@ -50,105 +54,82 @@ def take_requests(fake: FakeKafka) -> list[str]:
     return asked
 
 
-def test_read_within_the_lease_sends_no_broker_request() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            take_requests(fake)
+async def test_read_within_the_lease_sends_no_broker_request() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        take_requests(fake)
+        assert await one.code(READ, make_read()) == ErrorCode.NONE
+        assert take_requests(fake) == []
+
+
+async def test_reads_after_the_lease_share_one_renewal() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        await asyncio.sleep(LEASE_S)
+        take_requests(fake)
+        for _ in range(3):
             assert await one.code(READ, make_read()) == ErrorCode.NONE
-            assert take_requests(fake) == []
-
-    run(scenario())
+        assert take_requests(fake) == ["produce"]
 
 
-def test_reads_after_the_lease_share_one_renewal() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            await asyncio.sleep(LEASE_S)
-            take_requests(fake)
-            for _ in range(3):
-                assert await one.code(READ, make_read()) == ErrorCode.NONE
-            assert take_requests(fake) == ["produce"]
-
-    run(scenario())
-
-
-def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            take_requests(fake)
-            for _ in range(100):
-                began_s = loop_time()
-                assert await one.code(READ, make_read()) == ErrorCode.NONE
-                assert loop_time() == began_s
-                await asyncio.sleep(LEASE_S / 10)
-            asked = take_requests(fake)
-            assert set(asked) == {"produce"}
-            assert len(asked) <= 20
-
-    run(scenario())
-
-
-def test_appends_of_a_busy_shard_renew_its_lease() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            take_requests(fake)
-            for offset in range(50):
-                assert await one.code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-                assert await one.code(READ, make_read()) == ErrorCode.NONE
-                await asyncio.sleep(LEASE_S / 5)
-            assert len(take_requests(fake)) == 50
-
-    run(scenario())
-
-
-def test_idle_shard_appends_nothing_for_hours() -> None:
-    async def scenario() -> None:
-        fake, hours = FakeKafka(), [0]
-        async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            take_requests(fake)
-            for hours[0] in range(12):
-                await asyncio.sleep(1.0)
-            assert take_requests(fake) == []
-            # Brokers expire the state of an idle producer after a day.
-            hours[0] = 12
-            await asyncio.sleep(1.0)
-            assert take_requests(fake) == ["produce"]
-
-    run(scenario())
-
-
-def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as first:
-            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        take_requests(fake)
+        for _ in range(100):
             began_s = loop_time()
-            async with run_owner(fake) as second:
-                assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
-                assert await second.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-                # The lease of the first owner has ended, and the log refuses its renewal.
-                assert await first.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+            assert await one.code(READ, make_read()) == ErrorCode.NONE
+            assert loop_time() == began_s
+            await asyncio.sleep(LEASE_S / 10)
+        asked = take_requests(fake)
+        assert set(asked) == {"produce"}
+        assert len(asked) <= 20
 
-    run(scenario())
+
+async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        take_requests(fake)
+        for offset in range(50):
+            assert await one.code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert await one.code(READ, make_read()) == ErrorCode.NONE
+            await asyncio.sleep(LEASE_S / 5)
+        assert len(take_requests(fake)) == 50
 
 
-def test_refused_initialize_requires_a_lease_too() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_owner(fake) as first:
-            assert await first.code(INITIALIZE, make_initialize(state_epoch=5)) == ErrorCode.NONE
-            async with run_owner(fake):
-                assert (
-                    await first.code(INITIALIZE, make_initialize(state_epoch=1)) == ErrorCode.NOT_COORDINATOR
-                )
+async def test_idle_shard_appends_nothing_for_hours() -> None:
+    fake, hours = FakeKafka(), [0]
+    async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        take_requests(fake)
+        for hours[0] in range(12):
+            await asyncio.sleep(1.0)
+        assert take_requests(fake) == []
+        # Brokers expire the state of an idle producer after a day.
+        hours[0] = 12
+        await asyncio.sleep(1.0)
+        assert take_requests(fake) == ["produce"]
 
-    run(scenario())
+
+async def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as first:
+        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        began_s = loop_time()
+        async with run_owner(fake) as second:
+            assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
+            assert await second.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            # The lease of the first owner has ended, and the log refuses its renewal.
+            assert await first.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_refused_initialize_requires_a_lease_too() -> None:
+    fake = FakeKafka()
+    async with run_owner(fake) as first:
+        assert await first.code(INITIALIZE, make_initialize(state_epoch=5)) == ErrorCode.NONE
+        async with run_owner(fake):
+            assert await first.code(INITIALIZE, make_initialize(state_epoch=1)) == ErrorCode.NOT_COORDINATOR

@@ -19,10 +19,12 @@ from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
+pytestmark = pytest.mark.run_with(function=run)
+
 TOPIC = "state"
 SHARDS = 5
 BAD = 2
-# Longer than any test, so that a failed shard is not retried during a test unless requested.
+# The retry pauses exceed the duration of any test, so a failed shard is retried only on request.
 LIMITS = RuntimeLimits(reload_backoff_first_s=1_000, reload_backoff_max_s=1_000)
 NO_KEY = encode_batch(0, 1, [(b"", b"value")])
 
@@ -69,19 +71,16 @@ async def make_damaged_topic() -> tuple[FakeKafka, bytes]:
     return fake, good
 
 
-def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        fake, _ = await make_damaged_topic()
-        caplog.clear()
-        async with run_runtime(kafka_log(fake)) as runtime:
-            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
-            assert f"{TOPIC}-{BAD}" in runtime.health()[0]
-            # Another shard can reload without waiting for the damaged one.
-            runtime._loader.request_load(runtime._runners[0])
-            assert shard_statuses(runtime)[0] == "LOADING"
-            await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
-
-    run(scenario())
+async def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
+    fake, _ = await make_damaged_topic()
+    caplog.clear()
+    async with run_runtime(kafka_log(fake)) as runtime:
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
+        assert f"{TOPIC}-{BAD}" in runtime.health()[0]
+        # Another shard can reload without waiting for the damaged one.
+        runtime._loader.request_load(runtime._runners[0])
+        assert shard_statuses(runtime)[0] == "LOADING"
+        await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     # Each error line names only the damaged shard.
     assert said
@@ -90,38 +89,31 @@ def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFix
     )
 
 
-def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
-    async def scenario() -> None:
-        fake, _ = await make_damaged_topic()
-        async with run_runtime(kafka_log(fake), elect_all=False) as runtime:
-            runtime.elect(BAD)
-            await wait_until(lambda: shard_statuses(runtime)[BAD] == "FAILED")
-            runtime.elect(0)
-            await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
-
-    run(scenario())
+async def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
+    fake, _ = await make_damaged_topic()
+    async with run_runtime(kafka_log(fake), elect_all=False) as runtime:
+        runtime.elect(BAD)
+        await wait_until(lambda: shard_statuses(runtime)[BAD] == "FAILED")
+        runtime.elect(0)
+        await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
 
 
-def test_repaired_shard_is_loaded() -> None:
-    async def scenario() -> None:
-        fake, good = await make_damaged_topic()
-        async with run_runtime(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
-            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
-            fake.topics[TOPIC][BAD].batches[0] = good
-            await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
-
-    run(scenario())
+async def test_repaired_shard_is_loaded() -> None:
+    fake, good = await make_damaged_topic()
+    async with run_runtime(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
+        fake.topics[TOPIC][BAD].batches[0] = good
+        await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
 
 
-def test_record_that_cannot_be_replayed_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        log = MemoryLog(SHARDS)
-        log._batches[BAD].append(NO_KEY)
-        log._end_offsets[BAD] = 1
-        async with run_runtime(log) as runtime:
-            await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
-
-    run(scenario())
+async def test_record_that_cannot_be_replayed_fails_only_its_own_shard(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = MemoryLog(SHARDS)
+    log._batches[BAD].append(NO_KEY)
+    log._end_offsets[BAD] = 1
+    async with run_runtime(log) as runtime:
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert said.startswith(f"shard {BAD} cannot be replayed: a record of the state log has no key")
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
@@ -13,87 +15,77 @@ from tests.standing_clock import StandingClock
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import run_driver
 
-
-def test_pruning_and_compaction_keep_the_state() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.blocking = False
-            for n in range(600):
-                await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-            before = one.runtime.share_partition(KEY)
-            one.clock.ms += 4_000_000
-            await one.runtime.jobs.snapshot_cold()
-            await one.runtime.jobs.prune()
-            assert one.log.start_offset(0) > 500
-            lost = one.ask(WRITE, make_write())
-            one.log.blocking = True
-            await one.wait_until(lambda: one.log.held)
-            one.log.fail(LogOutcomeUnknown("lost"))
-            await lost
-            await one.wait_until(lambda: one.runtime.health() == [])
-            after = one.runtime.share_partition(KEY)
-            assert before is not None
-            assert after is not None
-            assert after.batches == before.batches
-
-    run(scenario())
+pytestmark = pytest.mark.run_with(function=run)
 
 
-def test_compaction_does_not_prune_a_healthy_small_log() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.blocking = False
-            for n in range(600):
-                await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-            await one.runtime.jobs.compact()
-            assert one.log.start_offset(0) == 0
-            # Compaction prunes if the log takes no writes, because the disk may be full.
-            one.log.unhealthy = "disk full"
-            await one.runtime.jobs.compact()
-            assert one.log.start_offset(0) > 0
-
-    run(scenario())
-
-
-def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.blocking = False
-            await one.ask(WRITE, make_write(), make_write(partition=1))
-            before = one.log.end_offset(0)
-            # This log always reports pinned records, so that compaction never reaches its goal.
-            one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}
-            await asyncio.wait_for(one.runtime.jobs.compact(), 10)
-            assert one.log.end_offset(0) == before + 2
-
-    run(scenario())
+async def test_pruning_and_compaction_keep_the_state() -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
+        for n in range(600):
+            await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+        before = one.runtime.share_partition(KEY)
+        one.clock.ms += 4_000_000
+        await one.runtime.jobs.snapshot_cold()
+        await one.runtime.jobs.prune()
+        assert one.log.start_offset(0) > 500
+        lost = one.ask(WRITE, make_write())
+        one.log.blocking = True
+        await one.wait_until(lambda: one.log.held)
+        one.log.fail(LogOutcomeUnknown("lost"))
+        await lost
+        await one.wait_until(lambda: one.runtime.health() == [])
+        after = one.runtime.share_partition(KEY)
+        assert before is not None
+        assert after is not None
+        assert after.batches == before.batches
 
 
-def test_failing_job_is_retried_and_stops_no_other_job() -> None:
-    async def scenario() -> None:
-        log, tried, again = BlockingLog(1), [], asyncio.Event()
+async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
+        for n in range(600):
+            await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+        await one.runtime.jobs.compact()
+        assert one.log.start_offset(0) == 0
+        # Compaction prunes if the log takes no writes, because the disk may be full.
+        one.log.unhealthy = "disk full"
+        await one.runtime.jobs.compact()
+        assert one.log.start_offset(0) > 0
 
-        def raise_once(live_bytes: int) -> dict[int, int]:
-            tried.append(live_bytes)
-            if len(tried) > 1:
-                again.set()
-            raise RuntimeError("a defect")
 
-        log.pinned = raise_once
-        jobs = MaintenanceJobs(
-            (),
-            log=log,
-            clock=StandingClock(),
-            metrics=Metrics(),
-            limits=RuntimeLimits(compaction_interval_s=0.001),
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-        )
-        running, waiting = asyncio.create_task(jobs.run()), asyncio.create_task(again.wait())
-        await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        assert not running.done()
-        running.cancel()
-        waiting.cancel()
-        await asyncio.gather(running, waiting, return_exceptions=True)
+async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
+        await one.ask(WRITE, make_write(), make_write(partition=1))
+        before = one.log.end_offset(0)
+        # This log always reports pinned records, so that compaction never reaches its goal.
+        one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}
+        await asyncio.wait_for(one.runtime.jobs.compact(), 10)
+        assert one.log.end_offset(0) == before + 2
 
-    run(scenario())
+
+async def test_failing_job_is_retried_and_stops_no_other_job() -> None:
+    log, tried, again = BlockingLog(1), [], asyncio.Event()
+
+    def raise_once(live_bytes: int) -> dict[int, int]:
+        tried.append(live_bytes)
+        if len(tried) > 1:
+            again.set()
+        raise RuntimeError("a defect")
+
+    log.pinned = raise_once
+    jobs = MaintenanceJobs(
+        (),
+        log=log,
+        clock=StandingClock(),
+        metrics=Metrics(),
+        limits=RuntimeLimits(compaction_interval_s=0.001),
+        cold_interval_ms=3_600_000,
+        prune_interval_ms=3_600_000,
+    )
+    running, waiting = asyncio.create_task(jobs.run()), asyncio.create_task(again.wait())
+    await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    waiting.cancel()
+    await asyncio.gather(running, waiting, return_exceptions=True)

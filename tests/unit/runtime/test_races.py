@@ -25,49 +25,48 @@ from tests.unit.runtime.test_handover import (
 )
 from tests.unit.runtime.test_loading import kafka_log, run_runtime, shard_statuses
 
+pytestmark = pytest.mark.run_with(function=run)
+
 HOUR_S = 3_600.0
 
 
 @pytest.mark.parametrize("order", [("resign", "proof"), ("resign", "lease", "proof"), ("proof",)])
-def test_late_log_end_of_an_ended_ownership_answers_no_read(
+async def test_late_log_end_of_an_ended_ownership_answers_no_read(
     order: tuple[str, ...],
 ) -> None:
-    async def scenario() -> None:
-        fake, lease = FakeKafka(), FakeLease()
-        async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
-            await elect_shard(away)
-            assert await away.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            end = fake.topics[TOPIC][0].end
-            lease.fresh = False
-            await elect_shard(other)
-            assert await other.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-            # `away` sees only one broker, which is cut off and slowly returns an old log end.
-            proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
-            find = finder.find
+    fake, lease = FakeKafka(), FakeLease()
+    async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
+        await elect_shard(away)
+        assert await away.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        end = fake.topics[TOPIC][0].end
+        lease.fresh = False
+        await elect_shard(other)
+        assert await other.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        # `away` sees only one broker, which is cut off and slowly returns an old log end.
+        proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
+        find = finder.find
 
-            async def return_old_end(partition: int) -> int:
-                await proves.wait()
-                return end
+        async def return_old_end(partition: int) -> int:
+            await proves.wait()
+            return end
 
-            finder.find = lambda partition: asyncio.ensure_future(return_old_end(partition))
-            reading = away.ask(READ, make_read())
-            await asyncio.sleep(0.05)
-            for what in order:
-                if what == "resign":
-                    away.runtime.resign(0)
-                elif what == "lease":
-                    lease.fresh = True
-                else:
-                    proves.set()
-                    await asyncio.sleep(0.5)
-            assert (await reading)[0].error_code in (
-                ErrorCode.NOT_COORDINATOR,
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            )
-            proves.set()
-            finder.find = find
-
-    run(scenario())
+        finder.find = lambda partition: asyncio.ensure_future(return_old_end(partition))
+        reading = away.ask(READ, make_read())
+        await asyncio.sleep(0.05)
+        for what in order:
+            if what == "resign":
+                away.runtime.resign(0)
+            elif what == "lease":
+                lease.fresh = True
+            else:
+                proves.set()
+                await asyncio.sleep(0.5)
+        assert (await reading)[0].error_code in (
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        )
+        proves.set()
+        finder.find = find
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -88,38 +87,37 @@ def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
 
 @pytest.mark.parametrize("elected_again", [False, True])
 @pytest.mark.parametrize("turns", range(6))
-def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(turns: int, elected_again: bool) -> None:
-    async def scenario() -> None:
-        log = kafka_log(FakeKafka())
-        read, fails = log.read, asyncio.Event()
-        together: list[int] = []
+async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
+    turns: int, elected_again: bool
+) -> None:
+    log = kafka_log(FakeKafka())
+    read, fails = log.read, asyncio.Event()
+    together: list[int] = []
 
-        async def fail_first_read(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-            if len(partitions) > 1 and not together:
-                together.extend(partitions)
-                await fails.wait()
-                raise LogUnavailable("a partition was pruned while it was read")
-            async for chunk in read(partitions):
-                yield chunk
+    async def fail_first_read(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        if len(partitions) > 1 and not together:
+            together.extend(partitions)
+            await fails.wait()
+            raise LogUnavailable("a partition was pruned while it was read")
+        async for chunk in read(partitions):
+            yield chunk
 
-        log.read = fail_first_read  # type: ignore[method-assign]
-        async with run_runtime(log, elect_all=False) as runtime:
-            for partition in range(5):
-                runtime.elect(partition)
-            await asyncio.sleep(1)
-            disconnected = together[0]
-            fails.set()
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            runtime.resign(disconnected)
-            if elected_again:
-                runtime.elect(disconnected)
-            await asyncio.sleep(60)
-            here = {partition for partition in range(5) if elected_again or partition != disconnected}
-            assert shard_statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
-            assert (set(runtime.owned_shards()), runtime.health()) == (here, [])
-
-    run(scenario())
+    log.read = fail_first_read  # type: ignore[method-assign]
+    async with run_runtime(log, elect_all=False) as runtime:
+        for partition in range(5):
+            runtime.elect(partition)
+        await asyncio.sleep(1)
+        disconnected = together[0]
+        fails.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        runtime.resign(disconnected)
+        if elected_again:
+            runtime.elect(disconnected)
+        await asyncio.sleep(60)
+        here = {partition for partition in range(5) if elected_again or partition != disconnected}
+        assert shard_statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
+        assert (set(runtime.owned_shards()), runtime.health()) == (here, [])
 
 
 @pytest.mark.parametrize("turns", range(4))
@@ -152,78 +150,66 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     run(scenario())
 
 
-def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
-    async def scenario() -> None:
-        fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
-        async with (
-            run_replica(fake, limits, FakeLease()) as away,
-            run_replica(fake, limits, FakeLease()) as other,
-        ):
-            await elect_shard(away)
-            await elect_shard(other)
-            began_s = asyncio.get_running_loop().time()
-            away.runtime.resign(0)
-            away.runtime.elect(0, release_expected=True)
-            await asyncio.sleep(4.0)
-            assert owner_epoch(other) == 2
-            assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-            other.runtime.resign(0)
-            await away.wait_until(lambda: owner_epoch(away) == 3)
-            assert asyncio.get_running_loop().time() - began_s < 5.0
-
-    run(scenario())
+async def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
+    fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
+    async with (
+        run_replica(fake, limits, FakeLease()) as away,
+        run_replica(fake, limits, FakeLease()) as other,
+    ):
+        await elect_shard(away)
+        await elect_shard(other)
+        began_s = asyncio.get_running_loop().time()
+        away.runtime.resign(0)
+        away.runtime.elect(0, release_expected=True)
+        await asyncio.sleep(4.0)
+        assert owner_epoch(other) == 2
+        assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        other.runtime.resign(0)
+        await away.wait_until(lambda: owner_epoch(away) == 3)
+        assert asyncio.get_running_loop().time() - began_s < 5.0
 
 
-def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
-    async def scenario() -> None:
-        fake = FakeKafka()
-        async with run_replica(fake) as one:
-            await elect_shard(one)
-            one.runtime.resign(0)
-            await asyncio.sleep(1)
-            batch = bytearray(encode_batch(0, 1, [(b"key", b"value")]))
-            batch[-1] ^= 1
-            fake.topics[TOPIC][0].append(bytes(batch))
-            one.runtime.elect(0)
-            await asyncio.sleep(HOUR_S)
-            assert (shard_status(one), len(one.runtime.health())) == ("FAILED", 1)
-            fake.topics[TOPIC][0].batches.pop()
-            await asyncio.sleep(HOUR_S)
-            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
-
-    run(scenario())
+async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
+    fake = FakeKafka()
+    async with run_replica(fake) as one:
+        await elect_shard(one)
+        one.runtime.resign(0)
+        await asyncio.sleep(1)
+        batch = bytearray(encode_batch(0, 1, [(b"key", b"value")]))
+        batch[-1] ^= 1
+        fake.topics[TOPIC][0].append(bytes(batch))
+        one.runtime.elect(0)
+        await asyncio.sleep(HOUR_S)
+        assert (shard_status(one), len(one.runtime.health())) == ("FAILED", 1)
+        fake.topics[TOPIC][0].batches.pop()
+        await asyncio.sleep(HOUR_S)
+        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
 
-def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
-    async def scenario() -> None:
-        lease = FakeLease()
-        lease.fresh = False
-        async with run_replica(FakeKafka(), lease=lease) as one:
-            one.runtime.elect(0)
-            for _ in range(10):
-                await asyncio.sleep(0.01)
-                assert one.runtime.health() == ["1 of 1 shards are loading."]
-            lease.fresh = True
-            await asyncio.sleep(0.2)
-            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
-
-    run(scenario())
+async def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
+    lease = FakeLease()
+    lease.fresh = False
+    async with run_replica(FakeKafka(), lease=lease) as one:
+        one.runtime.elect(0)
+        for _ in range(10):
+            await asyncio.sleep(0.01)
+            assert one.runtime.health() == ["1 of 1 shards are loading."]
+        lease.fresh = True
+        await asyncio.sleep(0.2)
+        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
 
-def test_missing_lease_is_reported_until_it_is_fresh() -> None:
-    async def scenario() -> None:
-        lease = FakeLease()
-        lease.fresh = False
-        async with run_replica(FakeKafka(), lease=lease) as one:
-            one.runtime.elect(0)
-            await asyncio.sleep(1)
-            (reason,) = one.runtime.health()
-            assert (shard_status(one), reason) == (
-                "FAILED",
-                "Shards failed to load: nothing was heard of the others for too long to claim it",
-            )
-            lease.fresh = True
-            await asyncio.sleep(1)
-            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
-
-    run(scenario())
+async def test_missing_lease_is_reported_until_it_is_fresh() -> None:
+    lease = FakeLease()
+    lease.fresh = False
+    async with run_replica(FakeKafka(), lease=lease) as one:
+        one.runtime.elect(0)
+        await asyncio.sleep(1)
+        (reason,) = one.runtime.health()
+        assert (shard_status(one), reason) == (
+            "FAILED",
+            "Shards failed to load: nothing was heard of the others for too long to claim it",
+        )
+        lease.fresh = True
+        await asyncio.sleep(1)
+        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])

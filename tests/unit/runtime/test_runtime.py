@@ -24,6 +24,8 @@ from tests.standing_clock import StandingClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
+pytestmark = pytest.mark.run_with(function=run)
+
 # One shard, so that all operations share it.
 STATE_PARTITIONS = 1
 
@@ -103,228 +105,182 @@ async def run_driver(
 
 
 @pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            answer = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-            await one.wait_until(lambda: one.log.held)
-            assert not answer.done()
-            if error is None:
-                one.log.release_appends()
-            else:
-                one.log.fail(error)
-            expected = ErrorCode.NONE if error is None else error.error_code
-            assert (await answer)[0].error_code == expected
-
-    run(scenario())
-
-
-def test_state_equals_the_log_after_a_failed_append() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            refused = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-            await one.wait_until(lambda: one.log.held)
-            one.log.fail(LogOutcomeUnknown("lost"))
-            await refused
-            results = await one.ask(READ, make_read())
-            assert results[0].error_code == ErrorCode.NONE
-            assert results[0].state_batches == b""
-
-    run(scenario())
-
-
-def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            writing = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-            await one.wait_until(lambda: one.log.held)
-            assert await one.code(READ, make_read(partition=1)) == ErrorCode.NONE
-            same = one.ask(READ, make_read(partition=0))
-            await asyncio.sleep(0)
-            assert not same.done(), "the read waits until the write in flight is durable"
+async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
+    async with run_driver() as one:
+        answer = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await one.wait_until(lambda: one.log.held)
+        assert not answer.done()
+        if error is None:
             one.log.release_appends()
-            await writing
-            assert unpack_batches((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
-
-    run(scenario())
-
-
-def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.ask(WRITE, make_write(partition=1))
-            await one.wait_until(lambda: one.log.held)
-            one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-            reading = one.ask(READ, make_read())
-            one.log.release_appends()
-            await one.wait_until(lambda: one.log.held)
-            assert not reading.done()
-            one.log.release_appends()
-            assert unpack_batches((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
-
-    run(scenario())
+        else:
+            one.log.fail(error)
+        expected = ErrorCode.NONE if error is None else error.error_code
+        assert (await answer)[0].error_code == expected
 
 
-def test_read_without_a_lease_waits_for_an_append() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.lease_s = 0.0
-            reading = one.ask(READ, make_read())
-            await one.wait_until(lambda: one.log.held)
-            assert not reading.done()
-            assert one.log.held[0][1] == []
-            one.log.release_appends()
-            assert (await reading)[0].error_code == ErrorCode.NONE
-
-    run(scenario())
+async def test_state_equals_the_log_after_a_failed_append() -> None:
+    async with run_driver() as one:
+        refused = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await one.wait_until(lambda: one.log.held)
+        one.log.fail(LogOutcomeUnknown("lost"))
+        await refused
+        results = await one.ask(READ, make_read())
+        assert results[0].error_code == ErrorCode.NONE
+        assert results[0].state_batches == b""
 
 
-def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.unhealthy = "The disk is full."
-            assert await one.code(READ, make_read()) == ErrorCode.NONE
-            assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            # A read with a newer leader epoch needs an append, so it is refused.
-            assert await one.code(READ, make_read(leader_epoch=3)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            assert one.log.held == []
-            assert one.runtime.health() == ["The disk is full."]
-            one.log.unhealthy = None
-            one.log.blocking = False
-            assert await one.code(WRITE, make_write()) == ErrorCode.NONE
-
-    run(scenario())
+async def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
+    async with run_driver() as one:
+        writing = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await one.wait_until(lambda: one.log.held)
+        assert await one.code(READ, make_read(partition=1)) == ErrorCode.NONE
+        same = one.ask(READ, make_read(partition=0))
+        await asyncio.sleep(0)
+        assert not same.done(), "the read waits until the write in flight is durable"
+        one.log.release_appends()
+        await writing
+        assert unpack_batches((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
-def test_operations_queued_during_an_append_share_the_next_one() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            first = one.ask(WRITE, make_write())
-            await one.wait_until(lambda: one.log.held)
-            rest = [one.ask(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
-            one.log.release_appends()
-            await first
-            await one.wait_until(lambda: one.log.held)
-            assert [len(records) for _, records, _, _ in one.log.held] == [5]
-            one.log.release_appends()
-            assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
-
-    run(scenario())
+async def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
+    async with run_driver() as one:
+        one.ask(WRITE, make_write(partition=1))
+        await one.wait_until(lambda: one.log.held)
+        one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        reading = one.ask(READ, make_read())
+        one.log.release_appends()
+        await one.wait_until(lambda: one.log.held)
+        assert not reading.done()
+        one.log.release_appends()
+        assert unpack_batches((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
-def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
-    async def scenario() -> None:
-        async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
-            assert (
-                await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-                == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            )
-            one.log.blocking = False
-            one.log.release_appends()
-            # The record is stored nevertheless, as in Kafka.
-            assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [
-                (0, 4, ACKNOWLEDGED, 1)
-            ]
-
-    run(scenario())
+async def test_read_without_a_lease_waits_for_an_append() -> None:
+    async with run_driver() as one:
+        one.log.lease_s = 0.0
+        reading = one.ask(READ, make_read())
+        await one.wait_until(lambda: one.log.held)
+        assert not reading.done()
+        assert one.log.held[0][1] == []
+        one.log.release_appends()
+        assert (await reading)[0].error_code == ErrorCode.NONE
 
 
-def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
-    async def scenario() -> None:
-        log = BlockingLog(STATE_PARTITIONS)
-        log.blocking = False
-        log.read_error = LogDamaged("segment", 7, "noise", "restore it")
-        one = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
-        await one.runtime.start()
-        try:
-            assert await one.code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            assert "restore it" in " ".join(one.runtime.health())
-            log.read_error = None
-            # The next load attempt may come after the time limit of a request.
-            while (code := await one.code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
-                assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        finally:
-            await one.runtime.stop()
-
-    run(scenario())
+async def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
+    async with run_driver() as one:
+        one.log.unhealthy = "The disk is full."
+        assert await one.code(READ, make_read()) == ErrorCode.NONE
+        assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        # A read with a newer leader epoch needs an append, so it is refused.
+        assert await one.code(READ, make_read(leader_epoch=3)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert one.log.held == []
+        assert one.runtime.health() == ["The disk is full."]
+        one.log.unhealthy = None
+        one.log.blocking = False
+        assert await one.code(WRITE, make_write()) == ErrorCode.NONE
 
 
-def test_request_older_than_the_age_limit_is_not_executed() -> None:
-    async def scenario() -> None:
-        async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
-            assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            assert one.log.held == []
-
-    run(scenario())
-
-
-def test_operation_of_a_disconnected_client_is_dropped() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            origin = FakeOrigin()
-            one.ask(WRITE, make_write(), origin=origin)
-            origin.disconnected = True
-            await one.ask(READ, make_read())
-            assert one.log.held == []
-
-    run(scenario())
+async def test_operations_queued_during_an_append_share_the_next_one() -> None:
+    async with run_driver() as one:
+        first = one.ask(WRITE, make_write())
+        await one.wait_until(lambda: one.log.held)
+        rest = [one.ask(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
+        one.log.release_appends()
+        await first
+        await one.wait_until(lambda: one.log.held)
+        assert [len(records) for _, records, _, _ in one.log.held] == [5]
+        one.log.release_appends()
+        assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
 
 
-def test_full_queue_refuses_with_a_retriable_code() -> None:
-    async def scenario() -> None:
-        async with run_driver(RuntimeLimits(queued_operations_max=2)) as one:
-            waiting = [one.ask(WRITE, make_write()) for _ in range(2)]
-            assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            one.log.blocking = False
-            one.log.release_appends()
-            await one.wait_until(lambda: one.log.held or all(answer.done() for answer in waiting))
-            one.log.release_appends()
-            await asyncio.gather(*waiting)
-
-    run(scenario())
-
-
-def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            writing = one.ask(WRITE, make_write())
-            await one.wait_until(lambda: one.log.held)
-            stopping = asyncio.create_task(one.runtime.stop())
-            await asyncio.sleep(0)
-            await one.wait_until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
-            one.log.release_appends()
-            assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
-            await stopping
-            assert await one.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
-
-    run(scenario())
+async def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
+    async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
+        assert (
+            await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        one.log.blocking = False
+        one.log.release_appends()
+        # The record is stored nevertheless, as in Kafka.
+        assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [
+            (0, 4, ACKNOWLEDGED, 1)
+        ]
 
 
-def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            writing = one.ask(WRITE, make_write())
-            await one.wait_until(lambda: one.log.held)
-            ((_, _, _, done),) = one.log.held
-            one.log.held.clear()
-            done(40, None)
-            assert (await writing)[0].error_code != ErrorCode.NONE
-            await one.wait_until(lambda: one.runtime.health() == [])
-            assert await one.code(READ, make_read()) == ErrorCode.NONE
+async def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
+    log = BlockingLog(STATE_PARTITIONS)
+    log.blocking = False
+    log.read_error = LogDamaged("segment", 7, "noise", "restore it")
+    one = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
+    await one.runtime.start()
+    try:
+        assert await one.code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "restore it" in " ".join(one.runtime.health())
+        log.read_error = None
+        # The next load attempt may come after the time limit of a request.
+        while (code := await one.code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
+            assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    finally:
+        await one.runtime.stop()
 
-    run(scenario())
+
+async def test_request_older_than_the_age_limit_is_not_executed() -> None:
+    async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
+        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert one.log.held == []
 
 
-def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
-    async def scenario() -> None:
-        async with run_driver() as one:
-            one.log.blocking = False
-            results = await one.ask(
-                WRITE, make_write((0, 0, 0, 1)), make_write(partition=1), make_write((1, 1, 0, 1))
-            )
-            assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
-            results = await one.ask(WRITE, make_write((5, 5, 0, 1), state_epoch=-1), make_write((6, 6, 0, 1)))
-            assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
-            assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [(0, 1, 0, 1)]
+async def test_operation_of_a_disconnected_client_is_dropped() -> None:
+    async with run_driver() as one:
+        origin = FakeOrigin()
+        one.ask(WRITE, make_write(), origin=origin)
+        origin.disconnected = True
+        await one.ask(READ, make_read())
+        assert one.log.held == []
 
-    run(scenario())
+
+async def test_full_queue_refuses_with_a_retriable_code() -> None:
+    async with run_driver(RuntimeLimits(queued_operations_max=2)) as one:
+        waiting = [one.ask(WRITE, make_write()) for _ in range(2)]
+        assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        one.log.blocking = False
+        one.log.release_appends()
+        await one.wait_until(lambda: one.log.held or all(answer.done() for answer in waiting))
+        one.log.release_appends()
+        await asyncio.gather(*waiting)
+
+
+async def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
+    async with run_driver() as one:
+        writing = one.ask(WRITE, make_write())
+        await one.wait_until(lambda: one.log.held)
+        stopping = asyncio.create_task(one.runtime.stop())
+        await asyncio.sleep(0)
+        await one.wait_until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
+        one.log.release_appends()
+        assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
+        await stopping
+        assert await one.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+
+
+async def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
+    async with run_driver() as one:
+        writing = one.ask(WRITE, make_write())
+        await one.wait_until(lambda: one.log.held)
+        ((_, _, _, done),) = one.log.held
+        one.log.held.clear()
+        done(40, None)
+        assert (await writing)[0].error_code != ErrorCode.NONE
+        await one.wait_until(lambda: one.runtime.health() == [])
+        assert await one.code(READ, make_read()) == ErrorCode.NONE
+
+
+async def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
+        results = await one.ask(
+            WRITE, make_write((0, 0, 0, 1)), make_write(partition=1), make_write((1, 1, 0, 1))
+        )
+        assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
+        results = await one.ask(WRITE, make_write((5, 5, 0, 1), state_epoch=-1), make_write((6, 6, 0, 1)))
+        assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
+        assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [(0, 1, 0, 1)]

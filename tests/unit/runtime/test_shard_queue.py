@@ -20,40 +20,37 @@ from tests.unit.runtime.blocking_log import BlockingLog
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_failed_append_is_handed_to_the_owner_with_its_operations(error: LogError) -> None:
+@pytest.mark.run_with(function=run)
+async def test_failed_append_is_handed_to_the_owner_with_its_operations(error: LogError) -> None:
     failures: list[tuple[LogError, list[Operation]]] = []
-
-    async def scenario() -> None:
-        log, limits, metrics, topics = BlockingLog(1), RuntimeLimits(), Metrics(), AllTopics()
-        await log.open()
-        log.blocking = True
-        queue = ShardQueue(
-            0,
-            scheduler=CommitScheduler(
-                log=log, clock=SystemClock(), topics=topics, metrics=metrics, limits=limits
-            ),
-            log=log,
-            decider=Decider(log=log, clock=SystemClock(), topics=topics, limits=limits),
-            metrics=metrics,
-            policy=SnapshotPolicy(),
-            limits=limits,
-            on_failure=lambda *failure: failures.append(failure),
-        )
-        queue.status = Status.ACTIVE
-        loop = asyncio.get_running_loop()
-        operation = Operation(
-            Shard.initialize_state,
-            KEY,
-            [make_initialize(1)],
-            writes=True,
-            origin=None,
-            received_s=loop.time(),
-        )
-        queue.submit(operation)
-        while not log.held:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        log.fail(error)
+    log, limits, metrics, topics = BlockingLog(1), RuntimeLimits(), Metrics(), AllTopics()
+    await log.open()
+    log.blocking = True
+    queue = ShardQueue(
+        0,
+        scheduler=CommitScheduler(
+            log=log, clock=SystemClock(), topics=topics, metrics=metrics, limits=limits
+        ),
+        log=log,
+        decider=Decider(log=log, clock=SystemClock(), topics=topics, limits=limits),
+        metrics=metrics,
+        policy=SnapshotPolicy(),
+        limits=limits,
+        on_failure=lambda *failure: failures.append(failure),
+    )
+    queue.status = Status.ACTIVE
+    loop = asyncio.get_running_loop()
+    operation = Operation(
+        Shard.initialize_state,
+        KEY,
+        [make_initialize(1)],
+        writes=True,
+        origin=None,
+        received_s=loop.time(),
+    )
+    queue.submit(operation)
+    while not log.held:  # noqa: ASYNC110
         await asyncio.sleep(0)
-        assert failures == [(error, [operation])]
-
-    run(scenario())
+    log.fail(error)
+    await asyncio.sleep(0)
+    assert failures == [(error, [operation])]

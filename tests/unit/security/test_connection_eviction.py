@@ -1,4 +1,4 @@
-"""The connections that are closed when a server has no room for a new client."""
+"""The connections that a server closes for a new client when it has reached its connection limit."""
 
 from dataclasses import dataclass
 

@@ -13,7 +13,9 @@ from coordinator.errors import ConfigError
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange
 from coordinator.security.users import ScramKeys, Users, format_scram_keys, format_user_line
-from tests.unit.coroutine_tests import async_test
+from tests.unit import clock_skipping
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 SETTING = "listen.sasl.users.file"
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -49,48 +51,35 @@ async def log_in(exchange: SaslExchange, name: str, password: str, mechanism: st
 
 @pytest.mark.parametrize("mechanism", BOTH)
 @pytest.mark.parametrize("as_keys", [False, True])
-def test_scram_accepts_only_the_correct_password(
+async def test_scram_accepts_only_the_correct_password(
     make_users: Callable[[str], Users], mechanism: str, as_keys: bool
 ) -> None:
     kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
     users = make_users(f"alice={kept}\n")
 
-    @async_test
-    async def log_in_twice() -> None:
-        identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
-        assert identity == Identity("alice")
-        assert identity.principal == "User:alice"
-        with pytest.raises(AuthenticationFailed):
-            await log_in(ScramExchange(mechanism, users), "alice", "wrong", mechanism)
-
-    log_in_twice()
+    identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
+    assert identity == Identity("alice")
+    assert identity.principal == "User:alice"
+    with pytest.raises(AuthenticationFailed):
+        await log_in(ScramExchange(mechanism, users), "alice", "wrong", mechanism)
 
 
-def test_scram_refuses_unknown_users_like_wrong_passwords(
+async def test_scram_refuses_unknown_users_like_wrong_passwords(
     make_users: Callable[[str], Users],
 ) -> None:
     users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
-    @async_test
-    async def check_refused(name: str) -> None:
+    # bob has keys of another mechanism only.
+    for name in ("alice", "mallory", "bob"):
         with pytest.raises(AuthenticationFailed) as raised:
             await log_in(ScramExchange("SCRAM-SHA-256", users), name, "wrong", "SCRAM-SHA-256")
         assert str(raised.value) == INVALID
-
-    @async_test
-    async def compare_responses() -> None:
-        firsts = []
-        for _ in range(2):
-            exchange = ScramExchange("SCRAM-SHA-256", users)
-            turn = await exchange.take(b"n,,n=mallory,r=abc")
-            firsts.append(turn.response.decode().split(",")[1:])
-        assert firsts[0] == firsts[1]
-
-    check_refused("alice")
-    check_refused("mallory")
-    # bob has keys of another mechanism only.
-    check_refused("bob")
-    compare_responses()
+    firsts = []
+    for _ in range(2):
+        exchange = ScramExchange("SCRAM-SHA-256", users)
+        turn = await exchange.take(b"n,,n=mallory,r=abc")
+        firsts.append(turn.response.decode().split(",")[1:])
+    assert firsts[0] == firsts[1]
 
 
 @pytest.mark.parametrize(
@@ -105,16 +94,14 @@ def test_scram_refuses_unknown_users_like_wrong_passwords(
         b"n,,n=al=ice,r=abc",
     ],
 )
-def test_scram_refuses_a_malformed_first_message(make_users: Callable[[str], Users], first: bytes) -> None:
+async def test_scram_refuses_a_malformed_first_message(
+    make_users: Callable[[str], Users], first: bytes
+) -> None:
     users = make_users("alice=alice-secret\n")
 
-    @async_test
-    async def check_refused() -> None:
-        with pytest.raises(AuthenticationFailed) as raised:
-            await ScramExchange("SCRAM-SHA-256", users).take(first)
-        assert str(raised.value) == INVALID
-
-    check_refused()
+    with pytest.raises(AuthenticationFailed) as raised:
+        await ScramExchange("SCRAM-SHA-256", users).take(first)
+    assert str(raised.value) == INVALID
 
 
 # PLAIN tokens and their errors, None for a successful login. The texts are those of Kafka's PlainSaslServer.
@@ -139,24 +126,20 @@ PLAIN_TOKENS = [
 
 
 @pytest.mark.parametrize(("token", "refusal"), PLAIN_TOKENS)
-def test_plain_token_is_checked_like_kafka(
+async def test_plain_token_is_checked_like_kafka(
     make_users: Callable[[str], Users], token: bytes, refusal: str | None
 ) -> None:
     users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
 
-    @async_test
-    async def check_token() -> None:
-        if refusal is None:
-            turn = await PlainExchange(users).take(token)
-            assert turn.response == b""
-            assert turn.identity is not None
-            assert turn.identity.name in ("alice", "bob")
-            return
-        with pytest.raises(AuthenticationFailed) as raised:
-            await PlainExchange(users).take(token)
-        assert str(raised.value) == refusal
-
-    check_token()
+    if refusal is None:
+        turn = await PlainExchange(users).take(token)
+        assert turn.response == b""
+        assert turn.identity is not None
+        assert turn.identity.name in ("alice", "bob")
+        return
+    with pytest.raises(AuthenticationFailed) as raised:
+        await PlainExchange(users).take(token)
+    assert str(raised.value) == refusal
 
 
 def test_changed_users_file_is_reloaded(
@@ -240,29 +223,25 @@ def test_formatted_user_line_is_read_by_the_users_file(make_users: Callable[[str
     assert all(keys.matches("the word", mechanism) for mechanism, keys in user.keys.items())
 
 
-def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
+async def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
     """Return the length of the salt and the iterations in the first SCRAM response for a user name."""
     exchange = ScramExchange(mechanism, users)
-    found: list[str] = []
-
-    @async_test
-    async def run_exchange() -> None:
-        client = ScramClient([mechanism], name, "a guess")
-        found.append((await exchange.take(client.get_client_first().encode())).response.decode())
-
-    run_exchange()
-    fields = dict(field.split("=", 1) for field in found[0].split(","))
+    client = ScramClient([mechanism], name, "a guess")
+    response = (await exchange.take(client.get_client_first().encode())).response.decode()
+    fields = dict(field.split("=", 1) for field in response.split(","))
     return len(b64decode(fields["s"])), int(fields["i"])
 
 
 @pytest.mark.parametrize("mechanism", BOTH)
-def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
+async def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
     make_users: Callable[[str], Users], mechanism: str
 ) -> None:
     users = make_users(f"alice={keys_text('alice-secret', mechanism)}\n")
-    assert salt_and_iterations(users, "alice", mechanism) == (24, 8192)
-    assert salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
-    assert salt_and_iterations(users, "nobody", mechanism) == salt_and_iterations(users, "nobody", mechanism)
+    assert await salt_and_iterations(users, "alice", mechanism) == (24, 8192)
+    assert await salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
+    assert await salt_and_iterations(users, "nobody", mechanism) == await salt_and_iterations(
+        users, "nobody", mechanism
+    )
 
 
 def test_plain_derives_keys_for_every_name_if_any_user_has_keys(

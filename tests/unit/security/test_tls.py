@@ -15,8 +15,10 @@ import pytest
 from coordinator.errors import ConfigError
 from coordinator.security.tls import ServerTls, TlsFiles
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.unit.coroutine_tests import async_test
+from tests.unit import clock_skipping
 from tests.unit.security.handshakes import client_context, common_name, perform_handshake
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 @pytest.fixture
@@ -252,7 +254,6 @@ class ReloadRecorder(ServerTls):
         return False
 
 
-@async_test
 async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) -> None:
     issued = our_authority.issue_certificate("before")
     tls = ReloadRecorder(tls_files(issued))

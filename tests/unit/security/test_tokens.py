@@ -20,8 +20,11 @@ from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
 from tests.standing_clock import StandingClock
-from tests.unit.coroutine_tests import async_test, wait_until
+from tests.unit import clock_skipping
+from tests.unit.coroutine_tests import wait_until
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
 ISSUER = TokenIssuer()
@@ -45,17 +48,13 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
     return f"n,{authorization},\x01auth=Bearer {token}\x01\x01".encode()
 
 
-def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
-    @async_test
-    async def check_token() -> None:
-        turn = await TokenExchange(make_validator(key_file)).take(first_message(ISSUER.token()))
-        assert turn.response == b""
-        assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
-        # The token may omit the id of its key.
-        identity, _ = await make_validator(key_file).validate(ISSUER.token(key_id=None))
-        assert identity.principal == "User:alice"
-
-    check_token()
+async def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
+    turn = await TokenExchange(make_validator(key_file)).take(first_message(ISSUER.token()))
+    assert turn.response == b""
+    assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
+    # The token may omit the id of its key.
+    identity, _ = await make_validator(key_file).validate(ISSUER.token(key_id=None))
+    assert identity.principal == "User:alice"
 
 
 # JSON that is nested too deeply for the parser.
@@ -89,86 +88,64 @@ RULES = TokenRules(audiences=("kafka", "other"), issuer="https://issuer")
         ("no.token", None, "no token"),
     ],
 )
-def test_invalid_token_is_refused(key_file: str, token: str, rules: TokenRules | None, reason: str) -> None:
-    @async_test
-    async def check_refused() -> None:
-        with pytest.raises(InvalidToken, match=reason):
-            await make_validator(key_file, rules).validate(token)
-
-    check_refused()
+async def test_invalid_token_is_refused(
+    key_file: str, token: str, rules: TokenRules | None, reason: str
+) -> None:
+    with pytest.raises(InvalidToken, match=reason):
+        await make_validator(key_file, rules).validate(token)
 
 
-def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
-    @async_test
-    async def check_token() -> None:
-        token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
-        identity, _ = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
-        assert identity.name == "client-7"
-        # A clock difference of up to 30 s is allowed.
-        assert await make_validator(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
-        assert await make_validator(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
-
-    check_token()
+async def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> None:
+    token = ISSUER.token(aud=["else", "kafka"], iss="https://issuer", azp="client-7")
+    identity, _ = await make_validator(key_file, RULES._replace(subject_claim="azp")).validate(token)
+    assert identity.name == "client-7"
+    # A clock difference of up to 30 s is allowed.
+    assert await make_validator(key_file, now_s=NOW_S - 29).validate(ISSUER.token())
+    assert await make_validator(key_file, now_s=NOW_S + 3629).validate(ISSUER.token())
 
 
-def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
-    @async_test
-    async def check_refused() -> None:
-        exchange = TokenExchange(make_validator(key_file))
-        turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
-        assert turn.identity is None
-        assert json.loads(turn.response) == {"status": "invalid_token"}
-        with pytest.raises(AuthenticationFailed, match="invalid_token"):
-            await exchange.take(b"\x01")
-
-    check_refused()
+async def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
+    exchange = TokenExchange(make_validator(key_file))
+    turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
+    assert turn.identity is None
+    assert json.loads(turn.response) == {"status": "invalid_token"}
+    with pytest.raises(AuthenticationFailed, match="invalid_token"):
+        await exchange.take(b"\x01")
 
 
 @pytest.mark.parametrize(
     "message",
     [b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"n,,auth=Bearer abc", b"\xff"],
 )
-def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> None:
-    @async_test
-    async def check_refused() -> None:
-        with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
-            await TokenExchange(make_validator(key_file)).take(message)
-
-    check_refused()
+async def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> None:
+    with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
+        await TokenExchange(make_validator(key_file)).take(message)
 
 
-def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
-    @async_test
-    async def check_refused() -> None:
-        exchange = TokenExchange(make_validator(key_file))
-        assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
-        with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
-            await exchange.take(first_message(ISSUER.token(), "bob"))
-
-    check_refused()
+async def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
+    exchange = TokenExchange(make_validator(key_file))
+    assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
+    with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
+        await exchange.take(first_message(ISSUER.token(), "bob"))
 
 
-def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
+async def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
     other = TokenIssuer("key-2")
     file = tmp_path / "keys.json"
     keys = open_key_source(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
     assert isinstance(keys, jwks.FileKeySource)
 
-    @async_test
-    async def check_key(key_id: str, expected: int) -> None:
-        assert len(await keys.find_keys(key_id)) == expected
-
-    check_key("key-1", 1)
+    assert len(await keys.find_keys("key-1")) == 1
     other.write_keys(tmp_path / "fresh")
     (tmp_path / "fresh").replace(file)
     assert keys.reload_if_changed() is True
-    check_key("key-1", 0)
-    check_key("key-2", 1)
+    assert len(await keys.find_keys("key-1")) == 0
+    assert len(await keys.find_keys("key-2")) == 1
 
 
 @pytest.mark.parametrize("key_id", ["", None], ids=["named", "unnamed"])
 @pytest.mark.parametrize("other", [TokenIssuer(), TokenIssuer("key-2")], ids=["replaced", "removed"])
-def test_login_ends_when_the_key_of_its_token_is_removed(
+async def test_login_ends_when_the_key_of_its_token_is_removed(
     tmp_path: Path, key_id: str | None, other: TokenIssuer
 ) -> None:
     """Also if the token does not name its key, and if another key has the same id."""
@@ -177,19 +154,15 @@ def test_login_ends_when_the_key_of_its_token_is_removed(
     issuer.write_keys(file)
     validator = make_validator(str(file))
 
-    @async_test
-    async def check_login() -> None:
-        login = await TokenExchange(validator).take(first_message(issuer.token(key_id=key_id)))
-        assert isinstance(validator.keys, jwks.FileKeySource)
-        both = [key for one in (other, issuer) for key in json.loads(one.keys)["keys"]]
-        file.write_text(json.dumps({"keys": both}))
-        assert validator.keys.reload_if_changed()
-        assert login.is_valid()
-        other.write_keys(file)
-        assert validator.keys.reload_if_changed()
-        assert not login.is_valid()
-
-    check_login()
+    login = await TokenExchange(validator).take(first_message(issuer.token(key_id=key_id)))
+    assert isinstance(validator.keys, jwks.FileKeySource)
+    both = [key for one in (other, issuer) for key in json.loads(one.keys)["keys"]]
+    file.write_text(json.dumps({"keys": both}))
+    assert validator.keys.reload_if_changed()
+    assert login.is_valid()
+    other.write_keys(file)
+    assert validator.keys.reload_if_changed()
+    assert not login.is_valid()
 
 
 @pytest.mark.parametrize(
@@ -252,100 +225,83 @@ def key_server(certificate: Path | None = None) -> Iterator[tuple[KeyServer, str
             thread.join()
 
 
-def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
+async def test_unknown_key_is_fetched_at_most_once_per_retry_interval(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now_s = 100.0
     monkeypatch.setattr(jwks, "seconds_since_boot", lambda: now_s)
 
-    @async_test
-    async def check_keys() -> None:
-        nonlocal now_s
-        with key_server() as (server, url):
-            keys = open_key_source(url, SETTING, 3600)
-            assert isinstance(keys, UrlKeySource)
-            # The first request fails. It is not repeated before the retry interval has passed.
-            assert await keys.find_keys("key-1") == []
-            server.keys = ISSUER.keys
-            assert await keys.find_keys("key-1") == []
-            assert server.asked == 1
-            now_s += jwks.RETRY_INTERVAL_S
-            assert len(await keys.find_keys("key-1")) == 1
-            # The server has a new key.
-            server.keys = TokenIssuer("key-2").keys
-            assert await keys.find_keys("key-2") == []
-            now_s += jwks.RETRY_INTERVAL_S
-            assert len(await keys.find_keys("key-2")) == 1
-            # The last keys stay in use while the server fails.
-            server.keys = None
-            now_s += jwks.RETRY_INTERVAL_S
-            assert await keys.find_keys("key-3") == []
-            assert len(await keys.find_keys("key-2")) == 1
-            assert server.asked == 4
-
-    check_keys()
+    with key_server() as (server, url):
+        keys = open_key_source(url, SETTING, 3600)
+        assert isinstance(keys, UrlKeySource)
+        # The first request fails. The request is not repeated before the retry interval has passed.
+        assert await keys.find_keys("key-1") == []
+        server.keys = ISSUER.keys
+        assert await keys.find_keys("key-1") == []
+        assert server.asked == 1
+        now_s += jwks.RETRY_INTERVAL_S
+        assert len(await keys.find_keys("key-1")) == 1
+        # The server has a new key.
+        server.keys = TokenIssuer("key-2").keys
+        assert await keys.find_keys("key-2") == []
+        now_s += jwks.RETRY_INTERVAL_S
+        assert len(await keys.find_keys("key-2")) == 1
+        # The last keys stay in use while the server fails.
+        server.keys = None
+        now_s += jwks.RETRY_INTERVAL_S
+        assert await keys.find_keys("key-3") == []
+        assert len(await keys.find_keys("key-2")) == 1
+        assert server.asked == 4
 
 
-def test_login_ends_when_its_key_is_removed_from_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_login_ends_when_its_key_is_removed_from_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jwks, "RETRY_INTERVAL_S", 0.01)
 
-    @async_test
-    async def check_login() -> None:
-        with key_server() as (server, url):
-            server.keys = ISSUER.keys
-            validator = make_validator(url)
-            assert isinstance(validator.keys, UrlKeySource)
-            validator.keys._refresh_s = 0.02
-            watch = asyncio.create_task(validator.keys.watch(0.01))
-            login = await TokenExchange(validator).take(first_message(ISSUER.token()))
-            server.asked = 0
-            await wait_until(lambda: server.asked > 2)
-            assert login.is_valid()
-            server.keys = TokenIssuer("key-2").keys
-            await wait_until(lambda: not login.is_valid())
-            watch.cancel()
-
-    check_login()
+    with key_server() as (server, url):
+        server.keys = ISSUER.keys
+        validator = make_validator(url)
+        assert isinstance(validator.keys, UrlKeySource)
+        validator.keys._refresh_s = 0.02
+        watch = asyncio.create_task(validator.keys.watch(0.01))
+        login = await TokenExchange(validator).take(first_message(ISSUER.token()))
+        server.asked = 0
+        await wait_until(lambda: server.asked > 2)
+        assert login.is_valid()
+        server.keys = TokenIssuer("key-2").keys
+        await wait_until(lambda: not login.is_valid())
+        watch.cancel()
 
 
-def test_key_server_must_have_a_certificate_of_the_given_authority(
+async def test_key_server_must_have_a_certificate_of_the_given_authority(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority, other = CertificateAuthority(tmp_path / "ours"), CertificateAuthority(tmp_path / "other")
 
-    @async_test
-    async def check_keys() -> None:
-        with key_server(authority.issue_certificate("keys").combined_file) as (server, url):
-            server.keys = ISSUER.keys
-            trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert len(await trusting.find_keys("key-1")) == 1
-            for ca_file in ("", str(other.certificate)):
-                assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).find_keys("key-1") == []
-            assert server.asked == 1
-
-    check_keys()
+    with key_server(authority.issue_certificate("keys").combined_file) as (server, url):
+        server.keys = ISSUER.keys
+        trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
+        assert len(await trusting.find_keys("key-1")) == 1
+        for ca_file in ("", str(other.certificate)):
+            assert await open_key_source(url, SETTING, 3600, ca_file=ca_file).find_keys("key-1") == []
+        assert server.asked == 1
     refusals = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert len(refusals) == 2
     assert all("CERTIFICATE_VERIFY_FAILED" in record.reason for record in refusals)  # type: ignore[attr-defined]
 
 
-def test_key_server_certificate_must_match_the_host_name(
+async def test_key_server_certificate_must_match_the_host_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     authority = CertificateAuthority(tmp_path)
 
-    @async_test
-    async def check_keys() -> None:
-        with key_server(authority.issue_certificate("else", hosts=("else.example",)).combined_file) as (
-            server,
-            url,
-        ):
-            server.keys = ISSUER.keys
-            trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
-            assert await trusting.find_keys("key-1") == []
-            assert server.asked == 0
-
-    check_keys()
+    with key_server(authority.issue_certificate("else", hosts=("else.example",)).combined_file) as (
+        server,
+        url,
+    ):
+        server.keys = ISSUER.keys
+        trusting = open_key_source(url, SETTING, 3600, ca_file=str(authority.certificate))
+        assert await trusting.find_keys("key-1") == []
+        assert server.asked == 0
     (refusal,) = [record for record in caplog.records if "The previous keys stay in use" in record.message]
     assert "certificate is not valid for" in refusal.reason  # type: ignore[attr-defined]
 

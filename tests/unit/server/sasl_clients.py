@@ -1,6 +1,7 @@
 """SASL frames as Kafka's clients send them, and requests that follow a login."""
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAut
 from protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame
 
-# The type of the fixture `run` (conftest.py): runs a scenario against a listener with SASL.
-Run = Callable[..., None]
+# The type of the fixture `serve_with_sasl` (conftest.py).
+ServeWithSasl = Callable[..., AbstractAsyncContextManager[ServedCoordinator]]
 
 USERS = "alice=alice-secret\nbob=bob-secret\n"
 FIND_BODY = find_coordinator.encode_request(

@@ -1,7 +1,5 @@
 """The cache of FindCoordinator responses: invalidation and size."""
 
-import asyncio
-
 import pytest
 
 from coordinator.serve.server import api as api_module
@@ -21,27 +19,20 @@ async def find_error(client: WireClient, partition: int) -> int:
     return coordinator.error_code
 
 
-def test_cached_responses_are_dropped_when_owners_change() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            assert await find_error(client, 0) == ErrorCode.NONE
-            one.directory.follow(None)
-            assert await find_error(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            one.directory.advertise(one.directory.advertised)
-            assert await find_error(client, 0) == ErrorCode.NONE
-
-    asyncio.run(scenario())
+async def test_cached_responses_are_dropped_when_owners_change() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        assert await find_error(client, 0) == ErrorCode.NONE
+        one.directory.follow(None)
+        assert await find_error(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        one.directory.advertise(one.directory.advertised)
+        assert await find_error(client, 0) == ErrorCode.NONE
 
 
-def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_module, "CACHED_RESPONSES_MAX", 3)
-
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            for partition in range(10):
-                assert await find_error(client, partition) == ErrorCode.NONE
-                assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3
-
-    asyncio.run(scenario())
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        for partition in range(10):
+            assert await find_error(client, partition) == ErrorCode.NONE
+            assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3

@@ -1,6 +1,5 @@
 """The metrics of FindCoordinator: error codes and durations; and the duration of ApiVersions."""
 
-import asyncio
 from itertools import count
 
 import pytest
@@ -31,46 +30,36 @@ def count_by_error(one: ServedCoordinator) -> dict[int, int]:
     return {code: number for (_, code), number in one.metrics.request_histograms()[0].items() if number}
 
 
-def test_requests_are_counted_by_the_first_error_code() -> None:
-    async def run_test() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            await send_find(client, str(KEY))
-            assert count_by_error(one) == {ErrorCode.NONE: 1}
-            for _ in range(2):  # the second response comes from the cache
-                await send_find(client, str(KEY), "no share-partition")
-            assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
-            await send_find(client, "a consumer group", version=2)
-            assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
-            one.directory.follow(None)
-            await send_find(client, str(KEY))
-            assert count_by_error(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
-
-    asyncio.run(run_test())
+async def test_requests_are_counted_by_the_first_error_code() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        await send_find(client, str(KEY))
+        assert count_by_error(one) == {ErrorCode.NONE: 1}
+        for _ in range(2):  # the second response comes from the cache
+            await send_find(client, str(KEY), "no share-partition")
+        assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
+        await send_find(client, "a consumer group", version=2)
+        assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
+        one.directory.follow(None)
+        await send_find(client, str(KEY))
+        assert count_by_error(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
 
 
-def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(100.0, 0.5)
     monkeypatch.setattr(api, "monotonic_seconds", lambda: next(seconds), raising=False)
-
-    async def run_test() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            for _ in range(2):
-                await send_find(client, str(KEY))
-            _, seconds_sum = one.metrics.request_histograms()[1][FIND].cumulative()
-            assert seconds_sum == 1.0
-
-    asyncio.run(run_test())
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        for _ in range(2):
+            await send_find(client, str(KEY))
+        _, seconds_sum = one.metrics.request_histograms()[1][FIND].cumulative()
+        assert seconds_sum == 1.0
 
 
-def test_duration_of_api_versions_is_measured() -> None:
-    async def run_test() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            client.send(request_frame(18, 0, 5, b"", flexible=False))
-            await client.frame()
-            seconds = one.metrics.request_histograms()[1][18]
-            assert seconds.cumulative()[1] > 0
-
-    asyncio.run(run_test())
+async def test_duration_of_api_versions_is_measured() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        client.send(request_frame(18, 0, 5, b"", flexible=False))
+        await client.frame()
+        seconds = one.metrics.request_histograms()[1][18]
+        assert seconds.cumulative()[1] > 0

@@ -15,6 +15,7 @@ BLOCK_BYTES, BLOCKS = 4_096, 20_000
 
 
 def close_connections(memory: HeapTrimmer, count: int) -> None:
+    """Report `count` closed connections."""
     for _ in range(count):
         memory.connection_closed()
 

@@ -1,6 +1,5 @@
 """The listener takes its security from the configuration."""
 
-import asyncio
 from pathlib import Path
 
 from coordinator.config import Config
@@ -14,7 +13,7 @@ from tests.unit.server.sasl_clients import USERS, find_error, log_in
 from tests.unit.server.wire import serve_coordinator
 
 
-def test_only_listed_principals_may_use_a_configured_listener(tmp_path: Path) -> None:
+async def test_only_listed_principals_may_use_a_configured_listener(tmp_path: Path) -> None:
     (tmp_path / "users").write_text(USERS)
     own = CertificateAuthority(tmp_path).issue_certificate("coordinator")
     config = Config(
@@ -26,18 +25,14 @@ def test_only_listed_principals_may_use_a_configured_listener(tmp_path: Path) ->
         listen_allowed_principals="User:alice",
     )
     context = client_context(str(tmp_path / "authority.pem"))
-
-    async def main() -> None:
-        async with serve_coordinator(security=make_listener_security(config, StandingClock())) as one:
-            for user, error in (("alice", 0), ("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)):
-                client = await one.connect(context)
-                await log_in(client, user)
-                assert await find_error(client) == error
-
-    asyncio.run(main())
+    async with serve_coordinator(security=make_listener_security(config, StandingClock())) as one:
+        for user, error in (("alice", 0), ("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)):
+            client = await one.connect(context)
+            await log_in(client, user)
+            assert await find_error(client) == error
 
 
-def test_listener_takes_times_and_files_from_the_configuration(tmp_path: Path) -> None:
+async def test_listener_takes_times_and_files_from_the_configuration(tmp_path: Path) -> None:
     issuer = TokenIssuer()
     (tmp_path / "users").write_text(USERS)
     config = Config(
@@ -60,14 +55,10 @@ def test_listener_takes_times_and_files_from_the_configuration(tmp_path: Path) -
     assert (security.tls, len(security.watched)) == (None, 2)
     times = (security.reauth_max_ms, security.failed_delay_s, security.handshake_s, security.reload_s)
     assert times == (1_000, 2.0, 3.0, 4.0)
-
-    async def check_token() -> None:
-        token = issuer.token(aud="two", iss="https://issuer", azp="client")
-        step = await security.mechanisms["OAUTHBEARER"]().take(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
-        assert step.identity is not None
-        assert step.identity.principal == "User:client"
-
-    asyncio.run(check_token())
+    token = issuer.token(aud="two", iss="https://issuer", azp="client")
+    step = await security.mechanisms["OAUTHBEARER"]().take(f"n,,\x01auth=Bearer {token}\x01\x01".encode())
+    assert step.identity is not None
+    assert step.identity.principal == "User:client"
 
 
 def test_plaintext_listener_has_no_authentication() -> None:

@@ -57,51 +57,42 @@ class SharedMemoryConnections:
         pass
 
 
-def test_connections_are_not_read_while_request_memory_is_full() -> None:
-    async def scenario() -> None:
-        clients = SharedMemoryConnections(bytes_max=50_000)
-        (first, its_wire), (second, other_wire) = clients.connect(), clients.connect()
-        begun = pack(">i", 60_000) + bytes(29_996)
-        first.data_received(begun)
-        assert (clients.request_memory.is_full, its_wire.is_read) == (False, True)
-        second.data_received(begun)
-        assert (clients.request_memory.is_full, other_wire.is_read) == (True, False)
-        # A connection that was still read is paused when its next bytes arrive.
-        first.data_received(bytes(10_000))
-        assert not its_wire.is_read
-        assert clients.request_memory.held_bytes == 70_000
-        first.connection_lost(None)
-        assert clients.request_memory.held_bytes == 30_000
+async def test_connections_are_not_read_while_request_memory_is_full() -> None:
+    clients = SharedMemoryConnections(bytes_max=50_000)
+    (first, its_wire), (second, other_wire) = clients.connect(), clients.connect()
+    begun = pack(">i", 60_000) + bytes(29_996)
+    first.data_received(begun)
+    assert (clients.request_memory.is_full, its_wire.is_read) == (False, True)
+    second.data_received(begun)
+    assert (clients.request_memory.is_full, other_wire.is_read) == (True, False)
+    # A connection that was still read is paused when its next bytes arrive.
+    first.data_received(bytes(10_000))
+    assert not its_wire.is_read
+    assert clients.request_memory.held_bytes == 70_000
+    first.connection_lost(None)
+    assert clients.request_memory.held_bytes == 30_000
+    await asyncio.sleep(0)
+    assert other_wire.is_read
+
+
+async def test_closed_connection_releases_its_request_memory() -> None:
+    clients = SharedMemoryConnections(bytes_max=50_000)
+    client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
+    # One request in progress, two that wait for it, and the beginning of a fourth.
+    client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
+    assert clients.request_memory.held_bytes == 350
+    client.connection_lost(None)
+    assert clients.request_memory.held_bytes == 0
+
+
+async def test_frame_timeout_counts_from_its_first_byte() -> None:
+    client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
+    client.data_received(pack(">i", 100) + bytes(1))
+    begun_s = client.active_s
+    while client.active_s == begun_s:
         await asyncio.sleep(0)
-        assert other_wire.is_read
-
-    asyncio.run(scenario())
-
-
-def test_closed_connection_releases_its_request_memory() -> None:
-    async def scenario() -> None:
-        clients = SharedMemoryConnections(bytes_max=50_000)
-        client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
-        # One request in progress, two that wait for it, and the beginning of a fourth.
-        client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
-        assert clients.request_memory.held_bytes == 350
-        client.connection_lost(None)
-        assert clients.request_memory.held_bytes == 0
-
-    asyncio.run(scenario())
-
-
-def test_frame_timeout_counts_from_its_first_byte() -> None:
-    async def scenario() -> None:
-        client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
-        client.data_received(pack(">i", 100) + bytes(1))
-        begun_s = client.active_s
-        while client.active_s == begun_s:
-            await asyncio.sleep(0)
-            if asyncio.get_running_loop().time() > begun_s:
-                client.data_received(bytes(1))
-        between_s = (begun_s + client.active_s) / 2
-        assert client.timeout_reason(begun_s + LIMITS.frame_s, 0) is None
-        assert client.timeout_reason(between_s + LIMITS.frame_s, 0) == "slow_frame"
-
-    asyncio.run(scenario())
+        if asyncio.get_running_loop().time() > begun_s:
+            client.data_received(bytes(1))
+    between_s = (begun_s + client.active_s) / 2
+    assert client.timeout_reason(begun_s + LIMITS.frame_s, 0) is None
+    assert client.timeout_reason(between_s + LIMITS.frame_s, 0) == "slow_frame"

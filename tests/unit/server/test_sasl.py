@@ -14,7 +14,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import (
     FIND_BODY,
-    Run,
+    ServeWithSasl,
     authenticate_frame,
     find_error,
     get_only_connection,
@@ -24,11 +24,13 @@ from tests.unit.server.sasl_clients import (
     served_apis,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
-from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
+from tests.unit.server.wire import request_frame, serve_coordinator
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
-def test_authenticated_client_is_served(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_authenticated_client_is_served(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         apis = await served_apis(client)
         assert apis[17] == (0, 1)
@@ -43,12 +45,10 @@ def test_authenticated_client_is_served(run: Run) -> None:
         response = initialize_api.decode_response(rest, 1, 0)
         assert [result.error_code for result in response.results[0].partitions] == [0, 0]
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_scram_login_takes_two_tokens(serve_with_sasl: ServeWithSasl, version: int) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         await send_handshake(client, "SCRAM-SHA-256")
         scram = ScramClient(["SCRAM-SHA-256"], "alice", "alice-secret")
@@ -59,11 +59,9 @@ def test_scram_login_takes_two_tokens(run: Run, version: int) -> None:
         scram.set_server_final(final.auth_bytes.decode())
         assert await find_error(client) == 0
 
-    run(scenario)
 
-
-def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_tokens_have_no_header_after_handshake_version_0(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         assert (await send_handshake(client, "PLAIN", version=0)).error_code == 0
         token = b"\0alice\0alice-secret"
@@ -77,35 +75,32 @@ def test_tokens_have_no_header_after_handshake_version_0(run: Run) -> None:
         client.send(b"\0\0\0\5\0a\0b\0")
         assert await client.closed()
 
-    run(scenario)
 
-
-def test_second_token_sent_before_a_response_closes_the_connection(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_second_token_sent_before_a_response_closes_the_connection(
+    serve_with_sasl: ServeWithSasl,
+) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong") + authenticate_frame(b"\0alice\0alice-secret"))
         assert await client.closed()
 
-    run(scenario)
 
-
-def test_unknown_mechanism_is_answered_with_the_enabled_ones(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_unknown_mechanism_is_answered_with_the_enabled_ones(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         response = await send_handshake(client, "GSSAPI")
         assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256"]
         assert await client.closed()
 
-    run(scenario)
-
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_wrong_password_returns_an_error_and_closes_the_connection(
-    run: Run, version: int, caplog: pytest.LogCaptureFixture
+async def test_wrong_password_returns_an_error_and_closes_the_connection(
+    serve_with_sasl: ServeWithSasl, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with serve_with_sasl() as one:
         for _ in range(3):
             client = await one.connect()
             await send_handshake(client, "PLAIN")
@@ -115,16 +110,13 @@ def test_wrong_password_returns_an_error_and_closes_the_connection(
             assert await client.closed()
         closed = one.metrics._connections_closed
         await one.wait_until(lambda: closed["authentication_failed"] == 3)
-
-    with caplog.at_level(logging.DEBUG):
-        run(scenario)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in warnings] == ["A login failed."]
     assert "guess-1234" not in caplog.text
 
 
-def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_failed_login_is_answered_after_a_delay(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(failed_delay_s=0.2) as one:
         loop = asyncio.get_running_loop()
         client = await one.connect()
         await send_handshake(client, "PLAIN")
@@ -135,17 +127,15 @@ def test_failed_login_is_answered_after_a_delay(run: Run) -> None:
         assert loop.time() - began_s >= 0.2
         assert await client.closed()
 
-    run(scenario, failed_delay_s=0.2)
 
-
-def test_refused_token_is_counted_logged_and_answered_after_a_delay(
-    run: Run, caplog: pytest.LogCaptureFixture
+async def test_refused_token_is_counted_logged_and_answered_after_a_delay(
+    serve_with_sasl: ServeWithSasl, caplog: pytest.LogCaptureFixture
 ) -> None:
     class RefusingMechanism:
         async def take(self, token: bytes) -> SaslStep:
             return SaslStep(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
 
-    async def scenario(one: ServedCoordinator) -> None:
+    async with serve_with_sasl(failed_delay_s=0.2, mechanisms={"OAUTHBEARER": RefusingMechanism}) as one:
         loop = asyncio.get_running_loop()
         for _ in range(3):
             client = await one.connect()
@@ -156,16 +146,14 @@ def test_refused_token_is_counted_logged_and_answered_after_a_delay(
             assert loop.time() - began_s >= 0.2
         await one.wait_until(lambda: one.metrics._requests[36, 58] == 3)
         assert one.metrics._requests[36, 0] == 0
-
-    run(scenario, failed_delay_s=0.2, mechanisms={"OAUTHBEARER": RefusingMechanism})
     (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert line.getMessage() == "A login failed."
     assert line.__dict__["reason"].startswith("expired xxx")
     assert len(line.__dict__["reason"]) < 300
 
 
-def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_another_request_does_not_shorten_the_failure_delay(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(failed_delay_s=0.2) as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong"))
@@ -176,8 +164,6 @@ def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
         answer = sasl_authenticate.decode_response(rest, 1, 2)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert await client.closed()
-
-    run(scenario, failed_delay_s=0.2)
 
 
 @pytest.mark.parametrize(
@@ -191,17 +177,17 @@ def test_another_request_does_not_shorten_the_failure_delay(run: Run) -> None:
         b"\0\0\0\x0a\0\x11\0\x01\0\0\0\x01\xff\xff",
     ],
 )
-def test_request_before_login_closes_the_connection(run: Run, frame: bytes) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_request_before_login_closes_the_connection(
+    serve_with_sasl: ServeWithSasl, frame: bytes
+) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         client.send(frame)
         assert await client.closed()
 
-    run(scenario)
 
-
-def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_api_versions_is_answered_once_before_the_handshake(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         client.send(request_frame(18, 99, 4, b"", flexible=True))
         _, rest = await client.frame()
@@ -210,11 +196,11 @@ def test_api_versions_is_answered_once_before_the_handshake(run: Run) -> None:
         client.send(request_frame(18, 0, 0, b"", flexible=False))
         assert await client.closed()
 
-    run(scenario)
 
-
-def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_other_request_instead_of_a_token_returns_illegal_sasl_state(
+    serve_with_sasl: ServeWithSasl,
+) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         assert await find_error(client) == ErrorCode.ILLEGAL_SASL_STATE
@@ -224,11 +210,9 @@ def test_other_request_instead_of_a_token_returns_illegal_sasl_state(run: Run) -
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await client.closed()
 
-    run(scenario)
 
-
-def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_sasl_request_after_login_returns_illegal_sasl_state(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         await log_in(client)
         answer = await send_authenticate(client, b"\0alice\0alice-secret")
@@ -237,22 +221,19 @@ def test_sasl_request_after_login_returns_illegal_sasl_state(run: Run) -> None:
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await find_error(client) == 0
 
-    run(scenario)
+
+async def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        assert 17 not in await served_apis(client)
+        assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert await find_error(client) == 0
 
 
-def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
-    async def scenario() -> None:
-        async with serve_coordinator() as one:
-            client = await one.connect()
-            assert 17 not in await served_apis(client)
-            assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-            assert await find_error(client) == 0
-
-    asyncio.run(scenario())
-
-
-def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_unlisted_principal_may_only_request_api_versions(
+    serve_with_sasl: ServeWithSasl, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve_with_sasl() as one:
         client = await one.connect()
         assert (await log_in(client, "bob")).error_code == 0
         for version in range(7):
@@ -278,15 +259,13 @@ def test_unlisted_principal_may_only_request_api_versions(run: Run, caplog: pyte
             for result in response.results[0].partitions
         ] == [(0, 31, "Cluster authorization failed."), (1, 31, "Cluster authorization failed.")]
         assert 83 in await served_apis(client)
-
-    run(scenario)
     assert [record.getMessage() for record in caplog.records] == [
         "A client is not allowed by listen.allowed.principals."
     ]
 
 
-def test_clients_that_are_not_authorized_give_way_to_a_broker(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_clients_that_are_not_authorized_give_way_to_a_broker(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(limits=ServerLimits(connections_max=2)) as one:
         # One client has not logged in, and one is not allowed.
         unauthenticated, refused = await one.connect(), await one.connect()
         await send_handshake(unauthenticated, "PLAIN")
@@ -301,11 +280,9 @@ def test_clients_that_are_not_authorized_give_way_to_a_broker(run: Run) -> None:
         assert await late.closed()
         assert [await find_error(broker) for broker in brokers] == [0, 0]
 
-    run(scenario, limits=ServerLimits(connections_max=2))
 
-
-def test_login_that_takes_too_long_is_closed(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_login_that_takes_too_long_is_closed(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(handshake_s=30) as one:
         silent, slow, known = await one.connect(), await one.connect(), await one.connect()
         await log_in(known)
         await send_handshake(slow, "PLAIN")
@@ -315,11 +292,9 @@ def test_login_that_takes_too_long_is_closed(run: Run) -> None:
         assert one.metrics._connections_closed["authentication_timeout"] == 2
         assert await find_error(known) == 0
 
-    run(scenario, handshake_s=30)
 
-
-def test_large_frame_before_login_closes_the_connection(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_large_frame_before_login_closes_the_connection(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl() as one:
         stranger = await one.connect()
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
         assert await stranger.closed()
@@ -332,5 +307,3 @@ def test_large_frame_before_login_closes_the_connection(run: Run) -> None:
         known.send(request_frame(10, 6, 3, find_coordinator.encode_request(request, 6)))
         _, rest = await known.frame()
         assert len(find_coordinator.decode_response(rest, 1, 6).coordinators) == 100
-
-    run(scenario)

@@ -3,9 +3,8 @@
 import asyncio
 import random
 import ssl
-from collections.abc import Awaitable, Callable
 from struct import pack
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -19,6 +18,8 @@ from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
 from tests.unit import clock_skipping
 from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 INITIALIZE_FRAME_BODY = initialize_api.encode_request(
     initialize_api.InitializeShareGroupStateRequest(
@@ -50,16 +51,6 @@ def find_body(*keys: str) -> bytes:
     return find_coordinator.encode_request(request, 6)
 
 
-def run_served(
-    scenario: Callable[[ServedCoordinator], Awaitable[Any]], limits: ServerLimits | None = None
-) -> None:
-    async def serve_and_run() -> None:
-        async with serve_coordinator(limits) as one:
-            await scenario(one)
-
-    clock_skipping.run(serve_and_run())
-
-
 async def connect_initialized(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
     client = await one.connect(tls)
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
@@ -70,20 +61,18 @@ async def connect_initialized(one: ServedCoordinator, tls: ssl.SSLContext | None
     return client
 
 
-def test_readiness_requires_an_open_listener() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_readiness_requires_an_open_listener() -> None:
+    async with serve_coordinator() as one:
         assert one.listener.health() == []
         await one.listener.drain(0.0)
         assert one.listener.health() == ["The listener for brokers accepts no connections."]
-
-    run_served(scenario)
     listener = Listener(cast(Api, None), Metrics(), ServerLimits())
     assert listener.health() == ["The listener for brokers accepts no connections."]
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
+    async with serve_coordinator() as one:
         client = await one.connect()
         named = api_versions.ApiVersionsRequest("apache-kafka-java", "4.4.0")
         body = api_versions.encode_request(named, version)
@@ -103,11 +92,9 @@ def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
             87: (0, 1),
         }
 
-    run_served(scenario)
 
-
-def test_newer_api_versions_is_answered_in_version_0() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_newer_api_versions_is_answered_in_version_0() -> None:
+    async with serve_coordinator() as one:
         client = await one.connect()
         client.send(request_frame(18, 5, 6, b"whatever a later release puts here"))
         _, rest = await client.frame()
@@ -115,23 +102,19 @@ def test_newer_api_versions_is_answered_in_version_0() -> None:
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.api_keys == [api_versions.ApiVersion(18, 0, 4)]
 
-    run_served(scenario)
-
 
 @pytest.mark.parametrize(("name", "version"), [("", ""), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-")])
-def test_api_versions_validates_client_name_and_version_as_kafka(name: str, version: str) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_api_versions_validates_client_name_and_version_as_kafka(name: str, version: str) -> None:
+    async with serve_coordinator() as one:
         client = await one.connect()
         body = api_versions.encode_request(api_versions.ApiVersionsRequest(name, version), 4)
         client.send(request_frame(18, 4, 6, body))
         response = api_versions.decode_response((await client.frame())[1], 0, 4)
         assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
-    run_served(scenario)
 
-
-def test_find_coordinator_returns_own_node_ids_and_advertised_address() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_find_coordinator_returns_own_node_ids_and_advertised_address() -> None:
+    async with serve_coordinator() as one:
         client = await one.connect()
         keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
         for _ in range(2):  # the second response comes from the cache
@@ -143,12 +126,10 @@ def test_find_coordinator_returns_own_node_ids_and_advertised_address() -> None:
             assert {(found.host, found.port) for found in response.coordinators} == {("localhost", 9095)}
             assert {found.node_id for found in response.coordinators} == set(range(1_000_000, 1_000_004))
 
-    run_served(scenario)
-
 
 @pytest.mark.parametrize("version", range(7))
-def test_find_coordinator_for_other_key_types_returns_invalid_request(version: int) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_find_coordinator_for_other_key_types_returns_invalid_request(version: int) -> None:
+    async with serve_coordinator() as one:
         client = await one.connect()
         request = find_coordinator.FindCoordinatorRequest(
             key="group" if version < 4 else "",
@@ -162,11 +143,9 @@ def test_find_coordinator_for_other_key_types_returns_invalid_request(version: i
         error = response.coordinators[0].error_code if version >= 4 else response.error_code
         assert error == ErrorCode.INVALID_REQUEST
 
-    run_served(scenario)
 
-
-def test_responses_are_sent_in_request_order() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_responses_are_sent_in_request_order() -> None:
+    async with serve_coordinator() as one:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 10, write_body(0)))
@@ -177,11 +156,9 @@ def test_responses_are_sent_in_request_order() -> None:
         one.log.release_appends()
         assert [(await client.frame())[0] for _ in range(3)] == [10, 11, 12]
 
-    run_served(scenario)
 
-
-def test_frames_are_assembled_from_pieces_of_any_size() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
+    async with serve_coordinator() as one:
         client = await connect_initialized(one)
         stream = b"".join(request_frame(84, 0, n, read_body()) for n in range(20))
         at = 0
@@ -193,8 +170,6 @@ def test_frames_are_assembled_from_pieces_of_any_size() -> None:
             await asyncio.sleep(0)
             at += size
         assert [(await client.frame())[0] for _ in range(20)] == list(range(20))
-
-    run_served(scenario)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +194,8 @@ def test_frames_are_assembled_from_pieces_of_any_size() -> None:
         pytest.param(bytes.fromhex("1603010200010001fc0303") + bytes(600), id="TLS"),
     ],
 )
-def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
+    async with serve_coordinator() as one:
         other = await connect_initialized(one)
         client = await one.connect()
         client.send(frame)
@@ -228,11 +203,9 @@ def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
         other.send(request_frame(84, 0, 3, read_body()))
         assert (await other.frame())[0] == 3
 
-    run_served(scenario)
 
-
-def test_connection_at_its_in_flight_limit_is_not_read() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_connection_at_its_in_flight_limit_is_not_read() -> None:
+    async with serve_coordinator(ServerLimits(requests_in_flight_max=3)) as one:
         client = await connect_initialized(one)
         one.log.blocking = True
         for n in range(50):
@@ -245,11 +218,9 @@ def test_connection_at_its_in_flight_limit_is_not_read() -> None:
         one.log.release_appends()
         assert [(await client.frame())[0] for _ in range(50)] == list(range(50))
 
-    run_served(scenario, ServerLimits(requests_in_flight_max=3))
 
-
-def test_many_immediate_responses_are_all_sent() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_many_immediate_responses_are_all_sent() -> None:
+    async with serve_coordinator(ServerLimits(requests_in_flight_max=7)) as one:
         client = await connect_initialized(one)
         client.send(b"".join(request_frame(84, 0, n, read_body()) for n in range(3)))
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
@@ -257,11 +228,9 @@ def test_many_immediate_responses_are_all_sent() -> None:
         client.send(b"".join(request_frame(10, 6, n, body) for n in range(3, 200)))
         assert [(await client.frame())[0] for _ in range(200)] == list(range(200))
 
-    run_served(scenario, ServerLimits(requests_in_flight_max=7))
 
-
-def test_draining_connection_is_not_read_after_a_response() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_draining_connection_is_not_read_after_a_response() -> None:
+    async with serve_coordinator() as one:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 1, write_body()))
@@ -276,8 +245,6 @@ def test_draining_connection_is_not_read_after_a_response() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.reader.read(1), 0.05)
 
-    run_served(scenario)
-
 
 async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
     """Return clients that sent half of a frame each; together they exceed the request memory."""
@@ -288,17 +255,15 @@ async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
     return clients
 
 
-def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
+    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=0.2, sweep_s=0.02)) as one:
         for client in await send_half_frames(one):
             assert await client.closed()
         await one.wait_until(lambda: one.listener.held_bytes == 0)
 
-    run_served(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=0.2, sweep_s=0.02))
 
-
-def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
+    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=60.0, sweep_s=0.02)) as one:
         client = await connect_initialized(one)
         small = await one.connect()
         small.send(request_frame(84, 0, 5, read_body())[:-1])
@@ -315,20 +280,16 @@ def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
         small.send(request_frame(84, 0, 5, read_body())[-1:])
         assert (await small.frame())[0] == 5
 
-    run_served(scenario, ServerLimits(queued_bytes_max=100_000, frame_s=60.0, sweep_s=0.02))
 
-
-def test_incomplete_frame_times_out() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_incomplete_frame_times_out() -> None:
+    async with serve_coordinator(ServerLimits(frame_s=0.02, sweep_s=0.005)) as one:
         client = await one.connect()
         client.send(request_frame(84, 0, 3, read_body())[:-1])
         assert await client.closed()
 
-    run_served(scenario, ServerLimits(frame_s=0.02, sweep_s=0.005))
 
-
-def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
+    async with serve_coordinator(ServerLimits(connection_idle_s=3.0)) as one:
         idle = await one.connect()
         busy = await connect_initialized(one)
         one.log.blocking = True
@@ -340,11 +301,9 @@ def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
         one.log.release_appends()
         assert (await busy.frame())[0] == 4
 
-    run_served(scenario, ServerLimits(connection_idle_s=3.0))
 
-
-def test_connection_over_the_limit_is_closed_at_once() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_connection_over_the_limit_is_closed_at_once() -> None:
+    async with serve_coordinator(ServerLimits(connections_max=2)) as one:
         first, second = await connect_initialized(one), await one.connect()
         third = await one.connect()
         assert await third.closed()
@@ -356,11 +315,9 @@ def test_connection_over_the_limit_is_closed_at_once() -> None:
         first.send(request_frame(84, 0, 6, read_body()))
         assert (await first.frame())[0] == 6
 
-    run_served(scenario, ServerLimits(connections_max=2))
 
-
-def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None:
+    async with serve_coordinator() as one:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
@@ -375,25 +332,19 @@ def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None
         assert (await client.frame())[0] == 7
         await draining
 
-    run_served(scenario)
 
-
-def test_draining_does_not_wait_for_idle_connections() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_draining_does_not_wait_for_idle_connections() -> None:
+    async with serve_coordinator() as one:
         await connect_initialized(one)
         async with asyncio.timeout(60):
             await one.listener.drain(3_600.0)
 
-    run_served(scenario)
 
-
-def test_draining_ends_at_its_timeout() -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_draining_ends_at_its_timeout() -> None:
+    async with serve_coordinator() as one:
         client = await connect_initialized(one)
         one.log.blocking = True
         client.send(request_frame(85, 1, 7, write_body()))
         await one.wait_until(lambda: one.log.held)
         async with asyncio.timeout(60):
             await one.listener.drain(0.02)
-
-    run_served(scenario)

@@ -15,7 +15,7 @@ from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import (
     FIND_BODY,
     USERS,
-    Run,
+    ServeWithSasl,
     authenticate_frame,
     find_error,
     get_only_connection,
@@ -24,11 +24,13 @@ from tests.unit.server.sasl_clients import (
     send_authenticate,
     send_handshake,
 )
-from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
+from tests.unit.server.wire import request_frame, serve_coordinator
+
+pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
-def test_session_expires_without_reauthentication(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(reauth_max_ms=60000) as one:
         client, idle = await one.connect(), await one.connect()
         for each in (client, idle):
             assert (await log_in(each)).session_lifetime_ms == 60_000
@@ -49,8 +51,6 @@ def test_session_expires_without_reauthentication(run: Run) -> None:
         assert await idle.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
-    run(scenario, reauth_max_ms=60_000)
-
 
 @pytest.mark.parametrize(
     ("mechanism", "token", "message"),
@@ -69,18 +69,16 @@ def test_session_expires_without_reauthentication(run: Run) -> None:
         ("PLAIN", b"\0alice\0wrong", "Authentication failed: Invalid username or password"),
     ],
 )
-def test_reauthentication_cannot_change_principal_or_mechanism(
-    run: Run, mechanism: str, token: bytes, message: str
+async def test_reauthentication_cannot_change_principal_or_mechanism(
+    serve_with_sasl: ServeWithSasl, mechanism: str, token: bytes, message: str
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    async with serve_with_sasl(reauth_max_ms=60000) as one:
         client = await one.connect()
         await log_in(client)
         assert (await send_handshake(client, mechanism)).error_code == 0
         answer = await send_authenticate(client, token)
         assert (answer.error_code, answer.error_message) == (58, message)
         assert await client.closed()
-
-    run(scenario, reauth_max_ms=60_000)
 
 
 class _FixedMechanism:
@@ -95,10 +93,11 @@ class _FixedMechanism:
         return self._turn
 
 
-def test_session_ends_when_its_token_expires(run: Run) -> None:
+async def test_session_ends_when_its_token_expires(serve_with_sasl: ServeWithSasl) -> None:
     ended = SaslStep(b"", Identity("alice", expires_ms=1))
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with serve_with_sasl(
+        mechanisms={"PLAIN": lambda: _FixedMechanism(ended)}, reauth_max_ms=60000
+    ) as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         assert (await send_authenticate(client, b"token")).session_lifetime_ms == 0
@@ -108,22 +107,18 @@ def test_session_ends_when_its_token_expires(run: Run) -> None:
         assert await client.closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
-    run(scenario, mechanisms={"PLAIN": lambda: _FixedMechanism(ended)}, reauth_max_ms=60_000)
 
-
-def test_failing_mechanism_closes_the_connection(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_failing_mechanism_closes_the_connection(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(mechanisms={"PLAIN": lambda: _FixedMechanism(None)}) as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
         assert await client.closed()
         assert one.metrics._connections_closed["internal_error"] == 1
 
-    run(scenario, mechanisms={"PLAIN": lambda: _FixedMechanism(None)})
 
-
-def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_reauthentication_has_the_full_handshake_timeout(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(ServerLimits(sweep_s=600.0), reauth_max_ms=60000, handshake_s=30.0) as one:
         client, loop = await one.connect(), asyncio.get_running_loop()
         await log_in(client)
         connection = await get_only_connection(one)
@@ -134,35 +129,28 @@ def test_reauthentication_has_the_full_handshake_timeout(run: Run) -> None:
         assert connection.timeout_reason(loop.time(), 0) is None
         assert connection.timeout_reason(loop.time() + 31.0, 0) == "authentication_timeout"
 
-    run(scenario, ServerLimits(sweep_s=600.0), reauth_max_ms=60_000, handshake_s=30.0)
 
-
-def test_empty_list_of_principals_allows_no_client(run: Run) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+async def test_empty_list_of_principals_allows_no_client(serve_with_sasl: ServeWithSasl) -> None:
+    async with serve_with_sasl(allowed=AllowedPrincipals.parse(";")) as one:
         client = await one.connect()
         await log_in(client)
         assert await find_error(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
-    run(scenario, allowed=AllowedPrincipals.parse(";"))
-
 
 @pytest.mark.parametrize("change", ["alice=another\n", "bob=bob-secret\n"])
-def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path, change: str) -> None:
-    async def scenario() -> None:
-        security = password_security(tmp_path, handshake_s=600.0)
-        async with serve_coordinator(ServerLimits(sweep_s=0.01), security) as one:
-            exchange: Any = security.mechanisms["PLAIN"]
-            users = exchange.args[0]
-            client = await one.connect()
-            await log_in(client)
-            (tmp_path / "users.properties").write_text(USERS + "# read again\n")
-            assert users.reload_if_changed()
-            await asyncio.sleep(0.05)
-            assert await find_error(client) == 0, "nothing has changed for alice"
-            (tmp_path / "users.properties").write_text(change)
-            assert users.reload_if_changed()
-            assert await client.closed()
-            closed = one.metrics._connections_closed
-            await one.wait_until(lambda: closed["credentials_revoked"] == 1)
-
-    asyncio.run(scenario())
+async def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path, change: str) -> None:
+    security = password_security(tmp_path, handshake_s=600.0)
+    async with serve_coordinator(ServerLimits(sweep_s=0.01), security) as one:
+        exchange: Any = security.mechanisms["PLAIN"]
+        users = exchange.args[0]
+        client = await one.connect()
+        await log_in(client)
+        (tmp_path / "users.properties").write_text(USERS + "# read again\n")
+        assert users.reload_if_changed()
+        await asyncio.sleep(0.05)
+        assert await find_error(client) == 0, "nothing has changed for alice"
+        (tmp_path / "users.properties").write_text(change)
+        assert users.reload_if_changed()
+        assert await client.closed()
+        closed = one.metrics._connections_closed
+        await one.wait_until(lambda: closed["credentials_revoked"] == 1)

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +37,20 @@ class TlsListener:
         self.tls: ServerTls | None = None
         self._new_loop = new_loop
 
-    def run(
+    def run(self, main: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine on a new event loop."""
+        with asyncio.Runner(loop_factory=self._new_loop) as runner:
+            runner.run(main)
+
+    def serve(
         self,
-        scenario: Callable[[ServedCoordinator], Awaitable[Any]],
         *,
         client_auth: str = "required",
         limits: ServerLimits | None = None,
         base: ListenerSecurityConfig | None = None,
         **more: Any,
-    ) -> None:
+    ) -> AbstractAsyncContextManager[ServedCoordinator]:
+        """Serve on a port with TLS until the end of an `async with` block."""
         files = TlsFiles(
             str(self.server.certificate),
             str(self.server.key),
@@ -61,13 +67,7 @@ class TlsListener:
             **more,
         }
         security = (base or ListenerSecurityConfig())._replace(**whole)
-
-        async def serve_client() -> None:
-            async with serve_coordinator(limits, security) as one:
-                await scenario(one)
-
-        with asyncio.Runner(loop_factory=self._new_loop) as runner:
-            runner.run(serve_client())
+        return serve_coordinator(limits, security)
 
     def client(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "", **more)
@@ -86,47 +86,48 @@ def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_client_certificate_gives_the_principal(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_client_certificate_gives_the_principal(world: TlsListener) -> None:
     broker, other = (
         world.authority.issue_certificate("broker-1"),
         world.authority.issue_certificate("broker-2"),
     )
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         # With TLS 1.3, the client sends its first request together with the end of its handshake.
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             assert await find_error(await one.connect(world.client(broker, newest=newest))) == 0
         assert await find_error(await one.connect(world.client(other))) == CLUSTER_AUTHORIZATION_FAILED
         assert one.listener.connection_count == 3
 
-    world.run(scenario)
+
+@pytest.mark.run_with(fixture="world")
+@pytest.mark.parametrize(
+    ("client_auth", "allowed", "error"),
+    [
+        ("requested", "User:CN=broker-1", CLUSTER_AUTHORIZATION_FAILED),
+        ("none", "User:CN=broker-1", CLUSTER_AUTHORIZATION_FAILED),
+        ("none", "User:ANONYMOUS", 0),
+    ],
+)
+async def test_client_without_certificate_is_anonymous(
+    world: TlsListener, client_auth: str, allowed: str, error: int
+) -> None:
+    async with world.serve(client_auth=client_auth, allowed=AllowedPrincipals.parse(allowed)) as one:
+        assert await find_error(await one.connect(world.client())) == error
 
 
-def test_client_without_certificate_is_anonymous(world: TlsListener) -> None:
-    async def check_refused(one: ServedCoordinator) -> None:
-        assert await find_error(await one.connect(world.client())) == CLUSTER_AUTHORIZATION_FAILED
-
-    async def check_accepted(one: ServedCoordinator) -> None:
-        assert await find_error(await one.connect(world.client())) == 0
-
-    world.run(check_refused, client_auth="requested")
-    world.run(check_refused, client_auth="none")
-    world.run(check_accepted, client_auth="none", allowed=AllowedPrincipals.parse("User:ANONYMOUS"))
-
-
-def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: TlsListener) -> None:
     broker, other = world.authority.issue_certificate("broker-1"), world.authority.issue_certificate("else")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
+    async with world.serve(rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1")) as one:
         assert await find_error(await one.connect(world.client(broker))) == 0
         client = await one.connect(world.client(other))
         assert await client.closed()
         assert closed_counts(one)["unmapped_certificate"] == 1
 
-    rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
-    world.run(scenario, rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1"))
 
-
+@pytest.mark.run_with(fixture="world")
 @pytest.mark.parametrize(
     ("showing", "reason", "sentence"),
     [
@@ -143,7 +144,7 @@ def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: 
         ),
     ],
 )
-def test_bad_client_certificates_are_refused_with_one_log_line(
+async def test_bad_client_certificates_are_refused_with_one_log_line(
     world: TlsListener, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
 ) -> None:
     own = {
@@ -153,23 +154,20 @@ def test_bad_client_certificates_are_refused_with_one_log_line(
         ),
         "expired": world.authority.issue_certificate("broker-1", ended=True, file="ended"),
     }[showing]
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(world.client(own, newest=ssl.TLSVersion.TLSv1_2))
             await one.wait_until(lambda: closed_counts(one)[reason] == attempt)  # noqa: B023
         assert one.listener.connection_count == 0
-
-    world.run(scenario)
     assert warning_messages(caplog) == [sentence]
 
 
-def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
     stranger = CertificateAuthority(world.folder / "else", "stranger")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         with pytest.raises(ssl.SSLCertVerificationError):
             await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients send an alert, others only close the connection.
@@ -177,18 +175,17 @@ def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
             lambda: closed_counts(one)["tls_failed"] + closed_counts(one)["tls_unfinished"] == 1
         )
 
-    world.run(scenario)
 
-
+@pytest.mark.run_with(fixture="world")
 @pytest.mark.parametrize(
     "said",
     [request_frame(18, 0, 1, b"", flexible=False), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
     ids=["Kafka", "HTTP"],
 )
-def test_plaintext_to_a_tls_port_is_closed_at_once(
+async def test_plaintext_to_a_tls_port_is_closed_at_once(
     world: TlsListener, caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         for attempt in range(1, 4):
             client = await one.connect()
             client.send(said)
@@ -196,8 +193,6 @@ def test_plaintext_to_a_tls_port_is_closed_at_once(
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
             await one.wait_until(lambda: closed_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
-
-    world.run(scenario)
     assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
 
 
@@ -218,10 +213,11 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
     assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
 
 
-def test_unfinished_handshakes_leave_no_connection_or_memory(
+@pytest.mark.run_with(fixture="world")
+async def test_unfinished_handshakes_leave_no_connection_or_memory(
     world: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve(handshake_s=0.2) as one:
         for _ in range(3):
             # Connect and close, as a TCP health check does.
             socket.create_connection(("127.0.0.1", one.port)).close()
@@ -230,16 +226,14 @@ def test_unfinished_handshakes_leave_no_connection_or_memory(
         assert await silent.closed()
         await one.wait_until(lambda: closed_counts(one)["tls_unfinished"] == 4)
         assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
-
-    world.run(scenario, handshake_s=0.2)
     assert warning_messages(caplog) == []
 
 
-def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
     more = CertificateAuthority(world.folder / "more")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve(limits=ServerLimits(sweep_s=0.01)) as one:
         client = await one.connect(world.client(broker))
         ca = world.authority.certificate
         ours = ca.read_bytes()
@@ -256,10 +250,9 @@ def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsL
         assert await client.closed()
         await one.wait_until(lambda: closed_counts(one)["certificate_revoked"] == 1)
 
-    world.run(scenario, limits=ServerLimits(sweep_s=0.01))
 
-
-def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
     """The file of authorities may contain the certificates of the clients, as a Java truststore may."""
     here, gone = world.authority.issue_certificate("here"), world.authority.issue_certificate("gone")
     server_authority = world.folder / "server-authority.pem"
@@ -268,8 +261,9 @@ def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
     trusted.write_bytes(here.certificate.read_bytes() + gone.certificate.read_bytes())
     left.write_bytes(here.certificate.read_bytes())
     contexts = [client_context(str(server_authority), str(own.combined_file)) for own in (here, gone)]
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve(
+        limits=ServerLimits(sweep_s=0.01), allowed=AllowedPrincipals.parse("User:CN=here;User:CN=gone")
+    ) as one:
         clients = [await one.connect(context) for context in contexts]
         for client in clients:
             assert await find_error(client) == 0
@@ -278,12 +272,6 @@ def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
             assert await client.closed()
         assert await find_error(await one.connect(contexts[0])) == 0
         assert await (await one.connect(contexts[1])).closed()
-
-    world.run(
-        scenario,
-        limits=ServerLimits(sweep_s=0.01),
-        allowed=AllowedPrincipals.parse("User:CN=here;User:CN=gone"),
-    )
 
 
 def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
@@ -294,10 +282,10 @@ def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
     assert not trust.holds(1_515_144_883_000)
 
 
-def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve(limits=ServerLimits(connections_max=2)) as one:
         first, second = await one.connect(), await one.connect()
         third = await one.connect()
         assert await first.closed()
@@ -306,19 +294,17 @@ def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: Tls
         there = await one.connect(world.client(broker))
         assert await second.closed()
         assert await find_error(there) == 0
-        # An additional handshake may use one of the files reserved beyond the connections.
+        # An additional handshake may use a file descriptor that is reserved for other uses than connections.
         late = await one.connect()
         assert await third.closed()
         assert await find_error(there) == 0
         late.writer.close()
 
-    world.run(scenario, limits=ServerLimits(connections_max=2))
 
-
-def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         client = await one.connect(world.client(broker))
         after = world.authority.issue_certificate("after")
         replace_file(world.server.key, after.key)
@@ -334,13 +320,11 @@ def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> N
                 pass
         assert await find_error(client) == 0
 
-    world.run(scenario)
 
-
-def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         client = await connect_initialized(one, world.client(broker))
         for number in range(200):
             client.send(request_frame(85, 1, number, write_body()))
@@ -351,25 +335,21 @@ def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> No
             assert write_api.decode_response(rest, 1, 1).results[0].partitions[0].error_code == 0
             assert (await client.frame())[0] == 1000 + number
 
-    world.run(scenario)
 
-
-def test_consecutive_writes_over_tls_are_answered(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_consecutive_writes_over_tls_are_answered(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         client = await connect_initialized(one, world.client(broker))
         for number in range(3):
             client.send(request_frame(85, 1, number, write_body()))
             assert (await client.frame())[0] == number
 
-    world.run(scenario)
 
-
-def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(world.folder)
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve(client_auth="none", base=base, allowed=base.allowed) as one:
         client = await one.connect(world.client())
         assert (await log_in(client)).error_code == 0
         assert await find_error(client) == 0
@@ -378,18 +358,14 @@ def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCapture
         stranger.send(request_frame(10, 6, 3, FIND_BODY))
         assert await stranger.closed()
 
-    world.run(scenario, client_auth="none", base=base, allowed=base.allowed)
 
-
-def test_stop_closes_tls_connections_and_handshakes(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_stop_closes_tls_connections_and_handshakes(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         client, silent = await one.connect(world.client(broker)), await one.connect()
         assert await find_error(client) == 0
         await one.listener.drain(1.0)
         await one.listener.stop()
         assert await client.closed()
         assert await silent.closed()
-
-    world.run(scenario)

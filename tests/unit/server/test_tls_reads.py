@@ -1,4 +1,4 @@
-"""TLS connections: what is read of a client, and when."""
+"""TLS connections: when a handshake begins, and the order of large requests."""
 
 import ssl
 from collections.abc import Callable
@@ -9,12 +9,13 @@ from coordinator.security.tls import ServerTls
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
 from tests.unit.server.sasl_clients import FIND_BODY, find_error
 from tests.unit.server.test_tls_port import TlsListener, world
-from tests.unit.server.wire import ServedCoordinator, request_frame
+from tests.unit.server.wire import request_frame
 
 __all__ = ["world"]
 
 
-def test_handshake_begins_when_the_client_hello_is_complete(
+@pytest.mark.run_with(fixture="world")
+async def test_handshake_begins_when_the_client_hello_is_complete(
     world: TlsListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[ServerTls] = []
@@ -26,8 +27,7 @@ def test_handshake_begins_when_the_client_hello_is_complete(
 
     monkeypatch.setattr(ServerTls, "context", property(count_handshakes))
     broker = world.authority.issue_certificate("broker-1")
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         _, incomplete = await one.connect(), await one.connect()
         incomplete.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         await incomplete.writer.drain()
@@ -37,14 +37,12 @@ def test_handshake_begins_when_the_client_hello_is_complete(
         await incomplete.closed()
         assert len(begun) == 2
 
-    world.run(scenario)
 
-
-def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="world")
+async def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListener) -> None:
     broker = world.authority.issue_certificate("broker-1")
     large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
-
-    async def scenario(one: ServedCoordinator) -> None:
+    async with world.serve() as one:
         client = await one.connect(world.client(broker))
         for number in range(200):
             client.send(request_frame(10, 6, number, FIND_BODY))
@@ -53,5 +51,3 @@ def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListene
         answers = [await client.frame() for _ in range(202)]
         assert [number for number, _ in answers] == list(range(202))
         assert len(answers[200][1]) > len(large)
-
-    world.run(scenario)

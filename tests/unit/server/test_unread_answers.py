@@ -12,7 +12,7 @@ from protocol.frames import FrameReader
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
-# More requests than are needed to fill the socket with responses.
+# The responses to fewer requests than this fill the socket.
 REQUESTS_MAX = 3_000
 # Requests sent after the socket is full, then one request for each piece that the client reads.
 MORE = 200

@@ -1,4 +1,4 @@
-"""Snapshots in place of updates, and snapshots of jobs, keep the complete state, including fencing.
+"""Each snapshot has the complete state, including fencing: if it replaces an update, or if a job writes it.
 
 With updates_max=0, each record is a snapshot, so a reload depends on the last record alone.
 """

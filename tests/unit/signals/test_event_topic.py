@@ -86,18 +86,15 @@ def test_missing_permission_is_named(kafka: FakeKafka, caplog: pytest.LogCapture
     assert f"Add the ACL: Write on topic {TOPIC}" in caplog.text
 
 
-def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.run_with(function=run_simulated)
+async def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture) -> None:
     kafka = FakeKafka()
     kafka.topics["other"] = []
-
-    async def main() -> None:
-        queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
-        running = asyncio.create_task(queue.run())
-        queue.send(make_event(1))
-        await asyncio.sleep(600)
-        running.cancel()
-
-    run_simulated(main())
+    queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
+    running = asyncio.create_task(queue.run())
+    queue.send(make_event(1))
+    await asyncio.sleep(600)
+    running.cancel()
     assert TOPIC not in kafka.topics
     assert f"topic {TOPIC} does not exist" in caplog.text
 

@@ -24,6 +24,8 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
+
 READ_S = 1.0
 
 
@@ -120,87 +122,71 @@ def world() -> SkippingCoordinator:
         pytest.param(8, 4, 0, 1, id="completed before retention"),
     ],
 )
-def test_skipped_records_are_lost_only_if_retention_deleted_them(
+async def test_skipped_records_are_lost_only_if_retention_deleted_them(
     world: SkippingCoordinator, log_start: int, acknowledged: int, lost: int, reads: int
 ) -> None:
-    async def main() -> None:
-        # Offsets 0 to 3 are complete, 4 to 7 are not.
-        world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    # Offsets 0 to 3 are complete, 4 to 7 are not.
+    world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    await world.monitor.look()
+    if acknowledged:
+        world.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
+    world.log_start = log_start
+    world.update(start_offset=8)
+    assert await world.count_lost() == lost
+    assert world.reads == reads
+
+
+async def test_reset_of_offsets_loses_nothing(world: SkippingCoordinator) -> None:
+    world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    await world.monitor.look()
+    world.log_start = 8
+    world.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
+    assert await world.count_lost() == 0
+
+
+async def test_first_write_after_a_load_can_skip_records(world: SkippingCoordinator) -> None:
+    world.monitor.shard_loaded(world.shard)
+    world.log_start = 8
+    world.update(start_offset=8)
+    assert await world.count_lost() == 8
+
+
+async def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoordinator) -> None:
+    await world.monitor.look()
+    world.log_start = 9
+    world.update(start_offset=3)
+    last = ShareUpdateValue(0, 2, 9, b"", 0)
+    world.append(last, is_logged=False)
+    assert await world.count_lost() == 3
+    world.store(last)
+    await asyncio.sleep(PAUSE_PER_READ * READ_S)
+    assert await world.count_lost() == 9
+    await asyncio.sleep(PAUSE_PER_READ * READ_S)
+    assert await world.count_lost() == 9
+    assert world.reads == 2
+
+
+async def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinator) -> None:
+    await world.monitor.look()
+    for offset in range(1, 101):
+        # Retention deletes each record before its delivery.
+        world.log_start = offset
+        world.update((offset, offset, AVAILABLE, 1), start_offset=offset)
         await world.monitor.look()
-        if acknowledged:
-            world.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
-        world.log_start = log_start
-        world.update(start_offset=8)
-        assert await world.count_lost() == lost
-        assert world.reads == reads
-
-    run_simulated(main())
+        await asyncio.sleep(READ_S)
+    assert world.reads <= 11
+    await asyncio.sleep(PAUSE_PER_READ * READ_S)
+    assert await world.count_lost() == 100
 
 
-def test_reset_of_offsets_loses_nothing(world: SkippingCoordinator) -> None:
-    async def main() -> None:
-        world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
-        await world.monitor.look()
-        world.log_start = 8
-        world.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
-        assert await world.count_lost() == 0
-
-    run_simulated(main())
-
-
-def test_first_write_after_a_load_can_skip_records(world: SkippingCoordinator) -> None:
-    async def main() -> None:
-        world.monitor.shard_loaded(world.shard)
-        world.log_start = 8
-        world.update(start_offset=8)
-        assert await world.count_lost() == 8
-
-    run_simulated(main())
-
-
-def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoordinator) -> None:
-    async def main() -> None:
-        await world.monitor.look()
-        world.log_start = 9
-        world.update(start_offset=3)
-        last = ShareUpdateValue(0, 2, 9, b"", 0)
-        world.append(last, is_logged=False)
-        assert await world.count_lost() == 3
-        world.store(last)
-        await asyncio.sleep(PAUSE_PER_READ * READ_S)
-        assert await world.count_lost() == 9
-        await asyncio.sleep(PAUSE_PER_READ * READ_S)
-        assert await world.count_lost() == 9
-        assert world.reads == 2
-
-    run_simulated(main())
-
-
-def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinator) -> None:
-    async def main() -> None:
-        await world.monitor.look()
-        for offset in range(1, 101):
-            # Retention deletes each record before its delivery.
-            world.log_start = offset
-            world.update((offset, offset, AVAILABLE, 1), start_offset=offset)
-            await world.monitor.look()
-            await asyncio.sleep(READ_S)
-        assert world.reads <= 11
-        await asyncio.sleep(PAUSE_PER_READ * READ_S)
-        assert await world.count_lost() == 100
-
-    run_simulated(main())
-
-
-def test_unreadable_log_is_reported(world: SkippingCoordinator, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        await world.monitor.look()
-        world.log_start, world.is_log_readable = 8, False
-        world.update(start_offset=8)
-        assert await world.count_lost() == 0
-        assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
-
-    run_simulated(main())
+async def test_unreadable_log_is_reported(
+    world: SkippingCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    await world.monitor.look()
+    world.log_start, world.is_log_readable = 8, False
+    world.update(start_offset=8)
+    assert await world.count_lost() == 0
+    assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
 
 
 def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> None:

@@ -16,6 +16,8 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, BatchTuple, pack_batches
 from tests.unit.log.kafka_logs import run_simulated
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
+
 NOW_MS = 1_000_000_000
 # The state partition of KEY, of two.
 NUMBER = state_partition(KEY, 2)
@@ -74,6 +76,8 @@ class FakeTopics:
 
 
 class MonitorSetup:
+    """A monitor with a fake view, fake topics, and a clock that the test sets."""
+
     def __init__(self, sample: AppendSample | None = None) -> None:
         self.view, self.topics = FakeView(), FakeTopics()
         self.members = 1
@@ -99,221 +103,177 @@ class MonitorSetup:
         self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
 
-def test_group_values_combine_those_of_its_share_partitions() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
-        world.view.states = {
-            KEY: make_state(*batches, complete=3),
-            KEY._replace(partition=1): make_state(complete=0),
-            KEY._replace(group_id="other"): make_state(start_offset=10),
-        }
-        await world.monitor.look()
-        signals = world.monitor.groups[KEY.group_id]
-        assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
-        assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
-        # An archived record is not delivered again, so it is not near the limit.
-        assert signals.near_delivery_limit == 2
-        assert signals.problem is Problem.POISON
-        assert signals.window_usage == pytest.approx(5 / 2_000)
-        assert world.monitor.groups["other"].lag == 0
-
-    run_simulated(main())
+async def test_group_values_combine_those_of_its_share_partitions() -> None:
+    world = MonitorSetup()
+    batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
+    world.view.states = {
+        KEY: make_state(*batches, complete=3),
+        KEY._replace(partition=1): make_state(complete=0),
+        KEY._replace(group_id="other"): make_state(start_offset=10),
+    }
+    await world.monitor.look()
+    signals = world.monitor.groups[KEY.group_id]
+    assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
+    assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
+    # An archived record is not delivered again, so it is not near the limit.
+    assert signals.near_delivery_limit == 2
+    assert signals.problem is Problem.POISON
+    assert signals.window_usage == pytest.approx(5 / 2_000)
+    assert world.monitor.groups["other"].lag == 0
 
 
-def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].lag == 7
-
-    run_simulated(main())
+async def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].lag == 7
 
 
-def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-        await world.monitor.look()
-        assert world.events == []
-        await asyncio.sleep(61)
-        await world.monitor.look()
-        (event,) = world.events
-        assert (event.problem, event.began) == ("stuck", True)
-        assert event.message.startswith(
-            f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} "
-        )
-        world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
-        await world.monitor.look()
-        assert [each.began for each in world.events] == [True, False]
-
-    run_simulated(main())
+async def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+    await world.monitor.look()
+    assert world.events == []
+    await asyncio.sleep(61)
+    await world.monitor.look()
+    (event,) = world.events
+    assert (event.problem, event.began) == ("stuck", True)
+    assert event.message.startswith(f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} ")
+    world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
+    await world.monitor.look()
+    assert [each.began for each in world.events] == [True, False]
 
 
 @pytest.mark.parametrize("outdated", [{NUMBER}, {0, 1}])
-def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+async def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+    await world.monitor.look()
+    world.view.outdated = outdated
+    for _ in range(20):
+        await asyncio.sleep(5)
         await world.monitor.look()
-        world.view.outdated = outdated
-        for _ in range(20):
-            await asyncio.sleep(5)
-            await world.monitor.look()
-        assert world.events == []
-        world.view.outdated = set()
-        world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
-        await world.monitor.look()
-        assert world.events == []
-
-    run_simulated(main())
+    assert world.events == []
+    world.view.outdated = set()
+    world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
+    await world.monitor.look()
+    assert world.events == []
 
 
-def test_problem_of_a_deleted_group_is_over() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.members = 0
-        world.view.states = {KEY: make_state()}
-        await world.monitor.look()
-        world.view.states = {}
-        await world.monitor.look()
-        assert [(each.problem, each.began) for each in world.events] == [
-            ("no-consumers", True),
-            ("no-consumers", False),
-        ]
-
-    run_simulated(main())
+async def test_problem_of_a_deleted_group_is_over() -> None:
+    world = MonitorSetup()
+    world.members = 0
+    world.view.states = {KEY: make_state()}
+    await world.monitor.look()
+    world.view.states = {}
+    await world.monitor.look()
+    assert [(each.problem, each.began) for each in world.events] == [
+        ("no-consumers", True),
+        ("no-consumers", False),
+    ]
 
 
-def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.members = 0
-        world.view.states = {KEY: make_state()}
-        await world.monitor.look()
-        world.topics.fails = True
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
-        world.topics.fails, world.members = False, 1
-        await world.monitor.look()
-        assert [each.began for each in world.events] == [True, False]
-
-    run_simulated(main())
+async def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> None:
+    world = MonitorSetup()
+    world.members = 0
+    world.view.states = {KEY: make_state()}
+    await world.monitor.look()
+    world.topics.fails = True
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
+    world.topics.fails, world.members = False, 1
+    await world.monitor.look()
+    assert [each.began for each in world.events] == [True, False]
 
 
-def test_group_without_waiting_records_is_not_stuck() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state(start_offset=10)}
-        await world.monitor.look()
-        await asyncio.sleep(600)
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
-
-    run_simulated(main())
+async def test_group_without_waiting_records_is_not_stuck() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state(start_offset=10)}
+    await world.monitor.look()
+    await asyncio.sleep(600)
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
 
 
 @pytest.mark.parametrize(("log_start", "lost"), [(8, 4), (5, 0)])
-def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int, lost: int) -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.topics.start = log_start
-        world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-        world.follow(start_offset=8)
-        await world.monitor.look()
-        signals = world.monitor.groups[KEY.group_id]
-        assert signals.lost_records == lost
-        assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
-        # After an hour the problem ends, but the number of lost records stays.
-        world.now_ms += 3_600_000
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
-        assert world.monitor.groups[KEY.group_id].lost_records == lost
-
-    run_simulated(main())
+async def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int, lost: int) -> None:
+    world = MonitorSetup()
+    world.topics.start = log_start
+    world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
+    world.follow(start_offset=8)
+    await world.monitor.look()
+    signals = world.monitor.groups[KEY.group_id]
+    assert signals.lost_records == lost
+    assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
+    # After an hour the problem ends, but the number of lost records stays.
+    world.now_ms += 3_600_000
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
+    assert world.monitor.groups[KEY.group_id].lost_records == lost
 
 
-def test_rates_are_records_per_second_between_two_calls() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state()}
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
-        world.follow((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
-        await asyncio.sleep(5)
-        await world.monitor.look()
-        signals = world.monitor.groups[KEY.group_id]
-        assert signals.acknowledged_rate == pytest.approx(2.0)
-        assert signals.released_rate == pytest.approx(1.0)
-
-    run_simulated(main())
+async def test_rates_are_records_per_second_between_two_calls() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state()}
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
+    world.follow((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+    await asyncio.sleep(5)
+    await world.monitor.look()
+    signals = world.monitor.groups[KEY.group_id]
+    assert signals.acknowledged_rate == pytest.approx(2.0)
+    assert signals.released_rate == pytest.approx(1.0)
 
 
-def test_coordinator_has_rates_from_its_appends() -> None:
-    async def main() -> None:
-        sample = AppendSample()
-        world = MonitorSetup(sample)
-        world.view.states = {KEY: make_state()}
-        await world.monitor.look()
-        batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
-        record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
-        sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
-        await asyncio.sleep(5)
-        await world.monitor.look()
-        signals = world.monitor.groups[KEY.group_id]
-        assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
-
-    run_simulated(main())
+async def test_coordinator_has_rates_from_its_appends() -> None:
+    sample = AppendSample()
+    world = MonitorSetup(sample)
+    world.view.states = {KEY: make_state()}
+    await world.monitor.look()
+    batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
+    record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
+    sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
+    await asyncio.sleep(5)
+    await world.monitor.look()
+    signals = world.monitor.groups[KEY.group_id]
+    assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
 
 
-def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state(), KEY._replace(group_id="idle"): make_state(start_offset=10)}
-        await world.monitor.look()
-        assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
-        assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
-
-    run_simulated(main())
+async def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state(), KEY._replace(group_id="idle"): make_state(start_offset=10)}
+    await world.monitor.look()
+    assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
+    assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
 
 
-def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.view.states = {KEY: make_state()}
-        world.topics.fails = True
-        await world.monitor.look()
-        assert world.monitor.missing_access.sentences == []
-        world.topics.fails, world.topics.is_hidden = False, True
-        await world.monitor.look()
-        (sentence,) = world.monitor.missing_access.sentences
-        assert "add the ACL: Describe" in sentence
-        world.topics.is_hidden = False
-        await world.monitor.look()
-        assert world.monitor.missing_access.sentences == []
-
-    run_simulated(main())
+async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None:
+    world = MonitorSetup()
+    world.view.states = {KEY: make_state()}
+    world.topics.fails = True
+    await world.monitor.look()
+    assert world.monitor.missing_access.sentences == []
+    world.topics.fails, world.topics.is_hidden = False, True
+    await world.monitor.look()
+    (sentence,) = world.monitor.missing_access.sentences
+    assert "add the ACL: Describe" in sentence
+    world.topics.is_hidden = False
+    await world.monitor.look()
+    assert world.monitor.missing_access.sentences == []
 
 
-def test_unreachable_cluster_leaves_lag_unknown() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.topics.fails = True
-        world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-        await world.monitor.look()
-        signals = world.monitor.groups[KEY.group_id]
-        assert (signals.lag, signals.in_flight) == (-1, 2)
-
-    run_simulated(main())
+async def test_unreachable_cluster_leaves_lag_unknown() -> None:
+    world = MonitorSetup()
+    world.topics.fails = True
+    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
+    await world.monitor.look()
+    signals = world.monitor.groups[KEY.group_id]
+    assert (signals.lag, signals.in_flight) == (-1, 2)
 
 
-def test_lag_without_members_is_reported() -> None:
-    async def main() -> None:
-        world = MonitorSetup()
-        world.members = 0
-        world.view.states = {KEY: make_state()}
-        await world.monitor.look()
-        assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
-
-    run_simulated(main())
+async def test_lag_without_members_is_reported() -> None:
+    world = MonitorSetup()
+    world.members = 0
+    world.view.states = {KEY: make_state()}
+    await world.monitor.look()
+    assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
