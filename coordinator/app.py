@@ -19,10 +19,10 @@ from coordinator.cluster.topics import AllTopics
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.assembly import describe_log, make_log
-from coordinator.log.base import ObservedAppends, StateLog
+from coordinator.log.base import AppendReporter, StateLog
 from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
-from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.assembly import SignalService
 from coordinator.operate.admin import HttpService, OwnerDirectory, make_user_topics
 from coordinator.operate.expiry import Expiry, make_expiry
@@ -55,14 +55,14 @@ def serve(config: Config) -> int:
     if not __debug__:
         # Assertions check conditions that must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
-    _log_listen_risk(config)
+    _log_listener_exposure(config)
     gc.set_threshold(_GC_THRESHOLD, 50, 100)
     return event_loop.run(_Coordinator(config).run(_logger.info))
 
 
-def _log_listen_risk(config: Config) -> None:
+def _log_listener_exposure(config: Config) -> None:
     """Log a warning if any host that can connect to the listener can change the state."""
-    if (risk := config.listen_risk(config.listen)) is not None:
+    if (risk := config.listener_exposure_warning(config.listen)) is not None:
         _logger.warning(risk)
 
 
@@ -97,7 +97,7 @@ class _OwnershipHandler:
     def on_resigned(self, state_partition: int) -> None:
         self._runtime.resign(state_partition)
 
-    def ready(self) -> bool:
+    def is_ready_to_serve(self) -> bool:
         return self._runtime.can_serve
 
     def is_resigning(self) -> bool:
@@ -127,7 +127,7 @@ class _Coordinator:
         self._forwarding: ForwardingMode | None = None
         self._expiry: Expiry | None = None
         self._signals: SignalService | None = None
-        self._append_sample = AppendSample()
+        self._append_sample = AppendSampler()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
         """Run until a signal; `on_ready` is called with a sentence when both listeners accept connections."""
@@ -192,7 +192,7 @@ class _Coordinator:
 
     def _make_log(self) -> StateLog:
         log = make_log(self._config, self._metrics)
-        if isinstance(log, ObservedAppends):
+        if isinstance(log, AppendReporter):
             log.observe_appends(self._append_sample.add)
         return log
 
@@ -369,7 +369,7 @@ def make_runtime(
         may_claim=may_claim,
         on_fenced=on_fenced,
     )
-    metrics.attach(runtime, config.log, log.size_bytes)
+    metrics.attach_runtime(runtime, config.log, log.size_bytes)
     return runtime
 
 

@@ -51,7 +51,7 @@ class _Observer:
             loop.add_signal_handler(number, self._stop_asked.set)
         config = self._config
         follower = _make_follower(config, self._record_followed)
-        self._metrics.attach(follower, "kafka", lambda: 0)
+        self._metrics.attach_runtime(follower, "kafka", lambda: 0)
         signals = self._signals = SignalService(config, follower, self._metrics)
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, None, state_partition))

@@ -9,7 +9,7 @@ cdef class Reader:
 
     @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t read_count(self) except -1
-    cdef int spend(self, Py_ssize_t count) except -1
+    cdef int spend_budget(self, Py_ssize_t count) except -1
     cdef int skip_tags(self) except -1
 
 

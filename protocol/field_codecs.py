@@ -47,7 +47,7 @@ class Reader:
         count, self.at = read_uvarint(self.buf, self.at)
         return count
 
-    def spend(self, count: int) -> None:
+    def spend_budget(self, count: int) -> None:
         """Subtract a number of elements from the budget."""
         if count > self.left:
             raise TooManyElementsError(f"more elements than allowed before byte {self.at}")
@@ -152,7 +152,7 @@ class CompactText(FieldCodec):
                 raise DecodeError(
                     f"string of {size} bytes at byte {at}: Kafka's have {STRING_BYTES_MAX} at most"
                 )
-            reader.spend((size + 1) >> 6)
+            reader.spend_budget((size + 1) >> 6)
         end = at + size
         reader.at = end
         if self._is_string:
@@ -188,7 +188,7 @@ class LegacyText(FieldCodec):
             if self._is_nullable and size == -1:
                 return None
             raise DecodeError(f"length {size} before byte {at}")
-        reader.spend(size >> 6)
+        reader.spend_budget(size >> 6)
         end = at + size
         reader.at = end
         if self._is_string:

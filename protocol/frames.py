@@ -46,7 +46,7 @@ class FrameReader:
             self._held += data
             if len(self._held) < self._wanted_bytes:
                 return []
-            data, first = self._split_held()
+            data, first = self._split_buffered_frame()
         else:
             first = []
 
@@ -69,7 +69,7 @@ class FrameReader:
             self._held += data[start:]
         return frames
 
-    def _split_held(self) -> tuple[bytes, list[bytes]]:
+    def _split_buffered_frame(self) -> tuple[bytes, list[bytes]]:
         """Return the buffered bytes after the completed frame, and a list with the frame.
 
         A large frame is copied once. If only the size prefix is complete, the list is empty.

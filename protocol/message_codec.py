@@ -135,8 +135,8 @@ class _Layout(NamedTuple):
         return StructCodec(
             struct,
             f"version {self.version} of {self.message}",
-            self._parts(fields, keeps_unknown),
-            self._parts(without_texts, keeps_unknown),
+            self._field_codecs(fields, keeps_unknown),
+            self._field_codecs(without_texts, keeps_unknown),
             texts,
             missing,
             TaggedFields(tagged, keeps_unknown) if tagged or keeps_unknown else None,
@@ -148,7 +148,7 @@ class _Layout(NamedTuple):
         is_compact = self.is_flexible and not field.is_legacy
         return is_compact and field.is_untagged and _plain_type(field.type) in ((str, True), (bytes, True))
 
-    def _parts(self, fields: list[_Field], keeps_tags: bool) -> list[codecs.FieldCodec]:
+    def _field_codecs(self, fields: list[_Field], keeps_tags: bool) -> list[codecs.FieldCodec]:
         """Return the codecs of the fields in order; adjacent fields of fixed size have one."""
         parts: list[codecs.FieldCodec] = []
         run: list[_Field] = []

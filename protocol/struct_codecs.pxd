@@ -61,6 +61,6 @@ cdef class MessageCodec:
 
     @cython.locals(codec=StructCodec)
     cpdef bytes encode(self, message, version)
-    cdef _decode_whole(self, Reader reader, version)
+    cdef _decode_to_end(self, Reader reader, version)
     @cython.locals(codec=StructCodec)
     cdef _decode(self, Reader reader, version)

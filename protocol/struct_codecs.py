@@ -53,7 +53,7 @@ class Array(FieldCodec):
             if self._is_nullable and count == -1:
                 return None
             raise DecodeError(f"length {count} before byte {reader.at}")
-        reader.spend(count)
+        reader.spend_budget(count)
         if self._element is None:
             numbers = Fields(f">{count}{self._integer}")
             at = reader.at
@@ -101,7 +101,7 @@ class TaggedFields:
     def read(self, reader: Reader, values: list[Any]) -> None:
         """Read the section, and replace the defaults in the values."""
         count = reader.read_count()
-        reader.spend(count)
+        reader.spend_budget(count)
         unknown = []
         last_tag = -1
         for _ in range(count):
@@ -282,15 +282,15 @@ class MessageCodec:
 
     def decode_request(self, buf: bytes, offset: int, version: int, elements_max: int = ELEMENTS_MAX) -> Any:
         """Decode a request from `offset` to the end of `buf`; raise TooManyElementsError above the limit."""
-        return self._decode_whole(Reader(buf, offset, elements_max), version)
+        return self._decode_to_end(Reader(buf, offset, elements_max), version)
 
     def decode_response(self, buf: bytes, offset: int, version: int) -> Any:
         """Decode a response from `offset` to the end of `buf`."""
-        return self._decode_whole(Reader(buf, offset, UNLIMITED), version)
+        return self._decode_to_end(Reader(buf, offset, UNLIMITED), version)
 
     def decode_record(self, buf: bytes, offset: int) -> Any:
         """Decode the key or value of a record from `offset` to the end of `buf`."""
-        return self._decode_whole(Reader(buf, offset, UNLIMITED), self._record_version)
+        return self._decode_to_end(Reader(buf, offset, UNLIMITED), self._record_version)
 
     def decode_header(self, buf: bytes, offset: int, header_version: int) -> tuple[Any, int]:
         """Decode a header at `offset`; return it and the position after it."""
@@ -316,7 +316,7 @@ class MessageCodec:
         """Encode the key or value of a record."""
         return self.encode(message, self._record_version)
 
-    def _decode_whole(self, reader: Reader, version: int) -> Any:
+    def _decode_to_end(self, reader: Reader, version: int) -> Any:
         message = self._decode(reader, version)
         if reader.at != len(reader.buf):
             raise DecodeError(f"{self._name} ends at byte {reader.at} of {len(reader.buf)}")

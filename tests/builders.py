@@ -56,7 +56,7 @@ def make_write(
     )
 
 
-def portion(records_max: int) -> SnapshotLimits:
+def snapshot_limits(records_max: int) -> SnapshotLimits:
     """Return limits for `records_max` snapshots of any size in one pass."""
     return SnapshotLimits(records_max, bytes_max=1 << 30)
 
@@ -84,34 +84,34 @@ class DrivenShard:
         self.log.append((record, self.now_ms))
 
     @property
-    def facts(self) -> RequestContext:
+    def request_context(self) -> RequestContext:
         """Return the request context for the next operation."""
         return RequestContext(self.now_ms, self.topic_known)
 
     def initialize(self, *unit: initialize_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute an Initialize."""
-        return self._execute(self.shard.initialize_state(key, unit, self.facts))
+        return self._execute(self.shard.initialize_state(key, unit, self.request_context))
 
     def read(self, *unit: read_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute a Read."""
-        return self._execute(self.shard.read_state(key, unit, self.facts))
+        return self._execute(self.shard.read_state(key, unit, self.request_context))
 
     def write(self, *unit: write_api.PartitionData, key: SharePartitionKey = KEY) -> Any:
         """Execute a Write."""
-        return self._execute(self.shard.write_state(key, unit, self.facts))
+        return self._execute(self.shard.write_state(key, unit, self.request_context))
 
     def delete(self, *, key: SharePartitionKey = KEY) -> Any:
         """Execute a Delete."""
         return self._execute(
-            self.shard.delete_state(key, [delete_api.PartitionData(key.partition)], self.facts)
+            self.shard.delete_state(key, [delete_api.PartitionData(key.partition)], self.request_context)
         )
 
     def summary(self, *, key: SharePartitionKey = KEY) -> Any:
         """Execute a ReadSummary."""
         part = summary_api.PartitionData(key.partition, 0)
-        return self._execute(self.shard.read_state_summary(key, [part], self.facts))
+        return self._execute(self.shard.read_state_summary(key, [part], self.request_context))
 
-    def reloaded(self, from_log_offset: int | None = None) -> "DrivenShard":
+    def reload_from_log(self, from_log_offset: int | None = None) -> "DrivenShard":
         """Return a shard loaded from this log, pruned below an offset (by default, the redundant offset)."""
         other = DrivenShard(self.policy)
         other.now_ms = self.now_ms

@@ -81,15 +81,15 @@ class AdminClient:
         try:
             response = asyncio.run(self._request(method, path, timeout_s, content))
         except TimeoutError:
-            raise self._unreachable(f"no complete response within {timeout_s} s") from None
+            raise self._unreachable_error(f"no complete response within {timeout_s} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise self._unreachable(self._describe(error)) from None
+            raise self._unreachable_error(self._describe_failure(error)) from None
         answer = _parse_answer(response)
         # While a coordinator is not ready, /healthz has a complete body with status 503.
         if not response.is_success and (response.status_code != 503 or "reasons" not in (answer or {})):
             raise RequestRefused(response.status_code, _format_error(answer or {}, response.status_code))
         if answer is None:
-            raise self._unreachable("the response is not a JSON object")
+            raise self._unreachable_error("the response is not a JSON object")
         return answer
 
     async def _request(self, method: str, path: str, timeout_s: float, content: Any) -> httpx.Response:
@@ -104,10 +104,10 @@ class AdminClient:
         ):
             return await client.request(method, f"{self.url}{path}", **content)
 
-    def _unreachable(self, reason: str) -> CoordinatorError:
+    def _unreachable_error(self, reason: str) -> CoordinatorError:
         return CoordinatorError(f"no coordinator answers at {self.url}: {reason}")
 
-    def _describe(self, error: Exception) -> str:
+    def _describe_failure(self, error: Exception) -> str:
         """Return the reason why there was no response, and a hint for the user."""
         reason = _root_cause(error)
         return f"{str(reason) or str(error)}{self._failure_hint(error, reason)}"
@@ -232,7 +232,7 @@ def _format_error(answer: Answer, http_status: int) -> str:
     return f"{message}; ask {page}" if page and page not in message else message
 
 
-def cluster_config(extra: list[str]) -> "Config | None":
+def load_cluster_config(extra: list[str]) -> "Config | None":
     """Load the client settings for the cluster; None without bootstrap.servers. Raises ConfigError."""
     from coordinator.cli.settings_flags import parse_flags
     from coordinator.config import load_config

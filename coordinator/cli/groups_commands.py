@@ -39,15 +39,15 @@ def list_groups(
                 (
                     group["group"],
                     "-" if group["problem"] == "none" else group["problem"],
-                    format_known(group["lag"]),
-                    format_known(group["in_flight_records"]),
+                    format_or_dash(group["lag"]),
+                    format_or_dash(group["in_flight_records"]),
                     group["share_partitions"],
                     group["last_write"] or "-",
                 )
                 for group in groups
             ],
         )
-        _warn_of_missing(api)
+        _warn_of_missing_shards(api)
     else:
         (print_json if output is OutputForm.JSON else print_yaml)(groups)
 
@@ -63,18 +63,18 @@ def describe(
     api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
-    from coordinator.cli.admin_client import add_cluster_data, cluster_config
+    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
 
-    config = cluster_config(ctx.args)
+    config = load_cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
         # The error explains whether the group does not exist or is on another coordinator.
-        api.get("/api/v1/groups/" + _quote_segment(group))
+        api.get("/api/v1/groups/" + _quote_path_segment(group))
     add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     if output is OutputForm.TABLE:
         print_table(_VERBOSE if verbose else _HEAD, [_table_row(item, verbose=verbose) for item in items])
-        _warn_of_missing(api)
+        _warn_of_missing_shards(api)
     else:
         (print_json if output is OutputForm.JSON else print_yaml)(items)
 
@@ -96,28 +96,28 @@ _VERBOSE = (
 )
 
 
-def format_known(value: int | None) -> object:
+def format_or_dash(value: int | None) -> object:
     """Format a number like Kafka's tools: a dash for an unknown value."""
     return "-" if value is None or value < 0 else value
 
 
 def _table_row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
     key = (item["group"], item["topic"] or item["topic_id"], item["partition"])
-    start = (format_known(item["start_offset"]), format_known(item["lag"]))
+    start = (format_or_dash(item["start_offset"]), format_or_dash(item["lag"]))
     flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")
     if not verbose:
         return (*key, *start, *flight)
     bookkeeping = (item["state_epoch"], item["state_batches"], item["state_partition"])
-    return (*key, item["leader_epoch"], *start, format_known(item["end_offset"]), *flight, *bookkeeping)
+    return (*key, item["leader_epoch"], *start, format_or_dash(item["end_offset"]), *flight, *bookkeeping)
 
 
-def _quote_segment(group: str) -> str:
+def _quote_path_segment(group: str) -> str:
     from urllib.parse import quote
 
     return quote(group, safe="").replace(".", "%2E")
 
 
-def _warn_of_missing(api: "AdminClient") -> None:
+def _warn_of_missing_shards(api: "AdminClient") -> None:
     """Print a warning on stderr if shards are not loaded here, with the owners of these shards."""
     shards = list(api.items("/api/v1/shards"))
     missing = [shard for shard in shards if shard["status"] != "ACTIVE"]

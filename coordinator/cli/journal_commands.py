@@ -41,7 +41,7 @@ def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
         print_json(_as_json(report))
     else:
         _print_report(report)
-    if not _is_whole(report):
+    if not _is_intact(report):
         raise typer.Exit(EXIT_NOT_WHOLE)
 
 
@@ -76,19 +76,19 @@ def dump(
                 print_json_text(line)
     if empty:
         report = verify_journal(folder)
-        if not _is_whole(report):
+        if not _is_intact(report):
             _print_report(report)
             raise typer.Exit(EXIT_NOT_WHOLE)
 
 
-def _is_whole(report: "JournalReport") -> bool:
+def _is_intact(report: "JournalReport") -> bool:
     """Return whether the journal is intact. A torn tail is allowed, because it was never acknowledged."""
     return report.damage is None and bool(report.segments or report.unused_files)
 
 
 def _as_json(report: "JournalReport") -> dict[str, Any]:
     shown = report._asdict()
-    shown["whole"] = _is_whole(report)
+    shown["whole"] = _is_intact(report)
     shown["segments"] = [segment._asdict() for segment in report.segments]
     shown["torn_tail"] = report.torn_tail._asdict() if report.torn_tail is not None else None
     damage = report.damage
@@ -102,7 +102,7 @@ def _as_json(report: "JournalReport") -> dict[str, Any]:
 
 
 def _print_report(report: "JournalReport") -> None:
-    if not _is_whole(report) and report.damage is None:
+    if not _is_intact(report) and report.damage is None:
         print_line(f"share-coordinator: there is no journal in {report.folder}", err=True)
         return
     print_table(

@@ -16,7 +16,7 @@ class KeySource(Protocol):
         ...
 
 
-class _Terminal:
+class _TerminalKeySource:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
@@ -28,18 +28,18 @@ class _Terminal:
         return os.read(self._descriptor, 1).decode("ascii", "replace") if ready else ""
 
 
-class _NoKeys:
+class _EmptyKeySource:
     def wait(self, timeout_s: float) -> str:
         Event().wait(timeout_s)
         return ""
 
 
 @contextmanager
-def terminal_keys() -> Iterator[KeySource]:
+def open_keyboard() -> Iterator[KeySource]:
     """Provide the keys of standard input; none if it is not a terminal or the system is not POSIX."""
     descriptor = _terminal_descriptor()
     if descriptor is None:
-        yield _NoKeys()
+        yield _EmptyKeySource()
         return
     import termios
     import tty
@@ -48,7 +48,7 @@ def terminal_keys() -> Iterator[KeySource]:
     try:
         # Keys are read without Enter and not echoed; Ctrl-C still interrupts.
         tty.setcbreak(descriptor)
-        yield _Terminal(descriptor)
+        yield _TerminalKeySource(descriptor)
     finally:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 

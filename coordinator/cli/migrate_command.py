@@ -122,7 +122,7 @@ def _progress_bar() -> Iterator["Progress"]:
 def _print_report(
     source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
 ) -> None:
-    from coordinator.operate.migration import Action
+    from coordinator.operate.migration import MigrationAction
 
     rows = [
         (
@@ -140,16 +140,16 @@ def _print_report(
     verb = "were" if report.executed else "would be"
     print_line(
         f"{source} -> {target}: {len(report.folded.states)} share-partitions; "
-        f"{counts[Action.COPY]} {verb} copied, {counts[Action.REPLACE]} replaced, "
-        f"{counts[Action.DELETE]} deleted, {counts[Action.OMIT]} omitted, "
-        f"{counts[Action.ALREADY_PRESENT]} were present already"
+        f"{counts[MigrationAction.COPY]} {verb} copied, {counts[MigrationAction.REPLACE]} replaced, "
+        f"{counts[MigrationAction.DELETE]} deleted, {counts[MigrationAction.OMIT]} omitted, "
+        f"{counts[MigrationAction.ALREADY_PRESENT]} were present already"
     )
     for note in report.notes:
         print_line(f"note: {note}")
     if not report.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
     elif report.is_good:
-        same = len(report.folded.states) - counts[Action.OMIT]
+        same = len(report.folded.states) - counts[MigrationAction.OMIT]
         print_line(f"Source and target have the same state of {same} share-partitions.")
     else:
         for difference in report.different[:DIFFERENT_SHOWN_MAX]:
@@ -184,7 +184,7 @@ def _format_span(offsets: list[int]) -> str:
 def _as_json(
     source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
 ) -> dict[str, Any]:
-    from coordinator.operate.migration import Action
+    from coordinator.operate.migration import MigrationAction
 
     groups = [
         {
@@ -212,7 +212,7 @@ def _as_json(
         "executed": report.executed,
         "counts": {step.value: count for step, count in report.plan.counts().items()},
         "groups": groups,
-        "deleted": [str(key) for key in report.plan.keys(Action.DELETE)],
+        "deleted": [str(key) for key in report.plan.keys(MigrationAction.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,
         "differences": {

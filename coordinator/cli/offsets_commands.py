@@ -70,7 +70,7 @@ def reset(
     REDELIVERED counts completed records that would be delivered again, SKIPPED incomplete records that would
     never be delivered.
     """
-    from coordinator.cli.offsets_plan import Planner, ResetTarget, TopicScope
+    from coordinator.cli.offsets_plan import OffsetsPlanner, ResetTarget, TopicScope
 
     scope = TopicScope.parse(topic or (), all_topics=all_topics, partitions_allowed=True)
     target = ResetTarget.parse(earliest=to_earliest, latest=to_latest, moment=to_datetime, offset=to_offset)
@@ -79,7 +79,7 @@ def reset(
     async def compute_changes(
         groups: "ShareGroups", topics: "UserTopics"
     ) -> "tuple[list[PlannedChange], list[str]]":
-        planned, remarks = await Planner(groups, topics, states).reset(group, scope, target)
+        planned, remarks = await OffsetsPlanner(groups, topics, states).reset(group, scope, target)
         if not execute:
             return planned, remarks
         offsets: dict[str, dict[int, int]] = {}
@@ -119,7 +119,7 @@ def delete(
 
     If a consumer subscribes again, the group starts by share.auto.offset.reset.
     """
-    from coordinator.cli.offsets_plan import Planner, TopicScope
+    from coordinator.cli.offsets_plan import OffsetsPlanner, TopicScope
 
     scope = TopicScope.parse(topic or (), all_topics=all_topics, partitions_allowed=False)
     states = _read_states(api, group)
@@ -127,7 +127,7 @@ def delete(
     async def compute_changes(
         groups: "ShareGroups", topics: "UserTopics"
     ) -> "tuple[list[PlannedChange], list[str]]":
-        planned = await Planner(groups, topics, states).delete(group, scope)
+        planned = await OffsetsPlanner(groups, topics, states).delete(group, scope)
         if not execute:
             return planned, []
         names = sorted({each.topic for each in planned})
@@ -140,13 +140,13 @@ def delete(
 
 def _run_with_planner(extra: list[str], work: "Callable[[ShareGroups, UserTopics], Awaitable[Done]]") -> Done:
     """Run a function with the configured cluster. Raises ConfigError without a cluster."""
-    from coordinator.cli.admin_client import cluster_config
+    from coordinator.cli.admin_client import load_cluster_config
     from coordinator.cluster.kafka.share_groups import ShareGroups
     from coordinator.cluster.kafka.user_topics import UserTopics
     from coordinator.errors import ConfigError
     from coordinator.security.client_security import make_client_security
 
-    config = cluster_config(extra)
+    config = load_cluster_config(extra)
     if config is None:
         raise ConfigError(
             "--bootstrap-servers",

@@ -36,7 +36,7 @@ class ResetTarget(NamedTuple):
         given = [
             *([cls("earliest")] if earliest else []),
             *([cls("latest")] if latest else []),
-            *([cls("time", _time_ms(moment))] if moment is not None else []),
+            *([cls("time", _parse_time_ms(moment))] if moment is not None else []),
             *([cls("offset", offset)] if offset is not None else []),
         ]
         if len(given) != 1:
@@ -46,7 +46,7 @@ class ResetTarget(NamedTuple):
         return given[0]
 
 
-def _time_ms(text: str) -> int:
+def _parse_time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -136,7 +136,7 @@ class PlannedChange(NamedTuple):
     effect: ResetEffect
 
 
-def check_group(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
+def check_group_is_changeable(group: str, description: GroupDescription, *, may_be_made: bool) -> None:
     """Raise OperationFailed with a hint if the offsets of a group cannot be changed.
 
     If `may_be_made` is True, a group that Kafka does not have is accepted.
@@ -168,7 +168,7 @@ def error_name(code: int) -> str:
         return f"Kafka's error {code}"
 
 
-class Planner:
+class OffsetsPlanner:
     """Reads the current offsets and computes the changes. Used on one event loop."""
 
     def __init__(
@@ -182,9 +182,11 @@ class Planner:
         self, group: str, scope: TopicScope, target: ResetTarget
     ) -> tuple[list[PlannedChange], list[str]]:
         """Plan new start offsets; also return notes for the user. Raises CoordinatorError."""
-        check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=True)
+        check_group_is_changeable(
+            group, (await self._groups.describe_groups([group]))[group], may_be_made=True
+        )
         shown = await self._stored_start_offsets(group)
-        names, wanted = await self._find_wanted(scope, shown)
+        names, wanted = await self._select_partitions(scope, shown)
         news, remarks = await self._new_offsets(names, wanted, target)
         missing = [
             f"{names[topic_id]}-{number}" for topic_id, number in wanted if (topic_id, number) not in news
@@ -193,15 +195,19 @@ class Planner:
             raise OperationFailed(
                 f"the log start and end of these partitions are not known: {', '.join(missing)}"
             )
-        planned = [self._make_planned(names[key[0]], key, shown, news[key]) for key in wanted]
+        planned = [self._make_planned_change(names[key[0]], key, shown, news[key]) for key in wanted]
         return sorted(planned), remarks
 
     async def delete(self, group: str, scope: TopicScope) -> list[PlannedChange]:
         """Plan to delete the state of a group for some topics. Raises CoordinatorError."""
-        check_group(group, (await self._groups.describe_groups([group]))[group], may_be_made=False)
+        check_group_is_changeable(
+            group, (await self._groups.describe_groups([group]))[group], may_be_made=False
+        )
         shown = await self._stored_start_offsets(group)
-        names, _ = await self._find_wanted(scope, shown)
-        planned = [self._make_planned(names[key[0]], key, shown, None) for key in shown if key[0] in names]
+        names, _ = await self._select_partitions(scope, shown)
+        planned = [
+            self._make_planned_change(names[key[0]], key, shown, None) for key in shown if key[0] in names
+        ]
         for name in names.values():
             if all(each.topic != name for each in planned):
                 raise OperationFailed(f"group {group!r} has no state of topic {name}")
@@ -212,7 +218,7 @@ class Planner:
             (each.topic_id, each.partition): each.start_offset for each in await self._groups.offsets([group])
         }
 
-    async def _find_wanted(
+    async def _select_partitions(
         self, scope: TopicScope, shown: Mapping[TopicPartition, int]
     ) -> tuple[dict[bytes, str], list[TopicPartition]]:
         if not scope.topics:
@@ -257,7 +263,7 @@ class Planner:
                     )
         return news, remarks
 
-    def _make_planned(
+    def _make_planned_change(
         self, name: str, key: TopicPartition, shown: Mapping[TopicPartition, int], new_offset: int | None
     ) -> PlannedChange:
         state = None if self._states is None else self._states.get(key)

@@ -115,7 +115,7 @@ def _maintain(to: str, interval: str, keep: str) -> None:
     """Store the states if the last checkpoint is older than the interval; remove old records."""
     from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.process.clock import SystemClock
-    from coordinator.recovery.compaction import remove_old
+    from coordinator.recovery.compaction import remove_old_audits
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
     now_ms = SystemClock().now_ms()
@@ -126,7 +126,7 @@ def _maintain(to: str, interval: str, keep: str) -> None:
     finally:
         worker.close()
     if keep:
-        remove_old(to, keep_ms=round(parse_duration_s(keep, "--keep") * 1000), now_ms=now_ms)
+        remove_old_audits(to, keep_ms=round(parse_duration_s(keep, "--keep") * 1000), now_ms=now_ms)
 
 
 def _print_result(run: "ArchiveResult", output: Output) -> None:

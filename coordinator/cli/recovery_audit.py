@@ -19,7 +19,7 @@ from coordinator.cli.output import Output, OutputOption, format_error, print_jso
 
 if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
-    from coordinator.recovery.audit import AuditResult, Options
+    from coordinator.recovery.audit import AuditOptions, AuditResult
     from coordinator.recovery.checks.baseline import Baseline
     from coordinator.recovery.live_coordinator import LiveCoordinator
 
@@ -171,7 +171,7 @@ def audit(
             found = job.run(job.options.baseline)
         finally:
             job.engine.close()
-        job.show(found, output)
+        job.print_report(found, output)
     except (CoordinatorError, OSError) as error:
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
@@ -182,7 +182,7 @@ class _AuditJob:
     """The parameters of one command: what is audited, and where results are written."""
 
     engine: Any
-    options: "Options"
+    options: "AuditOptions"
 
     def __init__(
         self, extra: list[str], source: str, config: Path | None, settings: list[str] | None
@@ -208,14 +208,14 @@ class _AuditJob:
         archive: str | None,
     ) -> None:
         """Check all parameters before reading anything. Raises ConfigError."""
-        from coordinator.recovery.audit import Options
+        from coordinator.recovery.audit import AuditOptions
         from coordinator.recovery.checks.baseline import Baseline
         from coordinator.recovery.checks.limits import Limits
-        from coordinator.recovery.report import check_report
+        from coordinator.recovery.report import check_report_path
         from coordinator.recovery.sources.archive import ArchiveSource
 
         for path in reports:
-            check_report(path)
+            check_report_path(path)
         if any(path.suffix == ".html" for path in reports):
             recovery.require_packages("matplotlib")
         self._reports = reports
@@ -223,13 +223,13 @@ class _AuditJob:
             updates_max=self._loaded.snapshot_updates_max,
             cold_snapshot_interval_ms=self._loaded.cold_snapshot_interval_ms,
         )._replace(**limits)
-        self.options = Options(
+        self.options = AuditOptions(
             cut=cut,
             limits=known,
             state_partitions=state_partitions,
             baseline=None if baseline is None else Baseline.read(baseline),
             to=to,
-            copy=None if archive is None else ArchiveSource(archive).as_copy(),
+            copy=None if archive is None else ArchiveSource(archive).as_log_copy(),
         )
         self.options = replace(
             self.options,
@@ -255,14 +255,14 @@ class _AuditJob:
 
         options = replace(self.options, baseline=baseline)
         if options.to is not None and self._repeats:
-            options = replace(options, to=f"{options.to}/{_now_text()}")
+            options = replace(options, to=f"{options.to}/{_utc_now_text()}")
         with progress_display() as phases:
             found = audit(self.engine, self.source, options, phases=phases)
         for path in self._reports:
             write_report(path, found)
         return found
 
-    def show(self, found: "AuditResult", output: Output) -> None:
+    def print_report(self, found: "AuditResult", output: Output) -> None:
         """Print the report."""
         from coordinator.recovery.report import as_json, as_text, make_content
 
@@ -289,7 +289,7 @@ class _AuditJob:
                 found = self.run(before)
             finally:
                 self.engine.end_job()
-            store.remove_old()
+            store.remove_old_audits()
             return found
 
         def print_result(found: Any) -> None:
@@ -299,24 +299,24 @@ class _AuditJob:
                 said = f"the audit failed: {type(found).__name__}: {format_error(found)}"
             else:
                 said = f"{found.verdict}, {found.manifest['totals']['records']} records"
-            print_line(f"{_now_text()} {said}")
+            print_line(f"{_utc_now_text()} {said}")
 
         audit_periodically(run, every_s=every_s, listen=listen, told=print_result, baseline=baseline)
 
 
 def _external_checks(
-    config: "Config", source: Any, options: "Options", live: "LiveCoordinator | None", sample: int
+    config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None", sample: int
 ) -> list[Any]:
     """Return the checks of cluster, live coordinator and sample that the options allow."""
     from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
     from coordinator.recovery.sample_check import SampleCheck
-    from coordinator.recovery.sources.topic_access import make_topic_access
+    from coordinator.recovery.sources.topic_access import make_topic_options
 
     found: list[Any] = []
     if config.bootstrap_servers:
         kind, _, topic = source.text.partition(":")
         cluster = ClusterCheck(
-            **make_topic_access(config),
+            **make_topic_options(config),
             topic=topic if kind == "kafka" else None,
             state_partitions=options.state_partitions,
             limits=options.limits,
@@ -330,7 +330,7 @@ def _external_checks(
     return found
 
 
-def _now_text() -> str:
+def _utc_now_text() -> str:
     from coordinator.process.clock import SystemClock
 
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")

@@ -193,10 +193,10 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
     """
     require_packages("pyarrow", "numpy")
     from coordinator.recovery.sources import open_source
-    from coordinator.recovery.sources.topic_access import make_topic_access
+    from coordinator.recovery.sources.topic_access import make_topic_options
 
     loaded = flags.load_settings(extra, config, settings)
-    return open_source(text, **make_topic_access(loaded.config))
+    return open_source(text, **make_topic_options(loaded.config))
 
 
 def open_engine(name: str, master: str, processes: int | None, work: str = "") -> "Engine":

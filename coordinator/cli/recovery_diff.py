@@ -117,10 +117,10 @@ def _list_group_keys(config: Any) -> list[Any]:
         return []
     from coordinator.errors import LogError
     from coordinator.recovery.external_checks import list_initialised_keys
-    from coordinator.recovery.sources.topic_access import make_topic_access
+    from coordinator.recovery.sources.topic_access import make_topic_options
 
     try:
-        return list_initialised_keys(**make_topic_access(config))
+        return list_initialised_keys(**make_topic_options(config))
     except LogError as error:
         print_line(
             f"share-coordinator: the groups of the cluster could not be listed: {format_error(error)}",
@@ -210,10 +210,10 @@ def explain(
         state_partitions=state_partitions,
     )
     if output is Output.JSON:
-        print_json(found.as_row())
+        print_json(found.to_json_values())
         return
     rows = []
-    for row in found.as_row()["events"]:
+    for row in found.to_json_values()["events"]:
         leader_epoch = "-" if row["leader_epoch"] is None else row["leader_epoch"]
         state = row["state"]
         after: tuple[object, object] = ("-", "-")
@@ -255,7 +255,7 @@ def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None
 def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
     """Return a topic id, from the text or from the cluster. Raises ConfigError and LogError."""
     from coordinator.errors import ConfigError
-    from coordinator.recovery.sources.topic_access import make_topic_access
+    from coordinator.recovery.sources.topic_access import make_topic_options
     from protocol.state_records import parse_topic_id
 
     try:
@@ -266,7 +266,7 @@ def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
         raise ConfigError("TOPIC", text, "a topic id, or a name with --bootstrap-servers")
     from coordinator.recovery.external_checks import topic_id_of
 
-    found = topic_id_of(text, **make_topic_access(loaded))
+    found = topic_id_of(text, **make_topic_options(loaded))
     if found is None:
         raise ConfigError("TOPIC", text, f"a topic of {loaded.bootstrap_servers}")
     return found

@@ -59,7 +59,7 @@ def _print_plans(plans: Sequence["PrunePlan"], output: Output) -> None:
                 {
                     **each.facts._asdict(),
                     "prunable": each.facts.prunable,
-                    "held": each.facts.held,
+                    "held": each.facts.unprunable,
                     "load_s": round(each.facts.replay_s, 3),
                     "pins": [pin._asdict() for pin in each.pins],
                 }
@@ -73,7 +73,14 @@ def _print_plans(plans: Sequence["PrunePlan"], output: Output) -> None:
         if not facts.records:
             continue
         first = (
-            *(facts.state_partition, facts.start, facts.needed_from, facts.end, facts.prunable, facts.held),
+            *(
+                facts.state_partition,
+                facts.start,
+                facts.needed_from,
+                facts.end,
+                facts.prunable,
+                facts.unprunable,
+            ),
             f"{facts.replay_s:.3f}",
         )
         for place, pin in enumerate(each.pins):
@@ -85,5 +92,5 @@ def _print_plans(plans: Sequence["PrunePlan"], output: Output) -> None:
     print_table(heads.split(), rows)
     print_line(
         f"{sum(each.facts.prunable for each in plans)} log offsets can be pruned, "
-        f"{sum(each.facts.held for each in plans)} are held"
+        f"{sum(each.facts.unprunable for each in plans)} are held"
     )

@@ -100,7 +100,7 @@ def rewrite(
     if output is Output.JSON:
         print_json(_as_json(done, source))
     else:
-        _print_done(done, source)
+        _print_result(done, source)
     if not done.is_good:
         raise typer.Exit(EXIT_FAILED)
 
@@ -109,7 +109,7 @@ def _count_actions(done: Any) -> dict[str, int]:
     return {step.value: count for step, count in done.report.plan.counts().items() if count}
 
 
-def _print_done(done: Any, source: str) -> None:
+def _print_result(done: Any, source: str) -> None:
     by_group: dict[str, list[Any]] = {}
     for key in sorted(done.report.folded.states):
         by_group.setdefault(key.group_id, []).append(key)

@@ -7,7 +7,7 @@ from uuid import UUID
 import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
-from coordinator.cli.groups_commands import format_known
+from coordinator.cli.groups_commands import format_or_dash
 from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
 from coordinator.cli.settings_flags import ANY_SETTING
 
@@ -45,9 +45,9 @@ def show(
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    from coordinator.cli.admin_client import add_cluster_data, cluster_config
+    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
 
-    config = cluster_config(ctx.args)
+    config = load_cluster_config(ctx.args)
     detail = _read_detail(api, group, find_topic_id(api, group, topic, config), partition)
     add_cluster_data([detail], config)
     if output is OutputForm.TABLE:
@@ -78,9 +78,9 @@ def history(
     api: "AdminClient",
 ) -> None:
     """Show the delivery history of a share-partition or of one record, the latest event first."""
-    from coordinator.cli.admin_client import cluster_config
+    from coordinator.cli.admin_client import load_cluster_config
 
-    topic_id = find_topic_id(api, group, topic, cluster_config(ctx.args))
+    topic_id = find_topic_id(api, group, topic, load_cluster_config(ctx.args))
     found = api.get(
         "/api/v1/delivery-history",
         **{"group": group, "topic": topic_id, "partition": partition},
@@ -111,7 +111,7 @@ def find_topic_id(api: "AdminClient", group: str, topic: str, config: "Config | 
     for item in items:
         if item["topic"] == topic:
             return str(item["topic_id"])
-    if not _is_id(topic):
+    if not _is_topic_id(topic):
         from coordinator.cli.admin_client import RequestRefused
 
         raise RequestRefused(
@@ -120,7 +120,7 @@ def find_topic_id(api: "AdminClient", group: str, topic: str, config: "Config | 
     return topic
 
 
-def _is_id(topic: str) -> bool:
+def _is_topic_id(topic: str) -> bool:
     try:
         UUID(topic)
     except ValueError:
@@ -152,9 +152,9 @@ def _print_state(detail: "Answer") -> None:
                 detail["topic"] or detail["topic_id"],
                 detail["partition"],
                 detail["leader_epoch"],
-                format_known(detail["start_offset"]),
-                format_known(detail["lag"]),
-                format_known(detail["end_offset"]),
+                format_or_dash(detail["start_offset"]),
+                format_or_dash(detail["lag"]),
+                format_or_dash(detail["end_offset"]),
                 detail["in_flight_records"],
             )
         ],

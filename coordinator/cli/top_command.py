@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from coordinator.cli.admin_options import with_admin_client
-from coordinator.cli.groups_commands import format_known
-from coordinator.cli.keyboard import terminal_keys
+from coordinator.cli.groups_commands import format_or_dash
+from coordinator.cli.keyboard import open_keyboard
 from coordinator.cli.output import print_line, print_table
 from coordinator.printable import escape_unprintable
 
@@ -30,7 +30,7 @@ _NAME_WIDTH = 30
 _BETWEEN_COLUMNS = 2
 
 
-class TopOrder(StrEnum):
+class TopSortOrder(StrEnum):
     """The sort order of share-partitions."""
 
     IN_FLIGHT = "in-flight"
@@ -40,7 +40,9 @@ class TopOrder(StrEnum):
 
 @with_admin_client
 def top(
-    sort: Annotated[TopOrder, typer.Option(help="Sort by this value, largest first.")] = TopOrder.IN_FLIGHT,
+    sort: Annotated[
+        TopSortOrder, typer.Option(help="Sort by this value, largest first.")
+    ] = TopSortOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1)] = 2.0,
     looks: Annotated[
@@ -73,7 +75,7 @@ def top(
     seen, looked = view.poll(terminal_rows()), 1
     with (
         suppress(KeyboardInterrupt),
-        terminal_keys() as pressed,
+        open_keyboard() as pressed,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         live.update(_render_screen(seen, view.sort, console.width), refresh=True)
@@ -85,8 +87,8 @@ def top(
             looked += 1
 
 
-def _next_order(sort: TopOrder) -> TopOrder:
-    orders = list(TopOrder)
+def _next_order(sort: TopSortOrder) -> TopSortOrder:
+    orders = list(TopSortOrder)
     return orders[(orders.index(sort) + 1) % len(orders)]
 
 
@@ -109,7 +111,7 @@ class _Poller:
     The record rate is the growth of the log since the previous refresh, divided by the elapsed time.
     """
 
-    def __init__(self, api: "AdminClient", sort: TopOrder, group: str | None) -> None:
+    def __init__(self, api: "AdminClient", sort: TopSortOrder, group: str | None) -> None:
         self._api = api
         self.sort = sort
         self._group = group
@@ -153,25 +155,25 @@ class _TableColumn(NamedTuple):
 
     head: str
     cell: "Callable[[Answer, int], object]"
-    order: TopOrder | None = None
+    order: TopSortOrder | None = None
 
-    def header(self, sort: TopOrder) -> str:
+    def header(self, sort: TopSortOrder) -> str:
         return f"{self.head} v" if self.order is sort else self.head
 
 
 _GROUP = _TableColumn("GROUP", lambda item, _: item["group"])
 _TOPIC = _TableColumn("TOPIC", lambda item, _: item["topic"] or item["topic_id"])
 _PARTITION = _TableColumn("PARTITION", lambda item, _: item["partition"])
-_START_OFFSET = _TableColumn("START-OFFSET", lambda item, _: format_known(item["start_offset"]))
-_LAG = _TableColumn("LAG", lambda item, _: format_known(item["lag"]))
-_IN_FLIGHT = _TableColumn("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopOrder.IN_FLIGHT)
+_START_OFFSET = _TableColumn("START-OFFSET", lambda item, _: format_or_dash(item["start_offset"]))
+_LAG = _TableColumn("LAG", lambda item, _: format_or_dash(item["lag"]))
+_IN_FLIGHT = _TableColumn("IN-FLIGHT", lambda item, _: item["in_flight_records"], TopSortOrder.IN_FLIGHT)
 _DELIVERIES = _TableColumn(
-    "DELIVERIES", lambda item, _: item["delivery_count_max"] or "-", TopOrder.DELIVERY_COUNT
+    "DELIVERIES", lambda item, _: item["delivery_count_max"] or "-", TopSortOrder.DELIVERY_COUNT
 )
 _LAST_WRITE = _TableColumn(
     "LAST-WRITE",
     lambda item, now_ms: format_age(now_ms - item["last_write_ms"]) if item["last_write"] else "-",
-    TopOrder.LAST_WRITE,
+    TopSortOrder.LAST_WRITE,
 )
 _NAMES = (_GROUP, _TOPIC)
 _COLUMNS = (*_NAMES, _PARTITION, _START_OFFSET, _LAG, _IN_FLIGHT, _DELIVERIES, _LAST_WRITE)
@@ -194,7 +196,7 @@ def _format_cells(seen: _PolledValues, columns: Sequence[_TableColumn]) -> list[
     ]
 
 
-def _print_table(seen: _PolledValues, sort: TopOrder) -> None:
+def _print_table(seen: _PolledValues, sort: TopSortOrder) -> None:
     """Print without limiting the width, for files and programs."""
     for line in _header_text(seen).plain.split("\n"):
         print_line(line)
@@ -202,7 +204,7 @@ def _print_table(seen: _PolledValues, sort: TopOrder) -> None:
     print_table([column.header(sort) for column in _COLUMNS], _format_cells(seen, _COLUMNS))
 
 
-def _render_screen(seen: _PolledValues, sort: TopOrder, width: int) -> "RenderableType":
+def _render_screen(seen: _PolledValues, sort: TopSortOrder, width: int) -> "RenderableType":
     """Return the screen with the columns that fit its width."""
     from rich.console import Group
 
@@ -237,7 +239,7 @@ def _header_text(seen: _PolledValues) -> "Text":
     return text
 
 
-def _fit_columns(wanted: "Mapping[_TableColumn, int]", sort: TopOrder, width: int) -> list[_TableColumn]:
+def _fit_columns(wanted: "Mapping[_TableColumn, int]", sort: TopSortOrder, width: int) -> list[_TableColumn]:
     """Return the columns that fit. Names are not cut; columns of numbers are omitted instead."""
     columns = list(_COLUMNS)
     for column in _OPTIONAL_COLUMNS:
@@ -250,7 +252,7 @@ def _fit_columns(wanted: "Mapping[_TableColumn, int]", sort: TopOrder, width: in
     return columns
 
 
-def _make_table(seen: _PolledValues, sort: TopOrder, width: int) -> "RenderableType":
+def _make_table(seen: _PolledValues, sort: TopSortOrder, width: int) -> "RenderableType":
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

@@ -282,7 +282,7 @@ class ListenerSecuritySettings(BaseModel):
                 f"{_ANONYMOUS}, which is not allowed",
             )
 
-    def listen_risk(self, listen: HostPort) -> str | None:
+    def listener_exposure_warning(self, listen: HostPort) -> str | None:
         """Return a warning if any host on the network can use the PLAINTEXT listener, else None."""
         if self.listen_security_protocol != "PLAINTEXT" or is_loopback(listen.host):
             return None

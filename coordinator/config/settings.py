@@ -348,7 +348,7 @@ def flag_name(name: str) -> str:
     return "--" + name.removeprefix("share.coordinator.").replace(".", "-")
 
 
-def _kind_and_allowed(annotation: Any, metadata: list[Any], named: SettingInfo) -> tuple[str, str]:
+def _type_and_allowed_values(annotation: Any, metadata: list[Any], named: SettingInfo) -> tuple[str, str]:
     if get_origin(annotation) is Literal:
         choices = [str(choice) for choice in get_args(annotation)]
         return "choice", f"{', '.join(choices[:-1])} or {choices[-1]}"
@@ -380,7 +380,7 @@ def _list_settings() -> tuple[Setting, ...]:
     for attribute in (*ours, *later):
         field = Config.model_fields[attribute]
         (named,) = (mark for mark in field.metadata if isinstance(mark, SettingInfo))
-        kind, allowed = _kind_and_allowed(field.annotation, field.metadata, named)
+        kind, allowed = _type_and_allowed_values(field.annotation, field.metadata, named)
         default = "as listen" if attribute == "advertise" else str(field.default)
         rows.append(
             Setting(

@@ -157,7 +157,7 @@ cdef class Replay:
         PyMem_Free(self.keys)
         PyMem_Free(self.order)
 
-    def take(self, bytes data):
+    def replay_batches(self, bytes data):
         """Replay one or more record batches; return the number of applied records. Raises DecodeError."""
         cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
@@ -405,7 +405,7 @@ cdef class Replay:
 
     cdef int take_back(self, _State *state) except -1:
         """Move a state from the shard back to the table, unless it is unreadable."""
-        cdef bytes packed = self.shard.give_up_readable(self.names.key(self.keys + state.key_at, state.key_bytes))
+        cdef bytes packed = self.shard.remove_readable_state(self.names.key(self.keys + state.key_at, state.key_bytes))
         cdef Py_ssize_t size
         if packed is None:
             return 0

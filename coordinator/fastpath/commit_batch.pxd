@@ -4,7 +4,7 @@ cimport cython
 
 
 @cython.final
-cdef class Commit:
+cdef class CommitContext:
     cdef public object now_ms
     cdef public double now_s
     cdef public bint accepts_writes

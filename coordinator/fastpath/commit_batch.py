@@ -12,7 +12,7 @@ from protocol.record_batch import RECORD_BYTES_IN_BATCH
 Encoded = tuple[bytes, bytes | None]
 
 
-class Commit:
+class CommitContext:
     """Values for all batches of one run: the time, whether the log accepts writes, and where appends go.
 
     `gathered` is the `PendingEntries` of the log, or None. `room` limits the operations that the run may

@@ -14,4 +14,4 @@ cdef class Histogram:
     @cython.locals(at=Py_ssize_t)
     cpdef add(self, double value)
     @cython.locals(at=Py_ssize_t)
-    cpdef cumulative(self)
+    cpdef cumulative_counts(self)

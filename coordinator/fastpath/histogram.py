@@ -40,7 +40,7 @@ class Histogram:
         self._counts[at] += 1
         self._sum += value
 
-    def cumulative(self) -> tuple[list[tuple[str, float]], float]:
+    def cumulative_counts(self) -> tuple[list[tuple[str, float]], float]:
         """Return ([(upper bound, number of values up to it)], sum of all values) for a metric family."""
         seen, buckets = 0, []
         for at in range(self._size + 1):

@@ -1,4 +1,4 @@
-from coordinator.fastpath.commit_batch cimport Commit, CommitBatch
+from coordinator.fastpath.commit_batch cimport CommitContext, CommitBatch
 
 
 cdef class QueuedOperation:
@@ -14,6 +14,6 @@ cdef class WriteDecider:
 cdef class OperationQueue:
     cpdef submit(self, QueuedOperation operation)
     cpdef bytes state_to_read(self, key)
-    cpdef process_batch(self, Commit commit)
+    cpdef process_batch(self, CommitContext commit)
     cpdef batch_failed(self, failure)
     cpdef on_append_done(self, base_offset, error)

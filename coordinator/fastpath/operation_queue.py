@@ -6,7 +6,7 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 
 from typing import Any
 
-from coordinator.fastpath.commit_batch import Commit, CommitBatch
+from coordinator.fastpath.commit_batch import CommitBatch, CommitContext
 
 
 class QueuedOperation:
@@ -45,7 +45,7 @@ class OperationQueue:
         """Return the packed state of a share-partition if memory may answer a read of it now."""
         raise AssertionError("a queue must define which reads memory may answer")
 
-    def process_batch(self, commit: Commit) -> None:
+    def process_batch(self, commit: CommitContext) -> None:
         """Decide the queued operations and append their records; an exception is a defect."""
         raise AssertionError("a queue must define how a batch is processed")
 

@@ -265,8 +265,8 @@ cdef class FastPathRequests:
         self.batches_max = 20_000
         self.response_bytes_max = RESPONSE_BYTES_MAX
 
-    def remember(self, bytes frame):
-        """Add the share-partitions of a large write to the cache in steps of a millisecond, so that `take` is fast."""
+    def cache_share_partitions(self, bytes frame):
+        """Add the share-partitions of a large write to the cache in steps of a millisecond, so that `try_execute` is fast."""
         cdef const uint8_t *end = <const uint8_t *> PyBytes_AS_STRING(frame) + PyBytes_GET_SIZE(frame)
         cdef const uint8_t *at
         cdef Py_ssize_t fixed_bytes
@@ -304,7 +304,7 @@ cdef class FastPathRequests:
                     yield
             at += 1
 
-    def take(self, bytes frame, origin, respond, double received_s):
+    def try_execute(self, bytes frame, origin, respond, double received_s):
         """Execute a fast-path request and return True; for any other request, return False without any effect.
 
         `frame` begins with the request header. `respond` is called once with the response, including its size field.

@@ -139,7 +139,7 @@ class StateLog(Protocol):
         """Return the offset of the next record of the state partition."""
         ...
 
-    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+    def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
         """Return the prune offsets that would free the oldest storage, by state partition.
 
         To prune to such an offset, each state whose latest snapshot is below it must be snapshotted again.
@@ -157,7 +157,7 @@ class StateLog(Protocol):
         ...
 
 
-class ObservedAppends:
+class AppendReporter:
     """The part of a log that passes the bytes of each append to an observer, if one is set."""
 
     @staticmethod
@@ -169,7 +169,7 @@ class ObservedAppends:
         self._append_observer = observer  # type: ignore[method-assign]
 
 
-class UnsharedLog(ObservedAppends):
+class UnsharedLog(AppendReporter):
     """Base class of logs that no other process can write to, so that they need no lease."""
 
     def lease_left_s(self, state_partition: int) -> float:
@@ -242,7 +242,7 @@ class GroupCommitLog(StateLog, Protocol):
         """
         ...
 
-    def take_pending(self) -> PendingEntries | None:
+    def take_pending_entries(self) -> PendingEntries | None:
         """Suspend commits until `flush`, which the caller must call without an await in between.
 
         Returns the pending entries, to which the caller may add appends with records instead of calling

@@ -111,7 +111,7 @@ class MemoryLog(UnsharedLog):
         """Return the offset of the next record."""
         return self._end_offsets[state_partition]
 
-    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+    def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
         """Return an empty mapping: ``prune`` frees memory directly."""
         return {}
 

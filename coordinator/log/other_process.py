@@ -28,7 +28,7 @@ class LogLocation(Protocol):
         ...
 
 
-class _MemoryBatches(NamedTuple):
+class _MemoryLogLocation(NamedTuple):
     stored: tuple[bytes, ...]
 
     async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
@@ -57,8 +57,8 @@ class _TopicLocation(NamedTuple):
         )
         try:
             await brokers.connect()
-            starts = OffsetFinder(brokers, _CHANNELS, brokers.list_starts, timeout_s=self.timeout_s)
-            ends = OffsetFinder(brokers, _CHANNELS, brokers.list_ends, timeout_s=self.timeout_s)
+            starts = OffsetFinder(brokers, _CHANNELS, brokers.list_start_offsets, timeout_s=self.timeout_s)
+            ends = OffsetFinder(brokers, _CHANNELS, brokers.list_end_offsets, timeout_s=self.timeout_s)
             start, end = await starts.find(state_partition), await ends.find(state_partition)
             reader = PartitionReader(brokers, timeout_s=self.timeout_s)
             async for chunk in reader.batches({state_partition: start}, {state_partition: end}):
@@ -77,12 +77,12 @@ def locate_log(config: Config, log: StateLog | None, state_partition: int) -> It
     Raises LogUnavailable if the log cannot be read from another process.
     """
     if isinstance(log, Journal):
-        with log.open_files() as files:
+        with log.files_for_reading() as files:
             yield files
     elif isinstance(log, MemoryLog):
         if log.size_bytes() > _MEMORY_BYTES_MAX:
             raise LogUnavailable("the log in memory is larger than 64 MiB; use log=journal")
-        yield _MemoryBatches(tuple(log.batches(state_partition)))
+        yield _MemoryLogLocation(tuple(log.batches(state_partition)))
     else:
         yield _TopicLocation(
             config.bootstrap_servers,

@@ -66,9 +66,9 @@ class ForwarderStats(Protocol):
     @property
     def active(self) -> bool: ...
     @property
-    def held(self) -> int: ...
+    def held_operations(self) -> int: ...
     @property
-    def in_flight(self) -> int: ...
+    def requests_in_flight(self) -> int: ...
 
 
 def counter_family(name: str, meaning: str, value: float) -> Metric:
@@ -94,7 +94,7 @@ def labelled_gauge(name: str, meaning: str, label: str, values: dict[str, int]) 
 
 
 def histogram_family(name: str, meaning: str, observations: Histogram) -> Metric:
-    buckets, total = observations.cumulative()
+    buckets, total = observations.cumulative_counts()
     return HistogramMetricFamily(PREFIX + name, meaning, buckets=buckets, sum_value=total)
 
 
@@ -131,10 +131,12 @@ def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
     """Make the gauges of forwarding."""
     yield gauge_family("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
     yield gauge_family(
-        "forward_inflight", "Forwarded requests that wait for a response.", forwarder.in_flight
+        "forward_inflight", "Forwarded requests that wait for a response.", forwarder.requests_in_flight
     )
     yield gauge_family(
-        "forward_held", "Share-partitions of requests that wait for an owner to forward to.", forwarder.held
+        "forward_held",
+        "Share-partitions of requests that wait for an owner to forward to.",
+        forwarder.held_operations,
     )
 
 

@@ -122,7 +122,7 @@ class Metrics:
         self._forwards[api_key, error_code] += 1
         self._forward_seconds.add(seconds)
 
-    def write_operations(self, count: int) -> None:
+    def count_write_operations(self, count: int) -> None:
         """Count operations like Kafka's write-total.
 
         These are writes, rejected or not, and reads that write a record.
@@ -153,7 +153,7 @@ class Metrics:
         """Count a snapshot by its cause."""
         self._snapshots[kind] += 1
 
-    def pruned(self, state_partition: int, log_offset: int) -> None:
+    def log_pruned(self, state_partition: int, log_offset: int) -> None:
         """Set the log offset below which the records of a shard were pruned."""
         self._pruned[state_partition] = log_offset
 
@@ -197,12 +197,12 @@ class Metrics:
         """Count a refused HTTP request by the status of its response."""
         self._http_refused[str(status)] += 1
 
-    def event_loop_lag(self, seconds: float) -> None:
+    def set_event_loop_lag(self, seconds: float) -> None:
         """Set the delay of the event loop's last timer."""
         self.event_loop_lag_last_seconds = seconds
         self._loop_lag_seconds.add(seconds)
 
-    def attach(
+    def attach_runtime(
         self, runtime: RuntimeStats, log: str = "memory", log_bytes: Callable[[], int] | None = None
     ) -> None:
         """Read the state of the shards and the size of the log at each scrape.
@@ -268,8 +268,8 @@ class Metrics:
             labels=["api"],
         )
         for api_key, observations in self._request_seconds.items():
-            durations.add_metric([API_NAMES[api_key]], *observations.cumulative())
-        durations.add_metric([OTHER_API], *self._other_seconds.cumulative())
+            durations.add_metric([API_NAMES[api_key]], *observations.cumulative_counts())
+        durations.add_metric([OTHER_API], *self._other_seconds.cumulative_counts())
         yield durations
         yield counter_family(
             "write_operations", "Writes of a share-partition's state.", self._write_operations
@@ -296,7 +296,9 @@ class Metrics:
         yield histogram_family(
             "append_duration_seconds", "Duration of an append to the log.", self._append_seconds
         )
-        yield counter_family("append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative()[1])
+        yield counter_family(
+            "append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative_counts()[1]
+        )
         yield counter_family("append_failures", "Failed appends to the log.", self._append_failures)
         yield counter_family("fenced", "Shards that another owner claimed in the log.", self._fenced)
         yield labelled_counter("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)

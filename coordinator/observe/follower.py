@@ -16,7 +16,7 @@ from math import inf
 from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
 from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
-from coordinator.log.kafka.replay import valid_batches
+from coordinator.log.kafka.replay import keep_valid_records
 from coordinator.serve.runtime.replay import Replay, make_replays, release_memory
 from coordinator.serve.state_view import ShardView
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
@@ -81,7 +81,7 @@ class _FollowedPartition:
         self.replay, self.replayed, self.replay_began_s = replay, shard, now_s
         self.loaded_records = 0
 
-    def abandon(self) -> None:
+    def restart_replay(self) -> None:
         """Drop the position: the partition is replayed again from its log start."""
         self.position, self.replay = None, None
 
@@ -196,8 +196,8 @@ class LogFollower:
         if not partitions:
             return
         numbers = [each.number for each in partitions]
-        ends = await self._cluster.list_ends(node, LANE, numbers)
-        starts = await self._cluster.list_starts(node, LANE, numbers)
+        ends = await self._cluster.list_end_offsets(node, LANE, numbers)
+        starts = await self._cluster.list_start_offsets(node, LANE, numbers)
         shards = {each.number: Shard(each.number, each.policy) for each in partitions}
         replays = make_replays(shards)
         now_s = asyncio.get_running_loop().time()
@@ -239,7 +239,7 @@ class LogFollower:
                     "State partition %d was pruned and is replayed from its log start.",
                     each.number,
                 )
-                each.abandon()
+                each.restart_replay()
                 usable = True
             elif answer.error_code != ErrorCode.NONE:
                 self._record_partition_error(each, answer.error_code)
@@ -276,15 +276,15 @@ class LogFollower:
                 f"state partition {each.number} cannot be read at log offset {each.position}: {error}"
             )
             _logger.error("%s. Run share-coordinator recovery audit.", each.failure)
-            each.abandon()
+            each.restart_replay()
             return
         if each.replay is not None and each.position is not None and each.position >= each.replay_end:
             await self._finish_replay(each)
 
     def _replay_batch(self, each: _FollowedPartition, batch: bytes) -> None:
-        for kept in valid_batches(batch, each.validity, each.log_start):
+        for kept in keep_valid_records(batch, each.validity, each.log_start):
             if each.replay is not None:
-                each.loaded_records += each.replay.take(kept)
+                each.loaded_records += each.replay.replay_batches(kept)
             else:
                 self._apply_batch(each.shard, kept)
 

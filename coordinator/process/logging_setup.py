@@ -43,14 +43,14 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    sys.unraisablehook = _IgnoredExceptions().log
+    sys.unraisablehook = _IgnoredExceptionLog().log
     # uvicorn logs its start and stop at INFO, which this program already logs. httpx logs each URL at INFO,
     # and the URL of a webhook may contain a secret.
     for name in ("uvicorn", "httpx"):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-class _IgnoredExceptions:
+class _IgnoredExceptionLog:
     """Logs exceptions that Python ignores, with a rate limit, because clients can cause some of them.
 
     The one known cause is a TLS server name that is not ASCII, which the ssl module cannot decode.

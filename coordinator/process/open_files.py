@@ -16,7 +16,7 @@ _FILES_PER_CONNECTION = 8
 FILES_KEPT_BACK = HTTP_CONNECTIONS_MAX + 128
 
 
-def raise_open_files(wanted: int) -> int:
+def raise_open_file_limit(wanted: int) -> int:
     """Raise the limit of open files as far as the system allows; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -39,7 +39,7 @@ def http_connection_limit() -> int:
 def connection_limit(connections_max: int) -> int:
     """Return the number of connections to accept; if it is lower than requested, log a warning."""
     wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
-    open_files = raise_open_files(wanted)
+    open_files = raise_open_file_limit(wanted)
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))
     if accepted < connections_max:
         _logger.warning(

@@ -24,15 +24,15 @@ import pyarrow as pa
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
 from coordinator.recovery.engines.counts import output_rows
 from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
-from coordinator.recovery.manifest import STATES_FILE, check_new, parse_time
-from coordinator.recovery.progress import Phases, progress_display
+from coordinator.recovery.manifest import STATES_FILE, check_empty_folder, parse_time
+from coordinator.recovery.progress import JobPhases, progress_display
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow
@@ -99,11 +99,11 @@ def states(
     from coordinator.recovery.engines.spark import SparkEngine
 
     folder, engine = open_folder(to), SparkEngine(spark, work=work)
-    check_new(folder)
+    check_empty_folder(folder)
     try:
         opened = _rebuild.use_checkpoints(open_source(source, **access))
         log = read_log(engine, opened, fold_range, cut=_make_cut(as_of_offsets, as_of_time))
-        joined = _rebuild.join_log(log, Phases())
+        joined = _rebuild.join_log_states(log, JobPhases())
         _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), folder)
     finally:
         engine.close()
@@ -119,7 +119,7 @@ def findings(spark: "SparkSession", source: str, *, work: str = "", **access: An
 
     engine = SparkEngine(spark, work=work)
     try:
-        found = audit(engine, open_source(source, **access), Options())
+        found = audit(engine, open_source(source, **access), AuditOptions())
     finally:
         engine.close()
     frame: DataFrame = spark.createDataFrame(found.findings)

@@ -20,18 +20,18 @@ from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.record_files import RecordFileWriter
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.archive import (
     FILES,
     Commit,
     RowGroup,
-    next_number,
+    next_commit_number,
     read_commits,
     write_commit,
 )
-from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, Plan, PrunedError, Source
+from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 
 _ATTEMPTS_MAX = 5
 
@@ -74,18 +74,18 @@ class CopyResult(NamedTuple):
 
 
 def archive(
-    source: Source, location: Location, *, phases: Phases | None = None, clock: Clock | None = None
+    source: Source, location: Location, *, phases: JobPhases | None = None, clock: Clock | None = None
 ) -> ArchiveResult:
     """Copy the new records to the archive at a path or URI, and commit them.
 
     Raises ConfigError, LogError or OSError; the archive is then unchanged.
     """
-    phases, clock, folder = phases or Phases(), clock or SystemClock(), open_folder(location)
+    phases, clock, folder = phases or JobPhases(), clock or SystemClock(), open_folder(location)
     commits = read_commits(folder)
     identity = source.identity()
     if commits:
         check_identity(source, folder, commits[-1].identity, identity)
-    known = copied_ends(commits)
+    known = copied_end_offsets(commits)
     for _ in range(_ATTEMPTS_MAX):
         # Start with the last copied record, to check that it is unchanged.
         plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
@@ -133,13 +133,13 @@ def commit_copied(
             f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it "
             "is in both",
         )
-    known = copied_ends(commits)
+    known = copied_end_offsets(commits)
     starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
     ends = {p: max(copied.ends.get(p, 0), ends.get(p, 0), starts[p]) for p in starts}
     gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
     digests = {**(commits[-1].digests if commits else {}), **copied.digests}
     pieces = tuple(copied.pieces)
-    number = next_number(commits)
+    number = next_commit_number(commits)
     commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
     try:
         write_commit(folder, commit)
@@ -194,7 +194,7 @@ def _is_same_log(commit: Commit, source: Source, identity: Mapping[str, str]) ->
     )
 
 
-def copied_ends(commits: Sequence[Commit]) -> dict[int, int]:
+def copied_end_offsets(commits: Sequence[Commit]) -> dict[int, int]:
     """Return the log offset up to which each state partition was copied."""
     known: dict[int, int] = {}
     for commit in commits:
@@ -202,7 +202,7 @@ def copied_ends(commits: Sequence[Commit]) -> dict[int, int]:
     return known
 
 
-def _check_no_records_lost(source: Source, plan: Plan, known: Mapping[int, int]) -> None:
+def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, int]) -> None:
     """Raise LogError if the log ends before the last copied record: another log, or records were lost."""
     for state_partition, end in sorted(plan.ends.items()):
         if end < known.get(state_partition, 0):
@@ -213,14 +213,14 @@ def _check_no_records_lost(source: Source, plan: Plan, known: Mapping[int, int])
 
 
 def _copy_records(
-    source: Source, plan: Plan, folder: Folder, commits: Sequence[Commit], phases: Phases
+    source: Source, plan: ReadPlan, folder: Folder, commits: Sequence[Commit], phases: JobPhases
 ) -> CopyResult:
     """Write the records of a plan to files; stop if the last archived record has changed in the log."""
-    copier = Copier(folder, next_number(commits), commits)
+    copier = RecordCopier(folder, next_commit_number(commits), commits)
     try:
         with phases.phase("copy", plan.records, "records") as advance:
             for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
-                advance(copier.take(records))
+                advance(copier.copy_records(records))
                 if copier.replaced:
                     break
     finally:
@@ -228,11 +228,11 @@ def _copy_records(
     return copier.result()
 
 
-class Copier:
+class RecordCopier:
     """Writes new records to files, and checks that the last record copied before is unchanged."""
 
     def __init__(self, folder: Folder, number: int, commits: Sequence[Commit]) -> None:
-        self._known = copied_ends(commits)
+        self._known = copied_end_offsets(commits)
         self._digests_before = commits[-1].digests if commits else {}
         # A repeated job or task writes files with new names; no commit names the files of the first attempt.
         self._writer = RecordFileWriter(folder / FILES, f"{number:08d}-{uuid4().hex}")
@@ -243,7 +243,7 @@ class Copier:
         self._is_verified = False
         self.replaced: tuple[int, int] | None = None
 
-    def take(self, records: Records) -> int:
+    def copy_records(self, records: Records) -> int:
         """Write the new records to files, and return how many are new.
 
         The records of a state partition must come in log order.
@@ -260,7 +260,7 @@ class Copier:
             self._starts.setdefault(number, int(fresh.log_offset[0]))
             self._ends[number] = int(fresh.log_offset[-1]) + 1
             self._digests[number] = _record_digest(fresh, -1)
-            self._writer.take(fresh)
+            self._writer.add_records(fresh)
         return len(fresh)
 
     def close(self) -> None:

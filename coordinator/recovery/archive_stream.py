@@ -14,18 +14,18 @@ import pyarrow as pa
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.archive import (
     ArchiveResult,
-    Copier,
     CopyResult,
+    RecordCopier,
     check_identity,
     commit_copied,
-    copied_ends,
+    copied_end_offsets,
     missing_offsets,
 )
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.engines.spark_work import convert_spark_error
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.records import Damage, Records, records_from_arrow
-from coordinator.recovery.sources.archive import Commit, RowGroup, next_number, read_commits
+from coordinator.recovery.sources.archive import Commit, RowGroup, next_commit_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
 
@@ -94,7 +94,7 @@ class _BatchWriter:
         commits = read_commits(self._folder)
         if commits:
             check_identity(self._source, self._folder, commits[-1].identity, self._identity)
-        return copied_ends(commits)
+        return copied_end_offsets(commits)
 
     def write(self, frame: "DataFrame", batch: int) -> None:
         """Write the records of one micro-batch, then their commit.
@@ -106,7 +106,7 @@ class _BatchWriter:
             copied = self._copy_frame(frame, commits)
             if not copied.pieces and not copied.damages and not copied.replaced:
                 return
-            known = copied_ends(commits)
+            known = copied_end_offsets(commits)
             done = commit_copied(
                 *(self._folder, self._source, self._identity, commits, copied),
                 {**known, **copied.starts},
@@ -139,8 +139,8 @@ def _copy_function(
     folder: Folder, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
-    last = Commit(0, "", 0, {}, copied_ends(commits), (), {}, commits[-1].digests if commits else {})
-    number = next_number(commits)
+    last = Commit(0, "", 0, {}, copied_end_offsets(commits), (), {}, commits[-1].digests if commits else {})
+    number = next_commit_number(commits)
 
     def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found: dict[int, list[Records]] = {}
@@ -149,11 +149,11 @@ def _copy_function(
                 found.setdefault(records.state_partition, []).append(records)
         if not found:
             return
-        copier = Copier(folder, number, [last])
+        copier = RecordCopier(folder, number, [last])
         try:
             for _, parts in sorted(found.items()):
                 for records in sorted(parts, key=lambda each: int(each.log_offset[0])):
-                    copier.take(records)
+                    copier.copy_records(records)
         finally:
             copier.close()
         copied = copier.result()

@@ -20,10 +20,10 @@ from coordinator.recovery.checks.findings import (
     FINDINGS_OUTPUT,
     PARTIAL_FINDINGS,
     Finding,
+    drop_gaps_inside_damage,
     finding_from_row,
     findings_table,
     merge_findings,
-    without_explained_gaps,
 )
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import (
@@ -35,17 +35,17 @@ from coordinator.recovery.checks.partition_stats import (
 from coordinator.recovery.checks.range_audit import audit_range, join_audit, make_damage_finding
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
 from coordinator.recovery.deduplication import count_state_partitions
-from coordinator.recovery.engines.base import Engine, GatheredOutputs
+from coordinator.recovery.engines.base import Engine, PhaseOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import LogReadResult, read_log
-from coordinator.recovery.manifest import StoredStates, check_new, make_manifest, write_results
-from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import damaged_states, stored_in, sum_totals, write_states
+from coordinator.recovery.manifest import StoredStates, check_empty_folder, make_manifest, write_results
+from coordinator.recovery.progress import JobPhases
+from coordinator.recovery.rebuild import damaged_states, stored_states_of_outputs, sum_totals, write_states
 from coordinator.recovery.schema import RANGES
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan, Source
-from coordinator.recovery.state_checks import StateTask, add_misplaced, compare_states
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, ReadPlan, Source
+from coordinator.recovery.state_checks import StateTask, compare_states, join_with_misplaced_states
 from coordinator.recovery.tasks import JoinTask, NamedOutput
 from coordinator.recovery.verdict import (
     AFFECTED_OUTPUT,
@@ -118,7 +118,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True)
-class Options:
+class AuditOptions:
     """Options of an audit. If `state_partitions` is None, the source determines it."""
 
     cut: LogCut = field(default_factory=LogCut)
@@ -193,18 +193,18 @@ def counts_text(counts: Mapping[Severity, int]) -> str:
 def audit(
     engine: Engine,
     source: Source,
-    options: Options,
+    options: AuditOptions,
     *,
-    phases: Phases | None = None,
+    phases: JobPhases | None = None,
     clock: Clock | None = None,
 ) -> AuditResult:
     """Audit a log up to `options.cut`; write states, findings and a manifest to `options.to`, if given.
 
     Damage is a finding. If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
-    phases, clock = phases or Phases(), clock or SystemClock()
+    phases, clock = phases or JobPhases(), clock or SystemClock()
     if options.to is not None:
-        check_new(open_folder(options.to))
+        check_empty_folder(open_folder(options.to))
     for check in options.external:
         check.begin()
     read = partial(audit_range, options.limits)
@@ -219,7 +219,7 @@ def audit(
         )
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
-        log = LogReadResult(Plan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
+        log = LogReadResult(ReadPlan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
         _, found = make_damage_finding(damage)
         return _make_result(engine, source, options, log, found, phases, clock, unread=True)
     return _make_result(engine, source, options, log, [], phases, clock)
@@ -228,10 +228,10 @@ def audit(
 def _make_result(
     engine: Engine,
     source: Source,
-    options: Options,
+    options: AuditOptions,
     log: LogReadResult,
     found: list[Finding],
-    phases: Phases,
+    phases: JobPhases,
     clock: Clock,
     *,
     unread: bool = False,
@@ -242,8 +242,8 @@ def _make_result(
         not_checked["X4"] = _NEEDS["X4"]
     joined = _join_ranges(log, options, not_checked, phases)
     totals = output_rows(joined, TOTALS_OUTPUT)
-    stored = stored_in(joined)
-    found = [*found, *without_explained_gaps(merge_findings(_check_log(log, joined, options)))]
+    stored = stored_states_of_outputs(joined)
+    found = [*found, *drop_gaps_inside_damage(merge_findings(_check_log(log, joined, options)))]
     partitions = partition_stats(totals, log.ranges, log.plan.starts, log.plan.ends)
     found += check_partition_stats(partitions, options.limits)
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
@@ -271,7 +271,7 @@ def _make_result(
     if options.to is not None:
         folder = open_folder(options.to)
         write_states(joined, totals, folder)
-        stored = StoredStates.written(folder)
+        stored = StoredStates.from_results(folder)
         written = {STATES_OUTPUT: manifest["states"]}
         write_results(folder, {"findings": table, "ranges": ranges}, manifest, written)
     return AuditResult(
@@ -299,7 +299,7 @@ def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
 
 
 def _verdict(
-    joined: GatheredOutputs,
+    joined: PhaseOutputs,
     findings: Sequence[Mapping[str, Any]],
     totals: Sequence[Mapping[str, Any]],
     context: AuditContext,
@@ -328,19 +328,19 @@ def _has_lost_state(found: list[Finding]) -> bool:
 
 
 def _run_external_checks(
-    options: Options,
+    options: AuditOptions,
     inside: LogContents,
-    joined: GatheredOutputs,
+    joined: PhaseOutputs,
     not_checked: dict[str, str],
     missed: list[str],
     topics: dict[str, str],
-    phases: Phases,
+    phases: JobPhases,
 ) -> Iterable[Finding]:
     """Return the findings of the external checks; update `not_checked`, `missed` and `topics`."""
     tasks = [task for check in options.external if (task := check.task(inside)) is not None]
     wanted: Collection[int] = ()
     if options.baseline is not None:
-        tasks.append(options.baseline.task(inside.log.plan.starts))
+        tasks.append(options.baseline.comparison_task(inside.log.plan.starts))
         wanted = options.baseline.state_partitions
         not_checked.pop("X3")
     present = {row["state_partition"] for row in inside.totals}
@@ -360,8 +360,8 @@ def _run_external_checks(
 
 
 def _join_ranges(
-    log: LogReadResult, options: Options, not_checked: dict[str, str], phases: Phases
-) -> GatheredOutputs:
+    log: LogReadResult, options: AuditOptions, not_checked: dict[str, str], phases: JobPhases
+) -> PhaseOutputs:
     """Check the histories of each state partition; if check R8 is made, remove it from `not_checked`."""
     state_partitions = options.state_partitions or count_state_partitions(log.plan.starts)
     if state_partitions is not None:
@@ -369,15 +369,15 @@ def _join_ranges(
     known = owner_epochs(log.ranges)
     join: JoinTask = partial(join_audit, known, options.limits, state_partitions, dict(log.plan.starts))
     if options.external:
-        join = partial(add_misplaced, count_state_partitions(log.plan.starts), join)
+        join = partial(join_with_misplaced_states, count_state_partitions(log.plan.starts), join)
     partitions = len({row["state_partition"] for row in log.ranges})
     with phases.phase("check", partitions, "partitions") as advance:
-        return log.gathered.joined(join, advance)
+        return log.gathered.join_partitions(join, advance)
 
 
-def _check_log(log: LogReadResult, joined: GatheredOutputs, options: Options) -> Iterable[Finding]:
+def _check_log(log: LogReadResult, joined: PhaseOutputs, options: AuditOptions) -> Iterable[Finding]:
     """Yield the findings of the checks that need only the log."""
-    for damage, names in log.named_damages(damaged_states(log, joined)):
+    for damage, names in log.damages_with_share_partitions(damaged_states(log, joined)):
         for identity in names or (None,):
             place = (damage["state_partition"], identity, damage["first"], damage["last"])
             yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])

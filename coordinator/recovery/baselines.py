@@ -45,7 +45,7 @@ class BaselineStore:
             f"the audit {wanted} is missing in {self._folder}: it is the baseline of the next audit"
         )
 
-    def remove_old(self) -> None:
+    def remove_old_audits(self) -> None:
         """Remove the oldest audits, but not the baseline of the next one."""
         runs = list(self._list_audits())
         if not runs:

@@ -35,14 +35,14 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
         (batches.row[1:] == batches.row[:-1]) & (batches.first_offset[1:] <= batches.last_offset[:-1])
     )
     if not len(overlaps):
-        return _merge_neighbours(batches)
+        return _merge_adjacent_batches(batches)
     entangled = np.isin(batches.row, np.unique(batches.row[overlaps]))
     swept = _resolve_overlaps(batches.take(entangled))
     apart = _concatenate(batches.take(~entangled), swept)
-    return _merge_neighbours(apart.take(np.lexsort((apart.first_offset, apart.row))))
+    return _merge_adjacent_batches(apart.take(np.lexsort((apart.first_offset, apart.row))))
 
 
-def remove_below(batches: StateBatches, floor: Ints) -> StateBatches:
+def remove_offsets_below(batches: StateBatches, floor: Ints) -> StateBatches:
     """Remove the offsets of each batch that are below its floor."""
     kept = batches.last_offset >= floor
     if not kept.all():
@@ -50,7 +50,7 @@ def remove_below(batches: StateBatches, floor: Ints) -> StateBatches:
     return batches._replace(first_offset=np.maximum(batches.first_offset, floor))
 
 
-def _merge_neighbours(batches: StateBatches) -> StateBatches:
+def _merge_adjacent_batches(batches: StateBatches) -> StateBatches:
     """Merge adjacent batches with equal values; the input is sorted and does not overlap."""
     row, first, last, state, count = batches
     begins = np.ones(len(row), np.bool_)
@@ -92,7 +92,7 @@ def _resolve_overlaps(batches: StateBatches) -> StateBatches:
     begin, end = place_of_edge[: len(batches.row)], place_of_edge[len(batches.row) :]
     pieces = end - begin
     if int(pieces.sum()) > _PIECES_MAX * len(pieces) or int(batches.first_offset.min()) == LOWEST_OFFSET:
-        return _overlay_per_group(batches)
+        return _overlay_row_by_row(batches)
     # Piece i begins at the offset after edge i, and ends at edge i + 1.
     piece = np.repeat(begin - np.cumsum(pieces) + pieces, pieces) + np.arange(int(pieces.sum()))
     greatest = np.full(len(edge), _NOTHING, np.int64)
@@ -105,7 +105,7 @@ def _resolve_overlaps(batches: StateBatches) -> StateBatches:
     )
 
 
-def _overlay_per_group(batches: StateBatches) -> StateBatches:
+def _overlay_row_by_row(batches: StateBatches) -> StateBatches:
     """Resolve overlaps row by row with `merge_batches`."""
     found: list[StateBatches] = []
     edges = np.flatnonzero(np.diff(batches.row)) + 1

@@ -36,7 +36,7 @@ class ClaimFilter:
         self._begun = False
         self._greatest = _LOWER_THAN_ANY
 
-    def take(self, records: Records, decoded: DecodedRecords) -> tuple[Bools, Bools]:
+    def filter_records(self, records: Records, decoded: DecodedRecords) -> tuple[Bools, Bools]:
         """Process the next records of the range; return which records may be valid, and which are claimed."""
         if not len(records):
             return np.zeros(0, np.bool_), np.zeros(0, np.bool_)

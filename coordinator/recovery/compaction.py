@@ -23,7 +23,7 @@ from coordinator.recovery.sources.archive import (
     FILES,
     Commit,
     RowGroup,
-    commit_names,
+    commit_files,
     consecutive_pieces,
     read_commits,
     read_row_group,
@@ -109,7 +109,7 @@ def _copy_pieces(
     files = RecordFileWriter(folder / FILES, f"{first.first:08d}-{last.number:08d}-{uuid4().hex}")
     for piece in pieces:
         for records in read_row_group(folder, piece.file, piece.row_group, piece.state_partition):
-            files.take(records)
+            files.add_records(records)
     files.close()
     return tuple(files.pieces)
 
@@ -122,12 +122,12 @@ def _delete_replaced(folder: Folder, commits: Sequence[Commit]) -> None:
     for name in (folder / FILES).names():
         if int(name[:8]) <= merged_to and name not in named:
             (folder / FILES).delete(name)
-    for (first, number), name in commit_names(folder).items():
+    for (first, number), name in commit_files(folder).items():
         if number <= merged_to and used.get(first) != number:
             (folder / COMMITS).delete(name)
 
 
-def remove_old(location: Location, *, keep_ms: int, now_ms: int) -> int:
+def remove_old_audits(location: Location, *, keep_ms: int, now_ms: int) -> int:
     """Remove the records that no state of the last `keep_ms` needs; return the number of removed records.
 
     The states at the beginning of that time come from the state checkpoint before it. Without one, nothing

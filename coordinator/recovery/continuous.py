@@ -70,7 +70,7 @@ class AuditMetrics:
             registry=self.registry,
         )
 
-    def note(self, run: AuditResult | None, *, duration_s: float, now_ms: int) -> None:
+    def record_audit(self, run: AuditResult | None, *, duration_s: float, now_ms: int) -> None:
         """Update the metrics after an audit; `run` is None if the audit failed."""
         code = EXIT_FAILED if run is None else run.exit_code
         self._verdict.set(code)
@@ -104,7 +104,7 @@ def audit_periodically(
     """
     clock = clock or SystemClock()
     metrics = AuditMetrics()
-    before = [signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)]
+    before = [signal.signal(number, _raise_stop_requested) for number in (signal.SIGTERM, signal.SIGINT)]
     server: Any = None
     waiting = threading.Event()
     try:
@@ -137,10 +137,10 @@ def _audit_once(
         found = run(baseline)
     except Exception as error:
         # No exception of one audit, for example of a failed Spark job, may end the periodic audits.
-        metrics.note(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
+        metrics.record_audit(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
         told(error)
         return baseline
-    metrics.note(found, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
+    metrics.record_audit(found, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
     told(found)
     if found.manifest["next_baseline"] != found.manifest["run_id"]:
         return baseline
@@ -155,5 +155,5 @@ def _start_metrics_server(listen: HostPort, metrics: AuditMetrics) -> Any:
     return server
 
 
-def _raise_stop(number: int, frame: FrameType | None) -> None:
+def _raise_stop_requested(number: int, frame: FrameType | None) -> None:
     raise StopRequested

@@ -203,11 +203,11 @@ def _number_share_partitions(keys: ByteSpans, rows: Ints) -> tuple[Ints, list[by
     encoded = bare.views().dictionary_encode()
     key = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     share_partitions: list[bytes] = encoded.dictionary.cast(pa.binary()).to_pylist()
-    bad = [number for number, identity in enumerate(share_partitions) if not _is_text(identity[2:-20])]
+    bad = [number for number, identity in enumerate(share_partitions) if not _is_valid_utf8(identity[2:-20])]
     return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else concatenate_ints([])
 
 
-def _is_text(group_id: bytes) -> bool:
+def _is_valid_utf8(group_id: bytes) -> bool:
     if group_id.isascii():
         return True
     try:

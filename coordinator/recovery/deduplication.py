@@ -15,12 +15,12 @@ AnyT = TypeVar("AnyT")
 Row = Mapping[str, Any]
 
 
-def row_key(row: Row) -> SharePartitionKey:
+def row_share_partition(row: Row) -> SharePartitionKey:
     """Return the share-partition of a row of `STATES`."""
     return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
 
 
-def depends_on(row: Row, log_offset: int) -> bool:
+def state_depends_on(row: Row, log_offset: int) -> bool:
     """Return whether a state may depend on the record at a log offset, because it has no later snapshot.
 
     A state without any snapshot (its first record is an update) depends on all records.
@@ -48,8 +48,8 @@ def deduplicate(
     ranks: dict[SharePartitionKey, tuple[bool, int, int]] = {}
     left: list[tuple[SharePartitionKey, int]] = []
     for row in rows:
-        key = row_key(row)
-        is_placed = state_partitions is not None and is_in_place(row, state_partitions)
+        key = row_share_partition(row)
+        is_placed = state_partitions is not None and is_in_hash_partition(row, state_partitions)
         rank = (is_placed, row["last_write_ms"], row["state_partition"])
         before = ranks.get(key)
         if before is not None:
@@ -60,10 +60,10 @@ def deduplicate(
     return chosen, left
 
 
-def is_in_place(row: Row, state_partitions: int) -> bool:
+def is_in_hash_partition(row: Row, state_partitions: int) -> bool:
     """Return whether a row of `STATES` is in the state partition that its hash selects."""
     state_partition: int = row["state_partition"]
-    return routed_to(row_key(row), state_partitions) == state_partition
+    return routed_to(row_share_partition(row), state_partitions) == state_partition
 
 
 def parse_identity(identity: bytes) -> tuple[str, str, int]:
@@ -88,7 +88,7 @@ def record_key_identity(key: SharePartitionKey) -> bytes:
 
 def row_identity(row: Row) -> bytes:
     """Return the record key, without its type, of the share-partition of a row of `STATES`."""
-    return record_key_identity(row_key(row))
+    return record_key_identity(row_share_partition(row))
 
 
 def identity_to_key(identity: bytes) -> SharePartitionKey:

@@ -15,7 +15,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from coordinator.process.clock import Clock, SystemClock
-from coordinator.recovery.deduplication import Row, count_state_partitions, identity_to_key, row_key
+from coordinator.recovery.deduplication import (
+    Row,
+    count_state_partitions,
+    identity_to_key,
+    row_share_partition,
+)
 from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.engines.counts import output_rows
 from coordinator.recovery.final_states import TOTALS_OUTPUT
@@ -31,17 +36,17 @@ from coordinator.recovery.live_comparison import (
     StateComparison,
     VisibleState,
     describe_difference,
-    matches_any,
+    responses_match_any_state,
     visible_state,
 )
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState
 from coordinator.recovery.manifest import make_manifest
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.ranges import fold_range
-from coordinator.recovery.rebuild import join_log, sum_totals, use_checkpoints
+from coordinator.recovery.rebuild import join_log_states, sum_totals, use_checkpoints
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import END, LogCut, Source
-from coordinator.recovery.state_checks import add_misplaced, compare_states
+from coordinator.recovery.state_checks import compare_states, join_with_misplaced_states
 from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
@@ -80,7 +85,7 @@ def diff(
     source: Source,
     live: str | LiveCoordinator,
     *,
-    phases: Phases | None = None,
+    phases: JobPhases | None = None,
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
     limit: int = DIFFERENCES_MAX,
@@ -91,12 +96,12 @@ def diff(
     The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
     API or from the groups.  Raises LogError and ConfigError.
     """
-    phases, clock, cut = phases or Phases(), clock or SystemClock(), LogCut()
+    phases, clock, cut = phases or JobPhases(), clock or SystemClock(), LogCut()
     log = read_log(engine, use_checkpoints(source), fold_range, cut=cut, phases=phases)
     number = count_state_partitions(log.plan.starts)
-    joined = join_log(log, phases, lambda join: partial(add_misplaced, number, join))
+    joined = join_log_states(log, phases, lambda join: partial(join_with_misplaced_states, number, join))
     totals = output_rows(joined, TOTALS_OUTPUT)
-    task = StateComparison.of_listed(live, number, listed, groups=frozenset(groups), limit=limit)
+    task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
     present = {row["state_partition"] for row in totals}
     outputs = compare_states(joined, [task], phases, present=present, wanted=task.listed)
     manifest = make_manifest(
@@ -129,7 +134,7 @@ def resolve_differences(
                 answers[identity_to_key(row["share_partition"])] = LiveState(**fields)
     doubtful = [row for name, _, table in outputs if name == DOUBTFUL_OUTPUT for row in table.to_pylist()]
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
-    with_state = {key: row for row in doubtful if (key := row_key(row)) in answers}
+    with_state = {key: row for row in doubtful if (key := row_share_partition(row)) in answers}
     rows = {
         key: with_state.get(key) or _make_listed_row(key, task.state_partitions)
         for key in answers
@@ -140,7 +145,7 @@ def resolve_differences(
     if rows:
         candidates, headless = _states_since(engine, source, ranges, rows)
         for key in rows:
-            if matches_any([held[key], *candidates[key]], answers[key]):
+            if responses_match_any_state([held[key], *candidates[key]], answers[key]):
                 moved.add(key)
             elif key in headless:
                 unknown[key] = "its records were pruned during the comparison"

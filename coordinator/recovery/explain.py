@@ -16,8 +16,8 @@ from coordinator.shard.history import (
     HistoryStep,
     describe_event,
     describe_state,
-    kind_of,
-    leader_epoch_of,
+    record_kind,
+    record_leader_epoch,
 )
 from protocol.routing import state_partition as routed_to
 from protocol.state_batches import unpack
@@ -35,7 +35,7 @@ class Explanation:
     steps: int
     summary: str
 
-    def as_row(self) -> dict[str, Any]:
+    def to_json_values(self) -> dict[str, Any]:
         """Return the explanation as values for JSON."""
         return {
             "group_id": self.key.group_id,
@@ -45,7 +45,7 @@ class Explanation:
             "offset": self.offset,
             "records": self.steps,
             "summary": self.summary,
-            "events": [_as_row(event) for event in self.events],
+            "events": [_event_to_json_values(event) for event in self.events],
         }
 
 
@@ -79,7 +79,7 @@ def explain(
     return Explanation(key, steps[-1].state_partition, offset, events, len(steps), summary)
 
 
-def _as_row(event: HistoryEvent) -> dict[str, Any]:
+def _event_to_json_values(event: HistoryEvent) -> dict[str, Any]:
     """Return an event as values for JSON."""
     step = event.step
     return {
@@ -87,8 +87,8 @@ def _as_row(event: HistoryEvent) -> dict[str, Any]:
         "log_offset": step.log_offset,
         "time": iso_time(step.timestamp_ms),
         "owner_epoch": step.owner_epoch,
-        "record": kind_of(step),
-        "leader_epoch": leader_epoch_of(step),
+        "record": record_kind(step),
+        "leader_epoch": record_leader_epoch(step),
         "what": event.what,
         "state": None if step.after is None else state_as_row(step.after),
     }

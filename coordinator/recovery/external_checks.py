@@ -16,22 +16,22 @@ from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import (
     TopicPartition,
     check_configs,
-    check_data,
     check_groups,
-    missing_states,
+    check_offsets_in_log,
+    report_missing_states,
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.deduplication import (
     count_state_partitions,
     record_key_identity,
-    row_key,
+    row_share_partition,
 )
 from coordinator.recovery.diff import resolve_differences
 from coordinator.recovery.live_comparison import StateComparison
 from coordinator.recovery.live_coordinator import LiveCoordinator
-from coordinator.recovery.schema import required
-from coordinator.recovery.sources.base import LogCut, Source, run_on_thread
+from coordinator.recovery.schema import required_field
+from coordinator.recovery.sources.base import LogCut, Source, run_coroutine_on_thread
 from coordinator.recovery.state_checks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import SharePartitionKey, topic_id_text
@@ -41,7 +41,7 @@ _TOPICS_MAX = 200
 
 
 _HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
-_TOPICS = pa.schema([required("topic_id", pa.string()), required("name", pa.string())])
+_TOPICS = pa.schema([required_field("topic_id", pa.string()), required_field("name", pa.string())])
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 _FAILURES = (CoordinatorError, OSError)
 
@@ -74,7 +74,7 @@ class ClusterCheck:
         self._topic = topic
         self._state_partitions = state_partitions
         self._limits = limits
-        self._is_cut = cut is not None and not cut.is_the_end
+        self._is_cut = cut is not None and not cut.is_log_end
         self._shown: list[bytes] = []
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class ClusterCheck:
         """Return the comparison of states with groups and user topics. Raises LogError."""
         if self._is_cut:
             return None
-        groups = frozenset(run_on_thread(_list_groups(self._access)))
+        groups = frozenset(run_coroutine_on_thread(_list_groups(self._access)))
         return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), groups, self._limits)
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
@@ -99,7 +99,7 @@ class ClusterCheck:
         not_checked: dict[str, str] = {}
         topics: dict[str, str] = {}
         if self._topic is not None:
-            configs, partitions = run_on_thread(self._describe_topic(self._topic))
+            configs, partitions = run_coroutine_on_thread(self._describe_topic(self._topic))
             if configs is None:
                 not_checked["P5"] = "the configs of the topic may not be seen"
             else:
@@ -115,7 +115,7 @@ class ClusterCheck:
                     has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
                 elif name == _TOPICS_OUTPUT:
                     topics.update({row["topic_id"]: row["name"] for row in rows.to_pylist()})
-            found += missing_states(self._shown[at] for at in np.flatnonzero(~has_state).tolist())
+            found += report_missing_states(self._shown[at] for at in np.flatnonzero(~has_state).tolist())
             checked += ["X2", "X5"]
         return ExternalFindings(found, checked, not_checked, topics=topics)
 
@@ -156,19 +156,21 @@ class ClusterComparison:
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield findings, topic names, and which of the shown share-partitions have state or were deleted."""
         number = inside.state_partition
-        keys = {row_key(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
+        keys = {row_share_partition(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
         there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
         bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
         yield NamedOutput(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
         if not keys:
             return
-        names, starts, ends = run_on_thread(self._read({(key.topic_id, key.partition) for key in keys}))
+        names, starts, ends = run_coroutine_on_thread(
+            self._read({(key.topic_id, key.partition) for key in keys})
+        )
         rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
         yield NamedOutput(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
         for chunk in inside.chunks():
             found = [
                 *check_groups(chunk, self.groups, names),
-                *check_data(chunk, starts, ends, self.limits),
+                *check_offsets_in_log(chunk, starts, ends, self.limits),
             ]
             yield from findings_output(number, found)
 
@@ -204,7 +206,7 @@ class LiveCheck:
         """Return the comparison."""
         self._contents = contents
         number = count_state_partitions(contents.log.plan.starts)
-        self._task = StateComparison.of_listed(self._live, number)
+        self._task = StateComparison.from_listed_keys(self._live, number)
         return self._task
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
@@ -261,7 +263,7 @@ class OptionalCheck:
         except _FAILURES as error:
             self._why = str(error)
             return None
-        return None if inner is None else partial(_run_or_fail, inner, self._checks)
+        return None if inner is None else partial(_run_or_yield_failure, inner, self._checks)
 
     def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
         """Return the findings of the check; if it failed, return the reason instead."""
@@ -277,7 +279,9 @@ class OptionalCheck:
         return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
 
 
-def _run_or_fail(inner: StateTask, checks: Sequence[str], inside: PartitionStates) -> Iterable[NamedOutput]:
+def _run_or_yield_failure(
+    inner: StateTask, checks: Sequence[str], inside: PartitionStates
+) -> Iterable[NamedOutput]:
     """Run a task; if it fails, return the reason as its only output."""
     try:
         return list(inner(inside))
@@ -301,7 +305,7 @@ def list_initialised_keys(
             await groups.close()
         return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
 
-    return run_on_thread(list_keys())
+    return run_coroutine_on_thread(list_keys())
 
 
 def topic_id_of(
@@ -321,4 +325,4 @@ def topic_id_of(
         finally:
             await topics.close()
 
-    return run_on_thread(find_topic_id())
+    return run_coroutine_on_thread(find_topic_id())

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts, valid_records
 from coordinator.recovery.decode import StateBatches
-from coordinator.recovery.fold import drop_before_start, fold
+from coordinator.recovery.fold import convert_to_states, fold
 from coordinator.recovery.partials import PartialStates, batch_floors, partials_from_arrow
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
 from coordinator.recovery.records import Bools, Ints, column_to_ints
@@ -58,7 +58,7 @@ def valid_rows(
     return valid_records(at_start[inverse.reshape(-1)], owner_epoch, claimed != 0)
 
 
-def drop_fenced(rows: PartialStates, known: OwnerEpochs) -> PartialStates:
+def drop_fenced_partials(rows: PartialStates, known: OwnerEpochs) -> PartialStates:
     """Drop the partial states of fenced owner epochs; clear the owner epoch of the others."""
     if not len(rows):
         return rows
@@ -74,12 +74,12 @@ def drop_fenced(rows: PartialStates, known: OwnerEpochs) -> PartialStates:
 
 def fold_to_states(rows: PartialStates) -> PartialStates:
     """Fold the partial states of a whole log into one for each share-partition; drop deleted ones."""
-    return drop_before_start(fold(rows))
+    return convert_to_states(fold(rows))
 
 
 def states_from_partials(partials: pa.Table | pa.RecordBatch, known: OwnerEpochs) -> pa.RecordBatch:
     """Return the states (rows of `STATES`) of share-partitions, given all their partial states."""
-    return make_states(fold_to_states(drop_fenced(partials_from_arrow(partials), known)))
+    return make_states(fold_to_states(drop_fenced_partials(partials_from_arrow(partials), known)))
 
 
 def join_states(known: OwnerEpochs, state_partition: int, tables: Tables) -> Iterator[NamedOutput]:

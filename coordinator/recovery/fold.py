@@ -18,7 +18,12 @@ compare this with `coordinator.shard.state.apply_record`, for all divisions of a
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, overlay_batches, remove_below
+from coordinator.recovery.batch_overlay import (
+    LOWEST_OFFSET,
+    join_batches,
+    overlay_batches,
+    remove_offsets_below,
+)
 from coordinator.recovery.decode import StateBatches
 from coordinator.recovery.partials import PartialStates, batch_floors
 from coordinator.recovery.records import Bools, Ints
@@ -38,7 +43,7 @@ def fold(rows: PartialStates) -> PartialStates:
     return _Fold(rows, group, groups).result()
 
 
-def drop_before_start(rows: PartialStates) -> PartialStates:
+def convert_to_states(rows: PartialStates) -> PartialStates:
     """Convert partial states that begin at the start of the log to states; drop deleted share-partitions.
 
     Each share-partition must have one row.
@@ -192,7 +197,7 @@ class _Fold:
 
     def _clip_batches(self, batches: StateBatches, floor: Ints) -> StateBatches:
         batches = batches.take(self.made_of[batches.row]) if not self.made_of.all() else batches
-        return remove_below(batches, floor[batches.row])
+        return remove_offsets_below(batches, floor[batches.row])
 
     def _merge_batches(self, batches: StateBatches) -> StateBatches:
         return overlay_batches(batches._replace(row=self.group[batches.row]))

@@ -18,7 +18,7 @@ from coordinator.recovery.final_states import owner_epochs, valid_rows
 from coordinator.recovery.job import LogReadResult, read_log
 from coordinator.recovery.ranges import RangeScan
 from coordinator.recovery.records import Records, column_to_ints
-from coordinator.recovery.schema import required
+from coordinator.recovery.schema import required_field
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
@@ -33,13 +33,13 @@ _CHUNK_RECORDS = 20_000
 # valid.
 _SELECTED = pa.schema(
     [
-        required("state_partition", pa.int64()),
-        required("range_start", pa.int64()),
-        required("owner_epoch", pa.int64()),
-        required("claimed", pa.int64()),
-        required("log_offset", pa.int64()),
-        required("timestamp_ms", pa.int64()),
-        required("key", pa.binary()),
+        required_field("state_partition", pa.int64()),
+        required_field("range_start", pa.int64()),
+        required_field("owner_epoch", pa.int64()),
+        required_field("claimed", pa.int64()),
+        required_field("log_offset", pa.int64()),
+        required_field("timestamp_ms", pa.int64()),
+        required_field("key", pa.binary()),
         pa.field("value", pa.binary()),
     ]
 )
@@ -81,7 +81,7 @@ def _select_records(wanted: Collection[bytes], chunks: Iterable[Records]) -> Ite
     for chunk in chunks:
         number = chunk.state_partition
         scan = scans.setdefault(number, RangeScan(number))
-        records, decoded, claimed = scan.take(chunk)
+        records, decoded, claimed = scan.process_records(chunk)
         names = [n for n, identity in enumerate(decoded.share_partitions) if identity in wanted]
         rows = np.flatnonzero(np.isin(decoded.key, names))
         if len(rows):

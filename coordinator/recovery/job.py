@@ -8,12 +8,17 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.recovery.deduplication import depends_on, record_key_identity, row_identity, row_key
-from coordinator.recovery.engines.base import Engine, GatheredOutputs
-from coordinator.recovery.engines.counts import check_read, output_rows, pruned_starts
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.deduplication import (
+    record_key_identity,
+    row_identity,
+    row_share_partition,
+    state_depends_on,
+)
+from coordinator.recovery.engines.base import Engine, PhaseOutputs
+from coordinator.recovery.engines.counts import check_read_counts, output_rows, pruned_starts
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, LogCut, LogRange, Plan, Source
+from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, LogCut, LogRange, ReadPlan, Source
 from coordinator.recovery.tasks import NamedOutput, ReadTask, TableTask
 from protocol.state_records import SharePartitionKey
 
@@ -29,13 +34,13 @@ class LogReadResult:
     `pruned_during_read` has the new log start offsets of state partitions that were pruned during the read.
     """
 
-    plan: Plan
-    gathered: GatheredOutputs
+    plan: ReadPlan
+    gathered: PhaseOutputs
     ranges: list[dict[str, Any]]
     pruned_during_read: Mapping[int, int] = field(default_factory=dict)
     damages: Sequence[Mapping[str, Any]] = ()
 
-    def named_damages(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
+    def damages_with_share_partitions(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
         """Return each damage of the log with the share-partitions that lost records, if they are known.
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
@@ -46,19 +51,19 @@ class LogReadResult:
             for each in self.damages
         ]
 
-    def affected(self, states: pa.Table) -> list[SharePartitionKey]:
+    def affected_share_partitions(self, states: pa.Table) -> list[SharePartitionKey]:
         """Return the share-partitions of `states` that may lack updates because of damage.
 
         If the latest snapshot of a share-partition is after the damage, its state is complete.
         """
-        damages = self.named_damages(states)
+        damages = self.damages_with_share_partitions(states)
         found = []
         for row in states.to_pylist() if damages else ():
-            key = row_key(row)
+            key = row_share_partition(row)
             identity = record_key_identity(key)
             if any(
                 each["state_partition"] == row["state_partition"]
-                and depends_on(row, each["last"])
+                and state_depends_on(row, each["last"])
                 and identity in (names or (identity,))
                 for each, names in damages
             ):
@@ -70,10 +75,10 @@ def states_near_damage(log: LogReadResult) -> TableTask:
     """Return the task that selects the states which damage of the log may concern."""
     state_partitions = frozenset(each["state_partition"] for each in log.damages)
     named = frozenset(identity for each in log.damages for identity in each["share_partitions"])
-    return partial(_select_near_damage, state_partitions, named)
+    return partial(_select_states_near_damage, state_partitions, named)
 
 
-def _select_near_damage(
+def _select_states_near_damage(
     state_partitions: Collection[int], named: Collection[bytes], state_partition: int, states: pa.RecordBatch
 ) -> Iterator[NamedOutput]:
     wanted = [state_partition in state_partitions or row_identity(row) in named for row in states.to_pylist()]
@@ -86,7 +91,7 @@ def read_log(
     read: ReadTask,
     *,
     cut: LogCut | None = None,
-    phases: Phases | None = None,
+    phases: JobPhases | None = None,
     range_records: int = RANGE_RECORDS,
     state_partitions: Collection[int] | None = None,
 ) -> LogReadResult:
@@ -97,12 +102,12 @@ def read_log(
     snapshots may have replaced the pruned records. Raises ConfigError for a cut below the log start, and
     LogUnavailable if the log is pruned faster than it can be read.
     """
-    cut, phases = cut or LogCut(), phases or Phases()
+    cut, phases = cut or LogCut(), phases or JobPhases()
     planned = source.plan(cut, range_records=range_records)
     plan = check_cut(planned, cut)
     ranges = _number_ranges(_select_ranges(plan, state_partitions), 0)
     expected = {each.number: each for each in ranges}
-    gathered: GatheredOutputs | None = None
+    gathered: PhaseOutputs | None = None
     pruned_during_read: dict[int, int] = {}
     for _ in range(_READS_MAX):
         with phases.phase("read", sum(each.records for each in ranges), "records") as advance:
@@ -110,12 +115,12 @@ def read_log(
         gathered = more if gathered is None else gathered.combine_with(more)
         pruned = pruned_starts(gathered)
         if not pruned:
-            check_read(gathered, expected)
+            check_read_counts(gathered, expected)
             rows = output_rows(gathered, RANGES_OUTPUT)
             damages = output_rows(gathered, DAMAGES_OUTPUT)
             return LogReadResult(plan, gathered, rows, pruned_during_read, damages)
         pruned_during_read |= pruned
-        gathered = gathered.without(pruned)
+        gathered = gathered.without_partitions(pruned)
         again = source.plan(cut, range_records=range_records)
         planned = again if ALL in pruned else _replace_pruned(planned, again, pruned)
         plan = check_cut(planned, cut)
@@ -135,7 +140,7 @@ def read_log(
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
 
 
-def _select_ranges(plan: Plan, state_partitions: Collection[int] | None) -> list[LogRange]:
+def _select_ranges(plan: ReadPlan, state_partitions: Collection[int] | None) -> list[LogRange]:
     return [
         each
         for each in plan.ranges
@@ -147,7 +152,7 @@ def _number_ranges(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ..
     return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
 
 
-def _replace_pruned(planned: Plan, again: Plan, state_partitions: Collection[int]) -> Plan:
+def _replace_pruned(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
     """Return `planned` with the given state partitions taken from the later plan `again`."""
 
     def replace_partitions(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
@@ -167,7 +172,7 @@ def _replace_pruned(planned: Plan, again: Plan, state_partitions: Collection[int
     )
 
 
-def check_cut(plan: Plan, cut: LogCut) -> Plan:
+def check_cut(plan: ReadPlan, cut: LogCut) -> ReadPlan:
     """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
@@ -183,7 +188,7 @@ def check_cut(plan: Plan, cut: LogCut) -> Plan:
                 f"{state_partition}:{offset}",
                 f"at or above {start}, where the log of that state partition begins by now",
             )
-    if not cut.is_the_end:
+    if not cut.is_log_end:
         doubtful = tuple(
             p
             for p, start in sorted(plan.starts.items())

@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from coordinator.recovery.deduplication import Row, deduplicate, is_in_place, record_key_identity, row_key
+from coordinator.recovery.deduplication import (
+    Row,
+    deduplicate,
+    is_in_hash_partition,
+    record_key_identity,
+    row_share_partition,
+)
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
-from coordinator.recovery.schema import NONE, STATES, required
-from coordinator.recovery.sources.base import run_on_thread
-from coordinator.recovery.state_checks import PartitionStates, home_of
+from coordinator.recovery.schema import NONE, STATES, required_field
+from coordinator.recovery.sources.base import run_coroutine_on_thread
+from coordinator.recovery.state_checks import PartitionStates, hash_to_partition
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.history import format_batch
@@ -26,21 +32,21 @@ ANSWERS_OUTPUT = "answers"
 DOUBTFUL_OUTPUT = "doubtful"
 
 COMPARED = pa.schema(
-    [required(name, pa.int64()) for name in ("asked", "doubtful", "unknown", "batches_unknown")]
+    [required_field(name, pa.int64()) for name in ("asked", "doubtful", "unknown", "batches_unknown")]
 )
 # The fields of `LiveState` of a share-partition.
 ANSWERS = pa.schema(
     [
-        required("share_partition", pa.binary()),
-        required("exists", pa.bool_()),
-        required("state_epoch", pa.int64()),
-        required("leader_epoch", pa.int64()),
-        required("start_offset", pa.int64()),
+        required_field("share_partition", pa.binary()),
+        required_field("exists", pa.bool_()),
+        required_field("state_epoch", pa.int64()),
+        required_field("leader_epoch", pa.int64()),
+        required_field("start_offset", pa.int64()),
         pa.field("complete_count", pa.int64()),
         pa.field("read_state_epoch", pa.int64()),
         pa.field("read_start_offset", pa.int64()),
         pa.field("batches", pa.binary()),
-        required("trouble", pa.string()),
+        required_field("trouble", pa.string()),
     ]
 )
 
@@ -73,7 +79,7 @@ class StateComparison:
     limit: int = DIFFERENCES_MAX
 
     @classmethod
-    def of_listed(
+    def from_listed_keys(
         cls,
         live: str | LiveCoordinator,
         state_partitions: int | None,
@@ -83,7 +89,7 @@ class StateComparison:
         """Assign the listed share-partitions to state partitions."""
         found: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
         for key in sorted(set(listed)):
-            found[home_of(key, state_partitions)].append(key)
+            found[hash_to_partition(key, state_partitions)].append(key)
         return cls(live, state_partitions, dict(found), **more)
 
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
@@ -92,7 +98,7 @@ class StateComparison:
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
         for rows, keys in self._chunks(inside):
-            self._compare(rows, keys, counts, answers, doubtful)
+            self._compare_with_coordinator(rows, keys, counts, answers, doubtful)
         number = inside.state_partition
         yield NamedOutput(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
         yield NamedOutput(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
@@ -111,24 +117,24 @@ class StateComparison:
         for rows in inside.chunks() if self.state_partitions is not None else ():
             chosen: dict[SharePartitionKey, Row] = {}
             for row in rows:
-                key = row_key(row)
-                if is_in_place(row, self.state_partitions or 0):
+                key = row_share_partition(row)
+                if is_in_hash_partition(row, self.state_partitions or 0):
                     others.pop(key, None)
                     listed.pop(key, None)
                     chosen[key] = row
-            yield self._selected(chosen), []
+            yield self._select_rows(chosen), []
         for key in others:
             listed.pop(key, None)
-        yield self._selected(others), list(listed)
+        yield self._select_rows(others), list(listed)
 
     def _is_selected(self, key: SharePartitionKey) -> bool:
         return not self.groups or key.group_id in self.groups
 
-    def _selected(self, rows: Mapping[SharePartitionKey, Row]) -> dict[SharePartitionKey, Row]:
+    def _select_rows(self, rows: Mapping[SharePartitionKey, Row]) -> dict[SharePartitionKey, Row]:
         # A coordinator does not return unreadable states either.
         return {key: row for key, row in rows.items() if row["unreadable"] is None and self._is_selected(key)}
 
-    def _compare(
+    def _compare_with_coordinator(
         self,
         rows: Mapping[SharePartitionKey, Row],
         listed: Iterable[SharePartitionKey],
@@ -142,11 +148,11 @@ class StateComparison:
         if not leader_epochs:
             return
         counts["asked"] += len(leader_epochs)
-        found = run_on_thread(read_states(self.live, leader_epochs, lambda more: None))
+        found = run_coroutine_on_thread(read_states(self.live, leader_epochs, lambda more: None))
         for key in leader_epochs:
             answer, row = found[key], rows.get(key)
             held = None if row is None else visible_state(row)
-            is_doubtful = not answer.trouble and not _answer_matches(held, answer)
+            is_doubtful = not answer.trouble and not _both_responses_match(held, answer)
             counts["batches_unknown"] += answer.exists and answer.batches is None and not answer.trouble
             counts["unknown"] += bool(answer.trouble)
             counts["doubtful"] += is_doubtful
@@ -166,13 +172,13 @@ def visible_state(row: Row) -> VisibleState:
     )
 
 
-def _summary_matches(held: VisibleState | None, answer: LiveState) -> bool:
+def _summary_response_matches(held: VisibleState | None, answer: LiveState) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     return _differences(held, answer, _SUMMARY) == []
 
 
-def _read_matches(held: VisibleState | None, answer: LiveState) -> bool:
+def _read_response_matches(held: VisibleState | None, answer: LiveState) -> bool:
     if held is None or not answer.exists:
         return held is None and not answer.exists
     if answer.batches is None:
@@ -181,17 +187,17 @@ def _read_matches(held: VisibleState | None, answer: LiveState) -> bool:
     return said == (held.state_epoch, held.start_offset, held.batches)
 
 
-def _answer_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    return _summary_matches(held, answer) and _read_matches(held, answer)
+def _both_responses_match(held: VisibleState | None, answer: LiveState) -> bool:
+    return _summary_response_matches(held, answer) and _read_response_matches(held, answer)
 
 
-def matches_any(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
+def responses_match_any_state(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
     """Return whether each of the two responses matches one of the states.
 
     They may match different states, because the requests are sent one after the other.
     """
-    return any(_summary_matches(state, answer) for state in states) and any(
-        _read_matches(state, answer) for state in states
+    return any(_summary_response_matches(state, answer) for state in states) and any(
+        _read_response_matches(state, answer) for state in states
     )
 
 

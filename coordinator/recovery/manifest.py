@@ -34,7 +34,7 @@ class StoredStates:
         self._read = read
 
     @classmethod
-    def written(cls, folder: Folder) -> "StoredStates":
+    def from_results(cls, folder: Folder) -> "StoredStates":
         """Return the states in a directory of results."""
         return cls(partial(_read_states, folder))
 
@@ -103,7 +103,7 @@ def make_manifest(
     }
 
 
-def check_new(folder: Folder) -> None:
+def check_empty_folder(folder: Folder) -> None:
     """Raise ConfigError if a directory is not empty, so that results of two jobs are not mixed."""
     try:
         is_empty = not (folder.names() or folder.folder_names())

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from coordinator.log.claims import OWNER_EPOCH_HEADER, read_owner_epoch
 from coordinator.recovery.records import (
-    Batches,
+    BatchHeaders,
     Bytes,
     ByteSpans,
     Ints,
@@ -60,7 +60,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     positions, sizes, found = _find_batches(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
     if not positions:
-        return ParseResult(no_records(state_partition), 0, found)
+        return ParseResult(make_empty_records(state_partition), 0, found)
     data = pad_bytes(memoryview(buffer)[:used_bytes])
     at = np.array(positions, np.int64)
     size = np.array(sizes, np.int64)
@@ -125,10 +125,10 @@ def _find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int
     return positions, sizes, found
 
 
-def _read_headers_of_batches(data: Bytes, at: Ints, size: Ints) -> Batches:
+def _read_headers_of_batches(data: Bytes, at: Ints, size: Ints) -> BatchHeaders:
     i2, i4, i8 = (unaligned_view(data, dtype) for dtype in (">i2", ">i4", ">i8"))
     base_offset = i8[at].astype(np.int64)
-    return Batches(
+    return BatchHeaders(
         base_offset=base_offset,
         next_offset=base_offset + i4[at + 23] + 1,
         size_bytes=size,
@@ -141,7 +141,7 @@ def _read_headers_of_batches(data: Bytes, at: Ints, size: Ints) -> Batches:
 
 
 def _decompress_batches(
-    data: Bytes, head: Batches, begin: Ints, end: Ints, compressed: Ints, first_byte: int
+    data: Bytes, head: BatchHeaders, begin: Ints, end: Ints, compressed: Ints, first_byte: int
 ) -> tuple[Bytes, Ints, Ints]:
     """Append the decompressed records of compressed batches to the data. Raises DecodeError."""
     parts: list[bytes | memoryview | Bytes] = [data]
@@ -161,7 +161,7 @@ def _decompress_batches(
 
 
 def _read_records(
-    state_partition: int, data: Bytes, at: Ints, begin: Ints, end: Ints, count: Ints, head: Batches
+    state_partition: int, data: Bytes, at: Ints, begin: Ints, end: Ints, count: Ints, head: BatchHeaders
 ) -> Records | None:
     """Read all records at once; return None if any of them has an unusual layout. May raise IndexError."""
     starts = _record_starts(data.tobytes(), begin.tolist(), end.tolist(), count.tolist())
@@ -268,7 +268,7 @@ def _read_owner_epochs(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def _read_headers(
-    data: Bytes, at: Ints, head: Batches, batch: Ints, irregular: Ints, owner_epoch: Ints
+    data: Bytes, at: Ints, head: BatchHeaders, batch: Ints, irregular: Ints, owner_epoch: Ints
 ) -> None:
     """Decode the batches of records with other headers, to read their owner epochs. Raises DecodeError."""
     for row in np.unique(batch[irregular]).tolist():
@@ -278,9 +278,9 @@ def _read_headers(
         owner_epoch[batch == row] = [NONE if epoch is None else epoch for epoch in found]
 
 
-def no_records(state_partition: int) -> Records:
+def make_empty_records(state_partition: int) -> Records:
     """Return an empty `Records` of a state partition."""
     none = concatenate_ints([])
     spans = ByteSpans(pad_bytes(), none, none)
-    batches = Batches(none, none, none, none, none, none, none, none)
+    batches = BatchHeaders(none, none, none, none, none, none, none, none)
     return Records(state_partition, none, none, spans, spans, none, none, batches)

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from coordinator.recovery.batch_overlay import LOWEST_OFFSET, join_batches, remove_below, renumber_rows
+from coordinator.recovery.batch_overlay import (
+    LOWEST_OFFSET,
+    join_batches,
+    remove_offsets_below,
+    renumber_rows,
+)
 from coordinator.recovery.decode import (
     DecodedRecords,
     RecordKind,
@@ -210,7 +215,7 @@ def partials_from_records(
         "updates": update.astype(np.int64),
         "update_bytes": np.where(update, RECORD_OVERHEAD_BYTES + BATCH_BYTES * decoded.batch_count, 0),
     }
-    batches = remove_below(decoded.batches, floor[decoded.batches.row])
+    batches = remove_offsets_below(decoded.batches, floor[decoded.batches.row])
     loose = (update & (decoded.start_offset == NO_START_OFFSET))[batches.row]
     return PartialStates(
         names, key, columns, batches.take(~loose), batches.take(loose), dict(decoded.unreadable)

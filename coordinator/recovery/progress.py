@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 
-class Phases:
+class JobPhases:
     """The phases of a job; this class shows nothing."""
 
     @contextmanager
@@ -18,7 +18,7 @@ class Phases:
         yield lambda more: None
 
 
-class ProgressBars(Phases):
+class ProgressBars(JobPhases):
     """Shows each phase as a progress bar with its rate."""
 
     def __init__(self, progress: Progress) -> None:
@@ -43,11 +43,11 @@ class ProgressBars(Phases):
 
 
 @contextmanager
-def progress_display(stream: TextIO | None = None) -> Iterator[Phases]:
+def progress_display(stream: TextIO | None = None) -> Iterator[JobPhases]:
     """Show phases on a stream, stderr by default, if it is a terminal."""
     stream = stream or sys.stderr
     if not stream.isatty():
-        yield Phases()
+        yield JobPhases()
         return
     columns = (
         TextColumn("{task.description:<10}"),

@@ -50,7 +50,7 @@ class RangeScan:
         self._timestamps_ms: tuple[int, int] | None = None
         self.damages: list[Damage] = []
 
-    def take(self, records: Records) -> ScannedRecords:
+    def process_records(self, records: Records) -> ScannedRecords:
         """Process the next records, including those of control batches."""
         if len(records) and not self._totals["batches"]:
             self.range_start = int(records.log_offset[0])
@@ -60,7 +60,7 @@ class RangeScan:
         used[records.batch] = True
         records = records.data_records()
         decoded = decode(records)
-        may_count, claimed = self._claims.take(records, decoded)
+        may_count, claimed = self._claims.filter_records(records, decoded)
         totals = self._totals
         totals["records"] += len(records)
         totals["unread"] += records.unread_bytes
@@ -122,7 +122,7 @@ class RangeFold:
         self._waiting_rows = 0
         self._range_start: int | None = None
 
-    def take(self, scan: RangeScan, scanned: ScannedRecords) -> Ints:
+    def fold_records(self, scan: RangeScan, scanned: ScannedRecords) -> Ints:
         """Process the next records of the range; return the index in `names` of each record."""
         decoded = scanned.decoded
         if not len(decoded):
@@ -142,7 +142,7 @@ class RangeFold:
         )
         self._waiting_rows += len(decoded)
         if self._waiting_rows >= _WAITING_MAX + 2 * len(self.names):
-            self._fold_waiting()
+            self._fold_pending_rows()
         return key
 
     def _index_share_partitions(self, share_partitions: list[bytes]) -> Ints:
@@ -157,7 +157,7 @@ class RangeFold:
             found[place] = number
         return found
 
-    def _fold_waiting(self) -> None:
+    def _fold_pending_rows(self) -> None:
         folded = fold(concatenate_partials(self._waiting))
         self._waiting, self._waiting_rows = [folded], len(folded)
 
@@ -165,7 +165,7 @@ class RangeFold:
         """Return one partial state for each share-partition and owner epoch; None if the range has none."""
         if not self._waiting:
             return None
-        self._fold_waiting()
+        self._fold_pending_rows()
         return self._waiting[0]
 
 
@@ -182,7 +182,7 @@ def fold_range(chunks: Iterable[Records]) -> Iterator[NamedOutput]:
             scans[state_partition] = RangeScan(state_partition)
             folds[state_partition] = RangeFold(state_partition)
         scan = scans[state_partition]
-        folds[state_partition].take(scan, scan.take(records))
+        folds[state_partition].fold_records(scan, scan.process_records(records))
     for state_partition, scan in scans.items():
         yield from scan.outputs()
         folded = folds[state_partition].result()

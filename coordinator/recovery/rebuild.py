@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coordinator.process.clock import Clock, SystemClock
-from coordinator.recovery.engines.base import Engine, GatheredOutputs
+from coordinator.recovery.engines.base import Engine, PhaseOutputs
 from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
 from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
 from coordinator.recovery.folders import Folder, Location, open_folder
@@ -18,11 +18,11 @@ from coordinator.recovery.manifest import (
     STATES_FILE,
     STATES_ORDER,
     StoredStates,
-    check_new,
+    check_empty_folder,
     make_manifest,
     write_results,
 )
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
@@ -52,7 +52,7 @@ def rebuild(
     cut: LogCut | None = None,
     to: Location | None = None,
     select: TableTask | None = None,
-    phases: Phases | None = None,
+    phases: JobPhases | None = None,
     range_records: int = RANGE_RECORDS,
     clock: Clock | None = None,
 ) -> RebuildResult:
@@ -65,20 +65,20 @@ def rebuild(
 
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
-    cut, phases, clock = cut or LogCut(), phases or Phases(), clock or SystemClock()
+    cut, phases, clock = cut or LogCut(), phases or JobPhases(), clock or SystemClock()
     folder = None if to is None else open_folder(to)
     if folder is not None:
-        check_new(folder)
+        check_empty_folder(folder)
     source = use_checkpoints(source)
     log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
-    joined = join_log(log, phases)
+    joined = join_log_states(log, phases)
     totals = output_rows(joined, TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
         states=sum_totals(totals, "states"),
         unreadable_states=sum_totals(totals, "unreadable"),
-        affected=[str(key) for key in log.affected(damaged_states(log, joined))],
+        affected=[str(key) for key in log.affected_share_partitions(damaged_states(log, joined))],
         state_batches=sum_totals(totals, "state_batches"),
     )
     ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
@@ -86,12 +86,16 @@ def rebuild(
     )
     if folder is None:
         selected = [] if select is None else [each.rows for each in joined.map_outputs(STATES_OUTPUT, select)]
-        stored = stored_in(joined) if select is None else states_in(pa.Table.from_batches(selected, STATES))
+        stored = (
+            stored_states_of_outputs(joined)
+            if select is None
+            else stored_states_of_table(pa.Table.from_batches(selected, STATES))
+        )
         # The outputs are deleted when the engine is closed.
         _ = stored.table
     else:
         write_states(joined, totals, folder)
-        stored = StoredStates.written(folder)
+        stored = StoredStates.from_results(folder)
         write_results(folder, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
     return RebuildResult(stored, ranges, manifest, totals)
 
@@ -113,12 +117,12 @@ def _select_first(
     yield NamedOutput(STATES_OUTPUT, state_partition, states.take(rows))
 
 
-def states_in(table: pa.Table) -> StoredStates:
+def stored_states_of_table(table: pa.Table) -> StoredStates:
     """Return a `StoredStates` of a table in the memory of this process."""
     return StoredStates(lambda _: table)
 
 
-def stored_in(joined: GatheredOutputs) -> StoredStates:
+def stored_states_of_outputs(joined: PhaseOutputs) -> StoredStates:
     """Return a `StoredStates` of the outputs of a phase; the states exist until the job ends."""
     return StoredStates(lambda _: joined.table(STATES_OUTPUT, STATES))
 
@@ -128,16 +132,16 @@ def use_checkpoints(source: Source) -> Source:
     return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
 
 
-def join_log(
-    log: LogReadResult, phases: Phases, extend: Callable[[JoinTask], JoinTask] | None = None
-) -> GatheredOutputs:
+def join_log_states(
+    log: LogReadResult, phases: JobPhases, extend: Callable[[JoinTask], JoinTask] | None = None
+) -> PhaseOutputs:
     """Join the partial states of a log to states, and to totals of each state partition.
 
     `extend` returns a task with further outputs.
     """
     join: JoinTask = partial(join_states, owner_epochs(log.ranges))
     with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
-        return log.gathered.joined(join if extend is None else extend(join), advance)
+        return log.gathered.join_partitions(join if extend is None else extend(join), advance)
 
 
 def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:
@@ -145,13 +149,13 @@ def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:
     return sum(row[name] for row in totals)
 
 
-def damaged_states(log: LogReadResult, joined: GatheredOutputs) -> pa.Table:
+def damaged_states(log: LogReadResult, joined: PhaseOutputs) -> pa.Table:
     """Return the states that damage of the log may concern."""
     found = joined.map_outputs(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
     return pa.Table.from_batches([output.rows for output in found], STATES)
 
 
-def write_states(joined: GatheredOutputs, totals: Sequence[Mapping[str, Any]], to: Folder) -> None:
+def write_states(joined: PhaseOutputs, totals: Sequence[Mapping[str, Any]], to: Folder) -> None:
     """Write the states to `states.parquet` in a directory; compare their number with the totals.
 
     Raises ResultsIncomplete.

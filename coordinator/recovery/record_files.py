@@ -31,7 +31,7 @@ class RecordFileWriter:
         self._waiting: list[Records] = []
         self._waiting_records = 0
 
-    def take(self, records: Records) -> None:
+    def add_records(self, records: Records) -> None:
         """Add records; the records of a state partition must come in log order."""
         if self._waiting and (
             self._waiting[0].state_partition != records.state_partition

@@ -84,7 +84,7 @@ class ByteSpans(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Batches:
+class BatchHeaders:
     """The headers of the record batches of records; a column is None if the source does not provide it."""
 
     base_offset: Ints
@@ -126,7 +126,7 @@ class Records:
     values: ByteSpans
     owner_epoch: Ints
     batch: Ints
-    batches: Batches
+    batches: BatchHeaders
     unread_bytes: int = 0
     damages: tuple[Damage, ...] = ()
 
@@ -224,7 +224,7 @@ def _records_of_partition(rows: pa.RecordBatch, state_partition: int) -> Records
         values,
         column_to_ints(rows.column("owner_epoch")),
         batch,
-        Batches(
+        BatchHeaders(
             base_offset=base_offset[first],
             next_offset=log_offset[last] + 1,
             size_bytes=np.add.reduceat(size, first),

@@ -27,13 +27,19 @@ from coordinator.operate.migration import (
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import LocationKind
 from coordinator.operate.migration.readers import Progress
-from coordinator.recovery.deduplication import Row, count_state_partitions, deduplicate, is_in_place, row_key
+from coordinator.recovery.deduplication import (
+    Row,
+    count_state_partitions,
+    deduplicate,
+    is_in_hash_partition,
+    row_share_partition,
+)
 from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import open_source
 from coordinator.recovery.sources.base import END, LogCut, Source
-from coordinator.recovery.sources.topic_access import make_topic_access
+from coordinator.recovery.sources.topic_access import make_topic_options
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
@@ -58,11 +64,11 @@ _COMPARED = attrgetter(
 _CHUNK_STATES = 20_000
 
 
-class _Reader:
+class _MigrationReader:
     """Adapts a source of the recovery jobs to the reader interface of a migration."""
 
     def __init__(
-        self, engine: Engine, source: Source, cut: LogCut, phases: Phases, *, may_be_incomplete: bool
+        self, engine: Engine, source: Source, cut: LogCut, phases: JobPhases, *, may_be_incomplete: bool
     ) -> None:
         self._engine = engine
         self._source = source
@@ -100,12 +106,12 @@ class _Reader:
         self._ends = _read_end_offsets(run)
         return FoldedLog(states, self._ends)
 
-    async def ends(self) -> tuple[int, ...]:
+    async def end_offsets(self) -> tuple[int, ...]:
         """Return the current end offsets of the log.
 
         With a cut or with files, the end offsets of the last read.
         """
-        if not self._cut.is_the_end:
+        if not self._cut.is_log_end:
             return self._ends
         plan = await asyncio.to_thread(self._source.plan, LogCut())
         if set(plan.ends) != set(plan.starts) or END in plan.ends.values():
@@ -116,7 +122,7 @@ class _Reader:
     async def check_unlocked(self) -> None:
         """Do nothing: a log can be rewritten while a coordinator uses it."""
 
-    def locked(self) -> AbstractContextManager[None]:
+    def exclude_writers(self) -> AbstractContextManager[None]:
         """Lock nothing: the migration compares end offsets to detect writes."""
         return nullcontext()
 
@@ -182,20 +188,20 @@ def rewrite(
     cut: LogCut | None = None,
     options: MigrationOptions | None = None,
     incomplete: bool = False,
-    phases: Phases | None = None,
+    phases: JobPhases | None = None,
 ) -> RewriteResult:
     """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
     If records are missing (pruned or damaged), the states are written only if `incomplete` is true.
     Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
     """
-    phases, options = phases or Phases(), options or MigrationOptions()
+    phases, options = phases or JobPhases(), options or MigrationOptions()
     place = parse_rewrite_target(target, source)
     existing = _existing_partitions(place, config)
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
-    config = with_partitions(config, state_partitions)
-    reader = _Reader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
+    config = with_state_partitions(config, state_partitions)
+    reader = _MigrationReader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
     progress = _as_migration_progress(phases)
     report = asyncio.run(migrate_states(reader, make_target(place, config), options, progress))
     report = report._replace(notes=[*reader.notes, *report.notes])
@@ -225,12 +231,12 @@ def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
 def _existing_partitions(place: MigrationLocation, config: Config) -> int | None:
     """Return the number of state partitions of the target; None if it does not exist yet."""
     try:
-        return len(open_source(str(place), **make_topic_access(config)).plan(LogCut()).starts)
+        return len(open_source(str(place), **make_topic_options(config)).plan(LogCut()).starts)
     except ConfigError:
         return None
 
 
-def with_partitions(config: Config, state_partitions: int) -> Config:
+def with_state_partitions(config: Config, state_partitions: int) -> Config:
     """Return a copy of the settings with another number of state partitions."""
     return config.model_copy(update={"state_partitions": state_partitions})
 
@@ -241,14 +247,14 @@ def _verify_rewrite(
     wanted: Mapping[SharePartitionKey, ShareState],
     config: Config,
     state_partitions: int,
-    phases: Phases,
+    phases: JobPhases,
 ) -> tuple[str, ...]:
     """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
-    there = rebuild(engine, open_source(str(place), **make_topic_access(config)), phases=phases)
+    there = rebuild(engine, open_source(str(place), **make_topic_options(config)), phases=phases)
     found = {
-        row_key(row): make_share_state(row)
+        row_share_partition(row): make_share_state(row)
         for row in _iterate_rows(there)
-        if is_in_place(row, state_partitions)
+        if is_in_hash_partition(row, state_partitions)
     }
     differing_keys = {
         str(key)
@@ -262,7 +268,7 @@ def _verify_rewrite(
     return tuple(sorted(differing_keys))
 
 
-def _as_migration_progress(phases: Phases) -> Progress:
+def _as_migration_progress(phases: JobPhases) -> Progress:
     """Return a progress function for a migration that shows each of its steps as a phase."""
     advancing: dict[str, tuple[Callable[[int], None], list[int], Any]] = {}
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from coordinator.recovery.audit import ExternalFindings, LogContents
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
-from coordinator.recovery.deduplication import row_identity, row_key
+from coordinator.recovery.deduplication import row_identity, row_share_partition
 from coordinator.recovery.history import read_history
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.recovery.state_checks import PartitionStates, StateTask
@@ -49,7 +49,7 @@ class SampleCheck:
             ends[number] = max(ends.get(number, 0), each["range_end"])
         numbers = {row["state_partition"] for row in rows}
         log, steps = read_history(
-            *(self._contents.engine, self._source, {row_key(row) for row in rows}),
+            *(self._contents.engine, self._source, {row_share_partition(row) for row in rows}),
             cut=LogCut(ends, may_be_pruned=True),
             state_partitions=numbers,
         )
@@ -80,7 +80,7 @@ def compare_sample(
     """Yield the findings about rows of `STATES` that differ from the states of the second fold."""
     for row in rows:
         number = row["state_partition"]
-        if what := differing_fields(row, states.get((number, row_key(row)))):
+        if what := differing_fields(row, states.get((number, row_share_partition(row)))):
             place = (number, row_identity(row), row["last_log_offset"], row["last_log_offset"])
             yield Finding("X6", Severity.CRITICAL, *place, evidence=what)
 

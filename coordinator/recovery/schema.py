@@ -23,7 +23,7 @@ REPLACES: Final = 1  # a snapshot: replaces the state, except for the greatest l
 FORGETS: Final = 2  # a tombstone: deletes the state
 
 
-def required(name: str, type_: pa.DataType) -> pa.Field:
+def required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
@@ -31,13 +31,13 @@ def required(name: str, type_: pa.DataType) -> pa.Field:
 # are null if the source does not have them (Spark's own Kafka reader).
 RECORDS = pa.schema(
     [
-        required("state_partition", pa.int32()),
-        required("log_offset", pa.int64()),
-        required("timestamp_ms", pa.int64()),
+        required_field("state_partition", pa.int32()),
+        required_field("log_offset", pa.int64()),
+        required_field("timestamp_ms", pa.int64()),
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         # The writer's owner epoch, from a record header (`coordinator.log.claims`); -1 in Kafka's own topic.
-        required("owner_epoch", pa.int32()),
+        required_field("owner_epoch", pa.int32()),
         # Kafka's name for the epoch of the log partition's leader; not the share-partition leader's.
         pa.field("partition_leader_epoch", pa.int32()),
         pa.field("producer_id", pa.int64()),
@@ -52,34 +52,34 @@ RECORDS = pa.schema(
 # The summary of one range of the log and one state partition, for phase 2 and the manifest.
 RANGES = pa.schema(
     [
-        required("state_partition", pa.int32()),
+        required_field("state_partition", pa.int32()),
         # Log offset of the first record that was read, of any owner.  Orders the ranges of a partition.
-        required("range_start", pa.int64()),
+        required_field("range_start", pa.int64()),
         # Log offset after the last record that was read.
-        required("range_end", pa.int64()),
-        required("records", pa.int64()),
-        required("batches", pa.int64()),
+        required_field("range_end", pa.int64()),
+        required_field("records", pa.int64()),
+        required_field("batches", pa.int64()),
         # Size of the stored batches, with their headers and after compression.
-        required("bytes", pa.int64()),
+        required_field("bytes", pa.int64()),
         # Owner epoch of the first record. If the log begins with this range, this owner epoch is used instead
         # of the pruned claim.
-        required("first_owner_epoch", pa.int32()),
-        required("first_is_claim", pa.bool_()),
+        required_field("first_owner_epoch", pa.int32()),
+        required_field("first_is_claim", pa.bool_()),
         # The greatest claim in the range; -1 if there is none.
-        required("claimed_owner_epoch", pa.int32()),
-        required("claims", pa.int64()),
+        required_field("claimed_owner_epoch", pa.int32()),
+        required_field("claims", pa.int64()),
         # Records of unknown types, which Kafka skips, too.
-        required("unknown_records", pa.int64()),
+        required_field("unknown_records", pa.int64()),
         # Records whose key cannot be decoded; Kafka refuses to load such a log.
-        required("undecodable_records", pa.int64()),
-        required("timestamp_ms_min", pa.int64()),
-        required("timestamp_ms_max", pa.int64()),
+        required_field("undecodable_records", pa.int64()),
+        required_field("timestamp_ms_min", pa.int64()),
+        required_field("timestamp_ms_max", pa.int64()),
         # Bytes after the last valid batch of a file: an interrupted or current write.
-        required("unread_bytes", pa.int64()),
+        required_field("unread_bytes", pa.int64()),
         # Records that were folded into partial states: without records of fenced owners (`claim_filter`).
-        required("folded_records", pa.int64()),
+        required_field("folded_records", pa.int64()),
         # Number of damaged parts of the log, which were skipped.
-        required("damages", pa.int64()),
+        required_field("damages", pa.int64()),
     ]
 )
 
@@ -92,12 +92,12 @@ RANGE_TOTALS: Final = (
 # Log offsets `first` to `last` (inclusive) of a state partition whose records could not be read.
 DAMAGES = pa.schema(
     [
-        required("state_partition", pa.int32()),
-        required("first", pa.int64()),
-        required("last", pa.int64()),
-        required("what", pa.string()),
+        required_field("state_partition", pa.int32()),
+        required_field("first", pa.int64()),
+        required_field("last", pa.int64()),
+        required_field("what", pa.string()),
         # The record keys, without their type, of the lost records; empty if they are not known.
-        required("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
+        required_field("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
     ]
 )
 
@@ -105,43 +105,43 @@ DAMAGES = pa.schema(
 # fields are those of `ShareState`, folded without earlier records, and further fields for joining.
 PARTIALS = pa.schema(
     [
-        required("state_partition", pa.int32()),
+        required_field("state_partition", pa.int32()),
         # The record key without its record type: group id, topic id and partition as Kafka encodes them.
-        required("share_partition", pa.binary()),
-        required("range_start", pa.int64()),
+        required_field("share_partition", pa.binary()),
+        required_field("range_start", pa.int64()),
         # Owner epoch of the records. With `claimed`, they are valid if no higher owner epoch was current at
         # the start of the range, else only if this owner epoch was current (see `claim_filter`).
-        required("owner_epoch", pa.int32()),
-        required("claimed", pa.bool_()),
+        required_field("owner_epoch", pa.int32()),
+        required_field("claimed", pa.bool_()),
         # Rows are joined in the order of this column.
-        required("last_log_offset", pa.int64()),
+        required_field("last_log_offset", pa.int64()),
         # Log offset of the latest snapshot, or of the first record after a deletion. Records from here on
         # must not be pruned.
-        required("needed_from", pa.int64()),
+        required_field("needed_from", pa.int64()),
         # CONTINUES, REPLACES, FORGETS
-        required("effect", pa.int8()),
+        required_field("effect", pa.int8()),
         # False if the last record is a tombstone.
-        required("exists", pa.bool_()),
-        required("snapshot_epoch", pa.int32()),
-        required("state_epoch", pa.int32()),
-        required("leader_epoch", pa.int32()),
-        required("leader_epoch_max", pa.int32()),
-        required("start_offset", pa.int64()),
+        required_field("exists", pa.bool_()),
+        required_field("snapshot_epoch", pa.int32()),
+        required_field("state_epoch", pa.int32()),
+        required_field("leader_epoch", pa.int32()),
+        required_field("leader_epoch_max", pa.int32()),
+        required_field("start_offset", pa.int64()),
         # The greatest start offset in the range. If this column is above `start_offset`, the start offset
         # decreased.
-        required("start_offset_max", pa.int64()),
-        required("delivery_complete_count", pa.int32()),
-        required("create_timestamp", pa.int64()),
-        required("write_timestamp", pa.int64()),
-        required("last_write_ms", pa.int64()),
+        required_field("start_offset_max", pa.int64()),
+        required_field("delivery_complete_count", pa.int32()),
+        required_field("create_timestamp", pa.int64()),
+        required_field("write_timestamp", pa.int64()),
+        required_field("last_write_ms", pa.int64()),
         # Folded records; the updates since the snapshot, and their bytes as a shard counts them.
-        required("records", pa.int64()),
-        required("updates", pa.int64()),
-        required("update_bytes", pa.int64()),
+        required_field("records", pa.int64()),
+        required_field("updates", pa.int64()),
+        required_field("update_bytes", pa.int64()),
         # Packed state batches (`protocol.state_batches`).  Loose batches were written before the first start
         # offset of the range, so the start offset before the range also applies to them.
-        required("batches", pa.binary()),
-        required("loose_batches", pa.binary()),
+        required_field("batches", pa.binary()),
+        required_field("loose_batches", pa.binary()),
         # Why the last unreadable record could not be decoded; null if there is none.
         pa.field("unreadable", pa.string()),
     ]
@@ -149,38 +149,38 @@ PARTIALS = pa.schema(
 
 STATE_BATCH = pa.struct(
     [
-        required("first_offset", pa.int64()),
-        required("last_offset", pa.int64()),
-        required("delivery_state", pa.int8()),
-        required("delivery_count", pa.int16()),
+        required_field("first_offset", pa.int64()),
+        required_field("last_offset", pa.int64()),
+        required_field("delivery_state", pa.int8()),
+        required_field("delivery_count", pa.int16()),
     ]
 )
 
 # The state of a share-partition, equal to the state of a shard that has loaded the same log.
 STATES = pa.schema(
     [
-        required("group_id", pa.string()),
+        required_field("group_id", pa.string()),
         # The topic id in Kafka's text form: 22 characters of URL-safe base64.
-        required("topic_id", pa.string()),
-        required("partition", pa.int32()),
-        required("start_offset", pa.int64()),
-        required("delivery_complete_count", pa.int32()),
-        required("state_epoch", pa.int32()),
-        required("leader_epoch", pa.int32()),
-        required("leader_epoch_max", pa.int32()),
-        required("snapshot_epoch", pa.int32()),
-        required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
-        required("create_timestamp", pa.int64()),
-        required("write_timestamp", pa.int64()),
-        required("last_write_ms", pa.int64()),
-        required("state_partition", pa.int32()),
-        required("needed_from", pa.int64()),
-        required("last_log_offset", pa.int64()),
-        required("records", pa.int64()),
-        required("updates", pa.int64()),
-        required("update_bytes", pa.int64()),
+        required_field("topic_id", pa.string()),
+        required_field("partition", pa.int32()),
+        required_field("start_offset", pa.int64()),
+        required_field("delivery_complete_count", pa.int32()),
+        required_field("state_epoch", pa.int32()),
+        required_field("leader_epoch", pa.int32()),
+        required_field("leader_epoch_max", pa.int32()),
+        required_field("snapshot_epoch", pa.int32()),
+        required_field("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
+        required_field("create_timestamp", pa.int64()),
+        required_field("write_timestamp", pa.int64()),
+        required_field("last_write_ms", pa.int64()),
+        required_field("state_partition", pa.int32()),
+        required_field("needed_from", pa.int64()),
+        required_field("last_log_offset", pa.int64()),
+        required_field("records", pa.int64()),
+        required_field("updates", pa.int64()),
+        required_field("update_bytes", pa.int64()),
         # True if a start offset decreased since the last snapshot, which Kafka 4.3 and older allow.
-        required("start_went_back", pa.bool_()),
+        required_field("start_went_back", pa.bool_()),
         pa.field("unreadable", pa.string()),
     ]
 )
@@ -189,46 +189,46 @@ STATES = pa.schema(
 DISTRIBUTIONS = pa.schema(
     [
         # `snapshot_age` (share-partitions) or `deliveries` (records).
-        required("name", pa.string()),
+        required_field("name", pa.string()),
         # The age in seconds as a power of two, or the delivery count.
-        required("bin", pa.int32()),
+        required_field("bin", pa.int32()),
         # The delivery state; -1 for `snapshot_age`.
-        required("delivery_state", pa.int32()),
-        required("count", pa.int64()),
+        required_field("delivery_state", pa.int32()),
+        required_field("count", pa.int64()),
     ]
 )
 
 # Totals of the states of one state partition. The share-partition in `pinned_by` needs the oldest record.
 STATE_TOTALS = pa.schema(
     [
-        required("state_partition", pa.int32()),
-        required("states", pa.int64()),
-        required("unreadable", pa.int64()),
-        required("state_batches", pa.int64()),
-        required("needed_from", pa.int64()),
-        required("pinned_by", pa.string()),
-        required("pinned_since_ms", pa.int64()),
+        required_field("state_partition", pa.int32()),
+        required_field("states", pa.int64()),
+        required_field("unreadable", pa.int64()),
+        required_field("state_batches", pa.int64()),
+        required_field("needed_from", pa.int64()),
+        required_field("pinned_by", pa.string()),
+        required_field("pinned_since_ms", pa.int64()),
     ]
 )
 
 # The decoded records of share-partitions, in log order; a field that a kind of record does not have is -1.
 HISTORY = pa.schema(
     [
-        required("state_partition", pa.int32()),
-        required("log_offset", pa.int64()),
-        required("timestamp_ms", pa.int64()),
+        required_field("state_partition", pa.int32()),
+        required_field("log_offset", pa.int64()),
+        required_field("timestamp_ms", pa.int64()),
         # The writer's owner epoch; records of fenced owners are ignored (docs/state-topic.md).
-        required("owner_epoch", pa.int32()),
-        required("group_id", pa.string()),
-        required("topic_id", pa.string()),
-        required("partition", pa.int32()),
+        required_field("owner_epoch", pa.int32()),
+        required_field("group_id", pa.string()),
+        required_field("topic_id", pa.string()),
+        required_field("partition", pa.int32()),
         # snapshot, update, tombstone or unreadable
-        required("kind", pa.string()),
-        required("snapshot_epoch", pa.int32()),
-        required("state_epoch", pa.int32()),
-        required("leader_epoch", pa.int32()),
-        required("start_offset", pa.int64()),
-        required("delivery_complete_count", pa.int32()),
-        required("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
+        required_field("kind", pa.string()),
+        required_field("snapshot_epoch", pa.int32()),
+        required_field("state_epoch", pa.int32()),
+        required_field("leader_epoch", pa.int32()),
+        required_field("start_offset", pa.int64()),
+        required_field("delivery_complete_count", pa.int32()),
+        required_field("state_batches", pa.list_(pa.field("item", STATE_BATCH, nullable=False))),
     ]
 )

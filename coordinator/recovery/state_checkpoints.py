@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.final_states import OwnerEpochs, drop_fenced, owner_epochs
+from coordinator.recovery.final_states import OwnerEpochs, drop_fenced_partials, owner_epochs
 from coordinator.recovery.fold import fold
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
@@ -40,7 +40,9 @@ def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, n
         return None
     source = ArchiveSource(folder.location, use_checkpoints=True)
     log = read_log(engine, source, fold_range)
-    joined = log.gathered.joined(partial(_join_partials, owner_epochs(log.ranges)), lambda more: None)
+    joined = log.gathered.join_partitions(
+        partial(_join_partials, owner_epochs(log.ranges)), lambda more: None
+    )
     folded = dict(joined.rows(CHECKPOINT_OUTPUT))
     parts = []
     for number, rows in sorted(folded.items()):
@@ -62,7 +64,7 @@ def _join_partials(known: OwnerEpochs, state_partition: int, tables: Tables) -> 
     parts = tables.get(PARTIALS_OUTPUT, ())
     if not parts:
         return
-    rows = fold(drop_fenced(partials_from_arrow(pa.Table.from_batches(parts, PARTIALS)), known))
+    rows = fold(drop_fenced_partials(partials_from_arrow(pa.Table.from_batches(parts, PARTIALS)), known))
     if not len(rows):
         return
     whose = {"owner_epoch": np.full(len(rows), _ANY_OWNER), "claimed": np.ones(len(rows), np.int64)}

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.range_audit import DELETED_OUTPUT
-from coordinator.recovery.deduplication import Row, row_key
-from coordinator.recovery.engines.base import GatheredOutputs
+from coordinator.recovery.deduplication import Row, row_share_partition
+from coordinator.recovery.engines.base import PhaseOutputs
 from coordinator.recovery.final_states import STATES_OUTPUT
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
 from protocol.routing import state_partition as routed_to
@@ -67,12 +67,12 @@ class PartitionStates:
 StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
-def home_of(key: SharePartitionKey, state_partitions: int | None) -> int:
+def hash_to_partition(key: SharePartitionKey, state_partitions: int | None) -> int:
     """Return the state partition that the hash selects; `state_partitions` is None if it is not known."""
     return routed_to(key, state_partitions or _STATE_PARTITIONS)
 
 
-def add_misplaced(
+def join_with_misplaced_states(
     state_partitions: int | None, join: JoinTask, state_partition: int, tables: Tables
 ) -> Iterator[NamedOutput]:
     """Join, and send misplaced states to the state partition of their hash; this is a `JoinTask`.
@@ -83,7 +83,9 @@ def add_misplaced(
         yield output
         if output.name == STATES_OUTPUT:
             rows = output.rows.select(list(_KEY)).to_pylist()
-            homes = np.array([home_of(row_key(row), state_partitions) for row in rows], np.int64)
+            homes = np.array(
+                [hash_to_partition(row_share_partition(row), state_partitions) for row in rows], np.int64
+            )
             for home in np.unique(homes).tolist():
                 if state_partitions is None or home != state_partition:
                     yield NamedOutput(MISPLACED_OUTPUT, home, output.rows.filter(pa.array(homes == home)))
@@ -97,9 +99,9 @@ def check_states(tasks: Sequence[StateTask], state_partition: int, tables: Table
 
 
 def compare_states(
-    joined: GatheredOutputs,
+    joined: PhaseOutputs,
     tasks: Sequence[StateTask],
-    phases: Phases,
+    phases: JobPhases,
     *,
     present: Collection[int],
     wanted: Iterable[int],
@@ -110,7 +112,7 @@ def compare_states(
     process.
     """
     with phases.phase("compare", len(present), "partitions") as advance:
-        outputs = joined.joined(partial(check_states, tasks), advance).collect()
+        outputs = joined.join_partitions(partial(check_states, tasks), advance).collect()
     known = {*present, *(output.state_partition for output in outputs)}
     for number in sorted(set(wanted) - known):
         outputs += check_states(tasks, number, {})

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
-from coordinator.recovery.deduplication import depends_on
+from coordinator.recovery.deduplication import state_depends_on
 from coordinator.recovery.schema import ALL, NONE
 from coordinator.recovery.tasks import NamedOutput, TableTask
 
@@ -136,10 +136,10 @@ def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: Audi
         effect = finding_effect(row["check"], Severity(row["severity"]))
         if effect is FindingEffect.NONE:
             continue
-        places = _affected_places(known, row) if row["group_id"] is None else [_make_place(row)]
+        places = _affected_share_partitions(known, row) if row["group_id"] is None else [_make_place(row)]
         for place in places:
             # If the latest snapshot is after the damage, the state does not depend on the damaged records.
-            if row["check"] == "P4" and _was_repaired(known.get(place), row):
+            if row["check"] == "P4" and _has_later_snapshot(known.get(place), row):
                 continue
             found = _classify_finding(place, row, effect, known.get(place), context)
             before = affected.get(place)
@@ -173,7 +173,9 @@ def _select_for_verdict(
     if last != NONE or places:
         columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
         rows = states.select(columns).to_pylist()
-        wanted[:] = [_make_place(row) in places or (last != NONE and depends_on(row, last)) for row in rows]
+        wanted[:] = [
+            _make_place(row) in places or (last != NONE and state_depends_on(row, last)) for row in rows
+        ]
     counts = states.column("group_id").filter(pa.array(~wanted)).value_counts()
     groups = pa.RecordBatch.from_arrays(counts.flatten(), ["group_id", "states"])
     yield NamedOutput(AFFECTED_OUTPUT, state_partition, states.filter(pa.array(wanted)))
@@ -184,7 +186,7 @@ def _make_place(row: Row) -> Place:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def _affected_places(known: Mapping[Place, Row], finding: Row) -> list[Place]:
+def _affected_share_partitions(known: Mapping[Place, Row], finding: Row) -> list[Place]:
     """Return the share-partitions that a finding about a state partition, or about the whole log, affects.
 
     If the latest snapshot of a share-partition is after the finding, its state is not affected.
@@ -193,14 +195,14 @@ def _affected_places(known: Mapping[Place, Row], finding: Row) -> list[Place]:
     return [
         place
         for place, row in known.items()
-        if state_partition in (ALL, row["state_partition"]) and not _was_repaired(row, finding)
+        if state_partition in (ALL, row["state_partition"]) and not _has_later_snapshot(row, finding)
     ]
 
 
-def _was_repaired(state: Row | None, finding: Row) -> bool:
+def _has_later_snapshot(state: Row | None, finding: Row) -> bool:
     """Return whether the latest snapshot of a share-partition is after a finding."""
     last: int = finding["last_log_offset"]
-    return state is not None and last >= 0 and not depends_on(state, last)
+    return state is not None and last >= 0 and not state_depends_on(state, last)
 
 
 def _classify_finding(

@@ -17,7 +17,7 @@ class EvictableConnection(Protocol):
         ...
 
     @property
-    def active_s(self) -> float:
+    def last_active_s(self) -> float:
         """The event loop's time when the connection was accepted, or later when its client sent something."""
         ...
 
@@ -37,7 +37,7 @@ def evict_oldest(connections: Iterable[EvictableConnection], at_least: int = 1) 
     evicted = 0
     while by_network and evicted < at_least:
         largest = max(by_network, key=lambda network: len(by_network[network]))
-        of_network = sorted(by_network.pop(largest), key=lambda each: each.active_s)
+        of_network = sorted(by_network.pop(largest), key=lambda each: each.last_active_s)
         part = of_network[: max(at_least - evicted, 1 + len(of_network) // _EVICTED_SHARE)]
         for each in part:
             each.evict()

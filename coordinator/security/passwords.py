@@ -24,7 +24,7 @@ class PlainExchange:
     def __init__(self, users: Users) -> None:
         self._users = users
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         """Process the token. The error texts are those of Kafka's PlainSaslServer."""
         authorization_id, name, password = _parse_plain_token(token)
         if not await self._matches_password(name, password):
@@ -51,7 +51,7 @@ class ScramExchange:
         self._server = ScramMechanism(mechanism).make_server(self._find_keys)
         self._begun = False
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         """Process a token; the client gets the same error for every failure."""
         try:
             text = token.decode()

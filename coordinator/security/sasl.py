@@ -45,7 +45,7 @@ class SaslStep(NamedTuple):
 class SaslExchange(Protocol):
     """One authentication. Used by one connection, one token at a time."""
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         """Process the client's next token.
 
         Raises AuthenticationFailed; afterwards the exchange must not be used.

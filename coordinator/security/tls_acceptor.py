@@ -209,7 +209,7 @@ class _PendingConnection:
     def __init__(self, acceptor: FairAcceptor, accepted: socket.socket, address: Any) -> None:
         self.network = address_network(address)
         self._loop = asyncio.get_running_loop()
-        self.active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         self._acceptor = acceptor
         self._address = address
         # None when a transport owns the socket, and after the connection was closed.
@@ -265,10 +265,10 @@ class _PendingConnection:
         self._accepted = None
         self._timer.cancel()
         context = acceptor.context() if acceptor.context is not None else None
-        handshake_s = max(self.active_s + acceptor.setup_s - self._loop.time(), _LAST_STEPS_S)
+        handshake_s = max(self.last_active_s + acceptor.setup_s - self._loop.time(), _LAST_STEPS_S)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: _NewConnection(self._make_protocol, is_secured=context is not None),
+                lambda: _ConnectionHandoff(self._make_protocol, is_secured=context is not None),
                 accepted,
                 ssl=context,
                 ssl_handshake_timeout=handshake_s if context is not None else None,
@@ -293,7 +293,7 @@ class _PendingConnection:
         return self._acceptor.make_protocol(connected)
 
 
-class _NewConnection(asyncio.Protocol):
+class _ConnectionHandoff(asyncio.Protocol):
     """Passes a connection to its protocol, with TLS after the handshake."""
 
     def __init__(self, make_protocol: ProtocolFactory, *, is_secured: bool) -> None:

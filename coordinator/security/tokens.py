@@ -111,16 +111,16 @@ class TokenValidator:
         now_s = self._clock.now_ms() / 1000
         skew_s = self._rules.clock_skew_s
         begins_s, issued_s, expires_s = (claims.get(name) for name in ("nbf", "iat", "exp"))
-        if not _is_time(expires_s) or not _is_time(issued_s):
+        if not _is_valid_time(expires_s) or not _is_valid_time(issued_s):
             raise InvalidToken("without times for exp and iat")
         if now_s - skew_s >= expires_s:
             raise InvalidToken("expired")
-        if issued_s > now_s + skew_s or (_is_time(begins_s) and begins_s > now_s + skew_s):
+        if issued_s > now_s + skew_s or (_is_valid_time(begins_s) and begins_s > now_s + skew_s):
             raise InvalidToken("not valid yet")
         return float(expires_s)
 
 
-def _is_time(claim: object) -> TypeGuard[float]:
+def _is_valid_time(claim: object) -> TypeGuard[float]:
     """Return whether a claim is a valid time (s since 1970)."""
     return isinstance(claim, int | float) and not isinstance(claim, bool) and abs(claim) < _TIME_MAX_S
 
@@ -132,7 +132,7 @@ class TokenExchange:
         self._tokens = tokens
         self._refused = ""
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         """Process a token.
 
         After a refusal, the client sends one more message and receives the error again

@@ -107,7 +107,7 @@ class _PendingResponse:
         self._done = done
         self._bytes_left = bytes_max
 
-    def put(self, row: list[Any], place: int, result: Any) -> None:
+    def put_result(self, row: list[Any], place: int, result: Any) -> None:
         if self._rpc is READ:
             if self._bytes_left <= 0:
                 result = READ.partition_result(result.partition, *_RESPONSE_FULL)
@@ -141,12 +141,12 @@ class _RequestOperation(ForwardableOperation):
         self._gathering: _PendingResponse | None = None
         self.call = None
 
-    def attach(self, gathering: _PendingResponse) -> None:
+    def set_response(self, gathering: _PendingResponse) -> None:
         self._gathering = gathering
 
     def answer(self, result: Any) -> None:
         assert self._gathering is not None
-        self._gathering.put(self._row, self._place, result)
+        self._gathering.put_result(self._row, self._place, result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
@@ -202,10 +202,10 @@ class Service:
         `done` is called exactly once with the response, during this call or later, unless the client has
         disconnected. No content of a request raises an exception.
         """
-        for _ in self.steps(rpc, request, origin, done, forwarded=forwarded):
+        for _ in self.handle_in_steps(rpc, request, origin, done, forwarded=forwarded):
             pass
 
-    def steps(
+    def handle_in_steps(
         self,
         rpc: Rpc,
         request: Any,
@@ -230,7 +230,7 @@ class Service:
             return
         gathering = _PendingResponse(rpc, results, len(operations), done, self.limits.response_bytes_max)
         for operation in operations:
-            operation.attach(gathering)
+            operation.set_response(gathering)
         forwarder = self._forwarder if not forwarded else None
         elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
         submit = (

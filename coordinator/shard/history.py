@@ -167,7 +167,7 @@ def _format_batch(batch: StateBatch) -> str:
     return f"{span} {outcome} at delivery {batch.delivery_count}"
 
 
-def kind_of(step: HistoryStep) -> str:
+def record_kind(step: HistoryStep) -> str:
     """Return the name of a record's kind."""
     value = step.record.value
     if value is None:
@@ -177,7 +177,7 @@ def kind_of(step: HistoryStep) -> str:
     return "update" if isinstance(value, ShareUpdateValue) else "unreadable"
 
 
-def leader_epoch_of(step: HistoryStep) -> int | None:
+def record_leader_epoch(step: HistoryStep) -> int | None:
     """Return the share-partition leader's epoch that a record names."""
     value = step.record.value
     return value.leader_epoch if isinstance(value, ShareSnapshotValue | ShareUpdateValue) else None

@@ -240,7 +240,7 @@ class Shard:
         self.live_bytes += snapshot_bytes(packed)
         self._states[key] = packed
 
-    def give_up_readable(self, key: SharePartitionKey) -> bytes | None:
+    def remove_readable_state(self, key: SharePartitionKey) -> bytes | None:
         """Remove a readable state and return it packed, or None; the caller applies its later records."""
         packed = self._states.get(key)
         if packed is None or not is_readable(packed):

@@ -27,8 +27,8 @@ from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import ReplayWorkload
-from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_sheets, wide_console
-from tests.benchmarks.shape_costs import SIZES, cost_sheet, measure_shapes
+from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_report_tables, wide_console
+from tests.benchmarks.shape_costs import SIZES, measure_shapes, shape_cost_table
 from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_echo_server, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
@@ -71,7 +71,7 @@ class BenchmarkPlan(NamedTuple):
         return f"{rounds} after {self.warm_up_s:g} s of warm-up, the systems in turn"
 
 
-def start_sides(
+def start_measured_systems(
     stack: ExitStack, folder: Path, options: argparse.Namespace
 ) -> tuple[list[SystemUnderTest], list[SystemsOnCluster]]:
     """Start the measured systems and return them; their processes stop when the stack is closed."""
@@ -131,12 +131,12 @@ def main() -> int:
     if options.check_shapes:
         return _check_shapes(console, machine)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name, ExitStack() as stack:
-        sides, pairs = start_sides(stack, Path(name), options)
+        sides, pairs = start_measured_systems(stack, Path(name), options)
         measure_all(sides, plan)
         loadings = [pair.restart_and_load() for pair in pairs]
     if options.output == "json":
         rows = {"workloads": list(map(str, plan.workloads))}
-        facts = {"machine": machine.facts(), "plan": plan._asdict() | rows}
+        facts = {"machine": machine.properties(), "plan": plan._asdict() | rows}
         print(json.dumps(facts | as_json(sides) | {"loadings": [each._asdict() for each in loadings]}))
     else:
         _print_tables(console, machine, plan, sides, loadings, markdown=options.output == "markdown")
@@ -150,8 +150,8 @@ def _check_shapes(console: Console, machine: Machine) -> int:
         found = measure_shapes(Path(name), SIZES)
     for line in machine.lines():
         console.print(line, highlight=False)
-    console.print(cost_sheet(found).table())
-    return 0 if all(cost.met for cost in found) else 1
+    console.print(shape_cost_table(found).table())
+    return 0 if all(cost.is_within_limit for cost in found) else 1
 
 
 def _select_workloads(options: argparse.Namespace) -> list[Workload]:
@@ -183,7 +183,7 @@ def _print_tables(
         if side.settings:
             console.print(f"{side.name}: {side.settings}", highlight=False)
     console.print(f"rows: {LEGEND}\n")
-    for sheet in make_sheets(sides, plan.workloads):
+    for sheet in make_report_tables(sides, plan.workloads):
         if markdown:
             print(sheet.markdown(), end="\n\n")
         else:

@@ -76,7 +76,7 @@ def _write_commit(folder: Path, first: int, last: int, at_ms: int, state_partiti
     write_commit(open_folder(folder), commit)
 
 
-def plan_a_year(folder: Path) -> PlanningCost:
+def measure_planning_of_a_year(folder: Path) -> PlanningCost:
     """Plan the read of the whole archive; return the cost."""
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(folder)).plan(LogCut())
@@ -125,7 +125,7 @@ def write_day(folder: Path, day: int) -> SegmentSource:
     return SegmentSource(str(folder))
 
 
-class SetClock:
+class SettableClock:
     """A clock with a settable time."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ def write_archive_of_a_year(folder: Path) -> Path:
 
     The log is next to it, in `folder/log`.
     """
-    clock, target = SetClock(), folder / "archive"
+    clock, target = SettableClock(), folder / "archive"
     # Durability does not matter here, and takes half of the time.
     with mock.patch.object(os, "fsync"):
         for day in range(DAYS):

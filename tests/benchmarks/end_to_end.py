@@ -58,7 +58,7 @@ class ConsumeMode(NamedTuple):
     commit: str = ""
     consumers: int = 1
 
-    def aim(self, pair: str) -> float:
+    def target_ratio(self, pair: str) -> float:
         """Return the target ratio for a broker that uses this coordinator."""
         lookups = "" if pair.endswith(NO_LOOKUPS) else "_lookups"
         return float(getattr(self.aims, f"{'always' if 'always' in pair else 'os'}{lookups}"))
@@ -219,14 +219,14 @@ def main() -> int:
         modes = consume_modes(options.records, options.only)
         found = run_rounds(Path(name), modes, options.records, options.rounds)
     if options.output == "json":
-        print(json.dumps({"machine": machine.facts(), "records_per_second": found}))
+        print(json.dumps({"machine": machine.properties(), "records_per_second": found}))
         return 0
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(
         f"Kafka {NEWEST}, records of {RECORD_BYTES} bytes, {options.rounds} rounds after one to warm up"
     )
-    sheet = results_sheet(found, modes)
+    sheet = consumer_results_table(found, modes)
     if options.output == "markdown":
         print(sheet.markdown())
     else:
@@ -234,7 +234,7 @@ def main() -> int:
     return 0
 
 
-def results_sheet(found: dict[str, dict[str, list[float]]], modes: list[ConsumeMode]) -> ResultTable:
+def consumer_results_table(found: dict[str, dict[str, list[float]]], modes: list[ConsumeMode]) -> ResultTable:
     """Return a table of records per second, with the ratio to the broker's own coordinator."""
     names = list(next(iter(found.values())))
     header = ["records/s"]
@@ -250,8 +250,8 @@ def results_sheet(found: dict[str, dict[str, list[float]]], modes: list[ConsumeM
             cells.append(f"{compute_spread(rates[name]).median:,.0f}")
             if name != KAFKA:
                 ratio: RoundSpread = ratio_spread(rates[name], rates[KAFKA])
-                missed = name != BOUND and ratio.median < way.aim(name)
-                cells.append(f"{ratio}, NO: ≥ {way.aim(name):g}" if missed else str(ratio))
+                missed = name != BOUND and ratio.median < way.target_ratio(name)
+                cells.append(f"{ratio}, NO: ≥ {way.target_ratio(name):g}" if missed else str(ratio))
         rows.append(cells)
     return ResultTable(header, rows)
 

@@ -57,7 +57,7 @@ class _CoordinatorGroup:
         )
         self.group.nodes = set(self.brokers)
         self.assign_leaders(self.brokers)
-        self.fleet = ReplicaGroup(self.group.link, state_partitions=SHARDS, limits=limits)
+        self.fleet = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
 
     def assign_leaders(self, brokers: list[int]) -> None:
         """Assign the leaders of the shards to these brokers, round robin."""
@@ -123,7 +123,7 @@ async def _run_group(coordinators: int) -> FleetCost:
 
     def elect_leaders() -> None:
         group.nodes.discard(group.node)
-        group.move(left[0])
+        group.move_to_broker(left[0])
         scene.assign_leaders(left)
 
     asyncio.get_running_loop().call_later(BROKER_SESSION_S, elect_leaders)

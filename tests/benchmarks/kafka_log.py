@@ -56,7 +56,7 @@ class SystemsOnCluster:
                 ours.port,
                 [ready.topic_id],
                 pid=ours.process.pid,
-                beside=name,
+                comparison_group=name,
                 package=REPOSITORY / "coordinator",
             ),
             SystemUnderTest(
@@ -65,7 +65,7 @@ class SystemsOnCluster:
                 ready.port,
                 [ready.topic_id],
                 pid=rig.broker.process.pid,
-                beside=name,
+                comparison_group=name,
             ),
         ]
 

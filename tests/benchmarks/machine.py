@@ -85,7 +85,7 @@ class Machine:
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
         return cpu_share_of_others(_read_busy_seconds() - self._busy_s, cpu_seconds() - self._own_s, all_s)
 
-    def facts(self) -> dict[str, Any]:
+    def properties(self) -> dict[str, Any]:
         """Return the properties of the machine that affect figures."""
         return {
             "date": self._began.strftime("%Y-%m-%d %H:%M UTC"),
@@ -101,7 +101,7 @@ class Machine:
 
     def lines(self) -> list[str]:
         """Return the facts as text, with a warning if other processes affected the figures."""
-        facts = self.facts()
+        facts = self.properties()
         said = [
             f"{facts['date']}, commit {facts['commit']}, {facts['cpu']}, Linux {facts['kernel']}",
             f"Python {facts['python']}, Java {facts['java']}, priority {facts['priority']} for all, "

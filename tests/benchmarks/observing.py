@@ -85,11 +85,11 @@ async def _measure_lags(port: int, http_port: int) -> list[float]:
         await client.initialize(_KEY, state_epoch=1, start_offset=0)
         for number in range(1, WRITES + 1):
             await client.write(_KEY, state_epoch=1, leader_epoch=number, start_offset=number, batches=[])
-            lags.append(await asyncio.to_thread(_wait_shown, http_port, number, time.monotonic()))
+            lags.append(await asyncio.to_thread(_wait_until_shown, http_port, number, time.monotonic()))
     return lags
 
 
-def _wait_shown(http_port: int, start_offset: int, began_s: float) -> float:
+def _wait_until_shown(http_port: int, start_offset: int, began_s: float) -> float:
     path = f"/api/v1/share-partition?{urlencode(_PART)}"
     connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=60)
 
@@ -153,7 +153,7 @@ def main() -> int:
             found = measure_observer(folder, options.share_partitions)
         else:
             found = measure_history(folder, options.share_partitions, options.sync)
-    wide_console().print_json(json.dumps({"machine": Machine().facts()} | found))
+    wide_console().print_json(json.dumps({"machine": Machine().properties()} | found))
     return 0
 
 

@@ -15,7 +15,7 @@ from tests.benchmarks.frames import API_KEYS, ClientRequests, Frame
 _FRAME_BYTES_MAX = 1 << 28
 
 
-class CoordinatorResult(NamedTuple):
+class GeneratorResult(NamedTuple):
     """The figures of a run: responses per second, latencies in µs, and numbers of all and failed responses.
 
     The latencies are p50, p99, p99.9 and the maximum.
@@ -109,7 +109,7 @@ class _LoadConnection(asyncio.Protocol):
 
 async def drive_clients(
     host: str, port: int, clients: Sequence[ClientRequests], seconds: float, answers_max: int
-) -> CoordinatorResult:
+) -> GeneratorResult:
     """Run the clients; each sends an equal part of `answers_max` requests, without a limit if that is 0."""
     loop = asyncio.get_running_loop()
     connections = []
@@ -137,4 +137,4 @@ async def drive_clients(
         latencies[int(len(latencies) * 0.999)] * 1e6,
         latencies[-1] * 1e6,
     )
-    return CoordinatorResult(measured, len(latencies), len(errors), errors[0] if errors else 0)
+    return GeneratorResult(measured, len(latencies), len(errors), errors[0] if errors else 0)

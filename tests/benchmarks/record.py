@@ -64,7 +64,7 @@ class ConsumerWorkload(NamedTuple):
     def group_names(self) -> list[str]:
         return [f"{self._name_prefix}-group-{number}" for number in range(self.groups)]
 
-    def about(self) -> str:
+    def description(self) -> str:
         """Return a description of the workload."""
         return (
             f"share groups: {self.groups}, consumers in each: {self.consumers}, topics: {self.topics}, "
@@ -264,7 +264,7 @@ def _save_recording(
         "coordinator": f"Kafka {release}" if coordinator == "kafka" else "share-coordinator",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "requests": len(shapes),
-        "how": workload.about(),
+        "how": workload.description(),
     }
     recording = RequestRecording(about, shapes)
     path = recording_path(workload.name, release)

@@ -33,7 +33,7 @@ from tests.benchmarks.archives import (
     BEGAN_MS,
     DAYS,
     bytes_read,
-    plan_a_year,
+    measure_planning_of_a_year,
     stored_bytes,
     write_archive_of_a_year,
     write_commits_of_a_year,
@@ -117,7 +117,7 @@ def measure_targets(options: argparse.Namespace, folder: Path, log: Path, spark:
     """Yield the figures besides those of the engines."""
     commits = folder / "commits-only"
     write_commits_of_a_year(commits)
-    planned = plan_a_year(commits)
+    planned = measure_planning_of_a_year(commits)
     yield Target(
         f"plan an archive of {planned.commits:,} commits",
         "5 s, 300 MiB",

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines.spark import SparkEngine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.rebuild import rebuild
@@ -58,7 +58,7 @@ def run_driver(job: str, master: str, log: Path, folder: Path) -> None:
     if job == "rebuild":
         states = rebuild(engine, source, to=to).manifest["states"]
     else:
-        states = audit(engine, source, Options(to=to)).manifest["states"]
+        states = audit(engine, source, AuditOptions(to=to)).manifest["states"]
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     jvm = max(_peak_mib(int(pid)) for pid in children)
     engine.close()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import NO_NODE
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import LogCut
@@ -60,7 +60,7 @@ def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
             read_s = time.perf_counter() - began_s
             engine.end_job()
             began_s = time.perf_counter()
-            severities = audit(engine, source, Options()).findings.column("severity").to_pylist()
+            severities = audit(engine, source, AuditOptions()).findings.column("severity").to_pylist()
             findings = sum(severity != "info" for severity in severities)
             audit_s = time.perf_counter() - began_s
             engine.end_job()

@@ -17,7 +17,7 @@ from tests.benchmarks.targets import (
     TODAY,
     RatioTarget,
     compare_with_target,
-    cpu_aim,
+    cpu_time_target,
 )
 
 # A table that is wider than its terminal loses its last columns.
@@ -50,23 +50,23 @@ class ResultTable(NamedTuple):
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def make_sheets(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[ResultTable]:
+def make_report_tables(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[ResultTable]:
     """Return all tables for which the systems have figures."""
     made = [
-        ratio_sheet(sides, workloads),
-        latency_sheet(sides),
-        overload_sheet(sides),
-        comparison_sheet(sides, workloads),
-        figures_sheet(sides, workloads),
+        ratio_table(sides, workloads),
+        latency_table(sides),
+        overload_table(sides),
+        commit_comparison_table(sides, workloads),
+        figures_table(sides, workloads),
     ]
     return [sheet for sheet in made if sheet is not None and sheet.rows]
 
 
 def _find_kafka(sides: Sequence[SystemUnderTest]) -> SystemUnderTest | None:
-    return next((side for side in sides if side.is_kafka and not side.beside), None)
+    return next((side for side in sides if side.is_kafka and not side.comparison_group), None)
 
 
-def rate_aim(workload: Workload) -> RatioTarget:
+def rate_target(workload: Workload) -> RatioTarget:
     """Return the target for the requests per second of a workload."""
     for aim in (*TODAY, *SHAPES):
         if aim.workload == workload:
@@ -77,10 +77,10 @@ def rate_aim(workload: Workload) -> RatioTarget:
     return RatioTarget(workload, "requests_per_second", None, None)
 
 
-def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
+def ratio_table(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
     """Return the ratios to Kafka: the CPU time of a request first, then requests per second."""
     kafka = _find_kafka(sides)
-    mine = [side for side in sides if side.is_tree]
+    mine = [side for side in sides if side.is_working_tree_with_journal]
     if kafka is None or not mine:
         return None
     header = [f"ours / {kafka.name}"]
@@ -89,7 +89,7 @@ def ratio_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload])
         header += [f"CPU, {short}", f"RPC/s, {short}"]
     rows = []
     for workload in workloads:
-        aims = (cpu_aim(workload), rate_aim(workload))
+        aims = (cpu_time_target(workload), rate_target(workload))
         rows.append([str(workload), *(_verdict_cell(aim, side, kafka) for side in mine for aim in aims)])
     return ResultTable(header, rows)
 
@@ -100,10 +100,10 @@ def _verdict_cell(aim: RatioTarget, side: SystemUnderTest, kafka: SystemUnderTes
     return f"{found.ratio}, NO: {found.asked}" if found.met is False else str(found.ratio)
 
 
-def latency_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable | None:
+def latency_table(sides: Sequence[SystemUnderTest]) -> ResultTable | None:
     """Return the latency ratios to Kafka, for the workloads with a latency target."""
     kafka = _find_kafka(sides)
-    mine = [side for side in sides if side.is_tree]
+    mine = [side for side in sides if side.is_working_tree_with_journal]
     if kafka is None or not mine:
         return None
     header = [f"latency, ours / {kafka.name}", *(side.name.removeprefix("ours, ") for side in mine)]
@@ -115,7 +115,7 @@ def latency_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable | None:
     return ResultTable(header, rows)
 
 
-def overload_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable:
+def overload_table(sides: Sequence[SystemUnderTest]) -> ResultTable:
     """Return the request rate at ten times the saturating load, relative to the peak rate of each system."""
     rows = []
     for overload in OVERLOADS:
@@ -135,12 +135,19 @@ def overload_sheet(sides: Sequence[SystemUnderTest]) -> ResultTable:
     return ResultTable([*header, "aim"], rows)
 
 
-def comparison_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable | None:
+def commit_comparison_table(
+    sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]
+) -> ResultTable | None:
     """Return the ratios of this tree to another commit, for the same journal.sync."""
     others = [side for side in sides if side.commit]
     if not others:
         return None
-    pairs = [(side, other) for other in others for side in sides if side.is_tree and side.sync == other.sync]
+    pairs = [
+        (side, other)
+        for other in others
+        for side in sides
+        if side.is_working_tree_with_journal and side.sync == other.sync
+    ]
     header = [f"ours / {others[0].commit}"]
     for side, _ in pairs:
         short = side.name.removeprefix("ours, ")
@@ -160,13 +167,13 @@ def comparison_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workl
     return ResultTable(header, rows)
 
 
-def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable:
+def figures_table(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> ResultTable:
     """Return the median figures, with the ratio to Kafka's coordinator on the same cluster."""
-    theirs = {side.beside: side for side in sides if side.beside and side.is_kafka}
+    theirs = {side.comparison_group: side for side in sides if side.comparison_group and side.is_kafka}
     header = ["CPU µs a request; RPC/s; p50/p99/p99.9/max µs"]
     for side in sides:
         header.append(side.name)
-        if side.beside in theirs and not side.is_kafka:
+        if side.comparison_group in theirs and not side.is_kafka:
             header.append("ours / Kafka RPC/s")
     rows = []
     for workload in workloads:
@@ -176,9 +183,10 @@ def figures_sheet(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload
             latencies = "/".join(f"{us:,.0f}" for us in figures[1:5])
             cell = f"{figures.cpu_us:,.1f}; {figures.requests_per_second:,.0f}; {latencies}"
             cells.append(" ".join(filter(None, (cell, figures.error_text))))
-            if side.beside in theirs and not side.is_kafka:
+            if side.comparison_group in theirs and not side.is_kafka:
                 both = (
-                    each.per_round(workload, "requests_per_second") for each in (side, theirs[side.beside])
+                    each.per_round(workload, "requests_per_second")
+                    for each in (side, theirs[side.comparison_group])
                 )
                 cells.append(str(ratio_spread(*both)))
         rows.append(cells)
@@ -215,7 +223,7 @@ def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
         found["ratios"] = [
             {"row": str(aim), "side": side.name, "aim": held.asked, "met": held.met, **held.ratio._asdict()}
             for side in sides
-            if side.is_tree
+            if side.is_working_tree_with_journal
             for aim in _list_targets(side)
             for held in (compare_with_target(aim, side, kafka),)
         ]
@@ -223,5 +231,5 @@ def as_json(sides: Sequence[SystemUnderTest]) -> dict[str, Any]:
 
 
 def _list_targets(side: SystemUnderTest) -> list[RatioTarget]:
-    aims = [aim for workload in side.rounds for aim in (cpu_aim(workload), rate_aim(workload))]
+    aims = [aim for workload in side.rounds for aim in (cpu_time_target(workload), rate_target(workload))]
     return [*aims, *(aim for aim in LATENCIES if aim.workload in side.rounds)]

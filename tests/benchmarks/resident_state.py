@@ -113,7 +113,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
         found = run_measurements(Path(name), options.share_partitions, options.added, options.sync)
     if options.output == "json":
-        print(json.dumps({"machine": machine.facts()} | found))
+        print(json.dumps({"machine": machine.properties()} | found))
         return 0
     console = wide_console()
     for line in machine.lines():

@@ -157,7 +157,7 @@ def main() -> int:
     ratio = ratio_spread(*([each.per_second for each in found[side]] for side in ("ours", "Kafka")))
     if options.output == "json":
         sides: dict[str, Any] = {side: [each._asdict() for each in rounds] for side, rounds in found.items()}
-        print(json.dumps({"machine": machine.facts(), "ratio": ratio._asdict(), "rounds": sides}))
+        print(json.dumps({"machine": machine.properties(), "ratio": ratio._asdict(), "rounds": sides}))
         return 0
     for line in machine.lines():
         console.print(line, highlight=False)

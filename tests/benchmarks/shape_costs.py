@@ -41,7 +41,7 @@ class ShapeCost(NamedTuple):
     times: float
 
     @property
-    def met(self) -> bool:
+    def is_within_limit(self) -> bool:
         return self.times <= TIMES_MAX
 
 
@@ -90,7 +90,7 @@ def measure_shapes(
         ]
 
 
-def cost_sheet(found: Sequence[ShapeCost]) -> ResultTable:
+def shape_cost_table(found: Sequence[ShapeCost]) -> ResultTable:
     """Return a table of the costs."""
     rows = [
         [
@@ -98,7 +98,7 @@ def cost_sheet(found: Sequence[ShapeCost]) -> ResultTable:
             f"{cost.us_per_entry:.2f}",
             f"{cost.times:.2f}",
             f"≤ {TIMES_MAX:g}",
-            "yes" if cost.met else "NO",
+            "yes" if cost.is_within_limit else "NO",
         ]
         for cost in found
     ]

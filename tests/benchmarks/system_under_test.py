@@ -16,9 +16,9 @@ PARTITIONS = 200
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
-    Systems with the same `beside` are compared with each other. `sync` is journal.sync if the system has a
-    journal. `commit` is the built commit, if that is not the working tree. `package` is the directory of the
-    Python package. `settings` describes how the system was started.
+    Systems with the same `comparison_group` are compared with each other. `sync` is journal.sync if the
+    system has a journal. `commit` is the built commit, if that is not the working tree. `package` is the
+    directory of the Python package. `settings` describes how the system was started.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class SystemUnderTest:
         topic_ids: Sequence[bytes],
         *,
         pid: int = 0,
-        beside: str = "",
+        comparison_group: str = "",
         sync: str = "",
         commit: str = "",
         package: Path | None = None,
@@ -39,7 +39,7 @@ class SystemUnderTest:
         self.port = port
         self.topic_ids = topic_ids
         self.pid = pid
-        self.beside = beside
+        self.comparison_group = comparison_group
         self.sync = sync
         self.commit = commit
         self.settings = settings
@@ -52,7 +52,7 @@ class SystemUnderTest:
         return self.name.startswith("Kafka")
 
     @property
-    def is_tree(self) -> bool:
+    def is_working_tree_with_journal(self) -> bool:
         """Whether the system is the working tree with a journal."""
         return bool(self.sync) and not self.commit
 

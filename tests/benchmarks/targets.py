@@ -31,7 +31,7 @@ class RatioTarget(NamedTuple):
     def __str__(self) -> str:
         return f"{self.workload}: {_NAMES[self.figure]}"
 
-    def per_round(self, sync: str) -> float | None:
+    def required_ratio(self, sync: str) -> float | None:
         """Return the ratio that is required with this journal.sync."""
         return self.os if sync == "os" else self.always
 
@@ -83,7 +83,7 @@ OVERLOADS = (
 PART_OF_AGAINST = 0.9
 
 
-def cpu_aim(workload: Workload) -> RatioTarget:
+def cpu_time_target(workload: Workload) -> RatioTarget:
     """Return the target for the CPU time of a request. The target is lower for several connections, because
     their requests share batches.
     """
@@ -106,7 +106,7 @@ def is_met(aim: RatioTarget, sync: str, ratio: float, own: float) -> bool | None
     """Return whether a ratio or a latency in µs (`own`) meets the target; None without a target."""
     if sync == "always" and aim.always_us_max is not None:
         return own <= aim.always_us_max
-    asked = aim.per_round(sync)
+    asked = aim.required_ratio(sync)
     if asked is None:
         return None
     return ratio <= asked if aim.figure in LESS_IS_BETTER else ratio >= asked
@@ -116,7 +116,7 @@ def target_text(aim: RatioTarget, sync: str) -> str:
     """Return the target as text."""
     if sync == "always" and aim.always_us_max is not None:
         return f"≤ {aim.always_us_max / 1000:g} ms"
-    asked = aim.per_round(sync)
+    asked = aim.required_ratio(sync)
     if asked is None:
         return "-"
     return f"{'≤' if aim.figure in LESS_IS_BETTER else '≥'} {asked:g}"

@@ -124,13 +124,13 @@ class Chromium:
 
 
 class Page:
-    """A page of a browser. `complaints` are the errors of the page, `requests` the URLs of its requests."""
+    """A page of a browser. `page_errors` are the errors of the page, `requests` the URLs of its requests."""
 
     def __init__(self, browser: Chromium, session: str, target: str) -> None:
         self._browser = browser
         self._session = session
         self._target = target
-        self.complaints: list[str] = []
+        self.page_errors: list[str] = []
         self.requests: list[str] = []
 
     def command(self, method: str, **parameters: Any) -> Any:
@@ -141,10 +141,10 @@ class Page:
         """Record an event."""
         if method == "Runtime.exceptionThrown":
             details = parameters["exceptionDetails"]
-            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+            self.page_errors.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             entry = parameters["entry"]
-            self.complaints.append(f"{entry['text']} {entry.get('url', '')}")
+            self.page_errors.append(f"{entry['text']} {entry.get('url', '')}")
         elif method == "Network.requestWillBeSent":
             self.requests.append(parameters["request"]["url"])
 
@@ -156,7 +156,7 @@ class Page:
         """Open an address, and wait until the page is loaded."""
         self.evaluate("window.isLeft = true")
         self.command("Page.navigate", url=url)
-        self.wait(
+        self.wait_until_true(
             f"!window.isLeft && location.href === {json.dumps(url)} && document.readyState === 'complete'"
         )
 
@@ -164,7 +164,7 @@ class Page:
         """Reload the page, and wait until it is loaded. Later evaluations apply to the new document."""
         self.evaluate("window.isLeft = true")
         self.command("Page.reload")
-        self.wait("!window.isLeft && document.readyState === 'complete'")
+        self.wait_until_true("!window.isLeft && document.readyState === 'complete'")
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression, awaited if it is a promise. Raises PageError if it throws."""
@@ -175,7 +175,7 @@ class Page:
             raise PageError(f"{script}: {answer['exceptionDetails']['exception'].get('description')}")
         return answer["result"].get("value")
 
-    def wait(self, script: str) -> Any:
+    def wait_until_true(self, script: str) -> Any:
         """Return the value of an expression as soon as it is true.
 
         Exceptions are ignored until the deadline, because elements of the expression may not be loaded yet.
@@ -195,9 +195,9 @@ class Page:
         except ConditionTimeout as late:
             raise ConditionTimeout(f"{late}; the last exception: {thrown}") from None
 
-    def wait_for(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         """Wait until the page shows a text."""
-        self.wait(f"document.body.innerText.includes({json.dumps(text)})")
+        self.wait_until_true(f"document.body.innerText.includes({json.dumps(text)})")
 
     def texts(self, selector: str) -> list[str]:
         """Return the visible text of the elements, one line each."""
@@ -220,7 +220,7 @@ class Page:
         wait_until(lambda: self._click_middle(selector), seconds=_WAIT_S, what=f"a click on {selector}")
 
     def _click_middle(self, selector: str) -> bool:
-        box = self.wait(
+        box = self.wait_until_true(
             f"""(() => {{
                 const node = document.querySelector({json.dumps(selector)});
                 if (!node) return null;
@@ -244,7 +244,7 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
         # If the click opened another document, that document has no such variable.
-        hit = self.wait("window.stopWatchingClicks?.abort(), String(window.clickHit)")
+        hit = self.wait_until_true("window.stopWatchingClicks?.abort(), String(window.clickHit)")
         return bool(hit != "false")
 
     def press_key(self, key: str) -> None:
@@ -254,7 +254,7 @@ class Page:
         self.command("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code, **text)
         self.command("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
-    def type(self, text: str) -> None:
+    def type_text(self, text: str) -> None:
         """Insert text into the focused element."""
         self.command("Input.insertText", text=text)
 

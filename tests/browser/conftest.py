@@ -29,7 +29,7 @@ def page(browser: Chromium) -> Iterator[Page]:
     opened = browser.page()
     opened.resize(1280, 900)
     yield opened
-    assert opened.complaints == []
+    assert opened.page_errors == []
     hosts = {request.split("/")[2] for request in opened.requests if request != "about:blank"}
     assert all(host.startswith("127.0.0.1:") for host in hosts), hosts
     opened.close()

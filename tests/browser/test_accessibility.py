@@ -67,8 +67,8 @@ def open_view(page: Page, coordinator: AdminServer, view: str) -> None:
     if "topic" in values:
         values["topic"] = topic_id_text(TOPIC_ID)
     page.open_url(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
-    page.wait_for("ready")
-    page.wait("!document.querySelector('.waiting')")
+    page.wait_for_text("ready")
+    page.wait_until_true("!document.querySelector('.waiting')")
 
 
 def list_violations(page: Page) -> list[str]:
@@ -98,7 +98,7 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
     page: Page, admin_server: AdminServer
 ) -> None:
     open_view(page, admin_server, "groups")
-    page.wait_for("5 groups with a problem")
+    page.wait_for_text("5 groups with a problem")
     expected = sorted(PROBLEMS, reverse=True)
     items = page.texts(".problems li")
     assert len(items) == len(expected)
@@ -106,8 +106,10 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
         label = problem.label.replace("-", " ")
         assert item == f"{label} {problem.label}: {make_signals(problem).message}."
     page.click('a[data-key="sort problem"]')
-    page.wait("location.search === '?sort=problem&desc=1'")
-    page.wait("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('Problem')")
+    page.wait_until_true("location.search === '?sort=problem&desc=1'")
+    page.wait_until_true(
+        "document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('Problem')"
+    )
     stuck = make_signals(Problem.STUCK)
     assert [row[0] for row in page.rows()][:5] == [problem.label for problem in expected]
     assert page.rows()[1][:4] == ["stuck", "stuck", DASH, str(stuck.in_flight)]
@@ -119,15 +121,15 @@ def test_delivery_history_of_a_record_is_reached_from_its_window(
     page.open_url(
         f"{admin_server.url}/?{urlencode(VIEWS['history'] | {'topic': topic_id_text(TOPIC_ID), 'view': ''})}"
     )
-    page.wait_for("is below the start offset 5: complete")
+    page.wait_for_text("is below the start offset 5: complete")
     page.click('a[data-key="history of record"]')
-    page.wait_for("Delivery history of record 4")
-    page.wait("document.querySelectorAll('tbody tr').length === 4")
+    page.wait_for_text("Delivery history of record 4")
+    page.wait_until_true("document.querySelectorAll('tbody tr').length === 4")
     cells = [row[1:4] for row in page.rows()]
     assert cells[1] == ["\u2713acknowledged", "2", "accepted (ACKNOWLEDGED) at delivery 2"]
     assert cells[2][1:] == ["1", "released, to be delivered again (AVAILABLE) at delivery 1"]
     page.click('a[data-key="all"]')
-    page.wait_for("leader epoch 2; start offset 5")
+    page.wait_for_text("leader epoch 2; start offset 5")
 
 
 def test_group_page_shows_its_problem_and_figures(page: Page, admin_server: AdminServer) -> None:

@@ -35,7 +35,7 @@ SLOW = """
 
 
 @contextmanager
-def written_all_the_time(port: int) -> Iterator[None]:
+def write_continuously(port: int) -> Iterator[None]:
     """Acknowledge one offset after the other while the block runs."""
     over = threading.Event()
 
@@ -70,11 +70,11 @@ def test_change_events_do_not_suppress_slow_response(page: Page, tmp_path: Path)
         asyncio.run(initialize())
         view = {"group": KEY.group_id, "topic": topic_id_text(TOPIC_ID), "partition": 0}
         page.open_url(f"http://127.0.0.1:{http_port}/?{urlencode(view)}")
-        page.wait_for("Nothing is in flight")
+        page.wait_for_text("Nothing is in flight")
         assert "acknowledged" not in page.evaluate("document.body.innerText")
         page.evaluate(f"(() => {{ {SLOW} }})()")
-        with written_all_the_time(port):
-            page.wait_for("acknowledged")
+        with write_continuously(port):
+            page.wait_for_text("acknowledged")
     finally:
         process.stop()
-    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]

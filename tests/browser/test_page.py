@@ -62,35 +62,35 @@ def page_url(coordinator: AdminServer, **view: object) -> str:
 
 def open_window(page: Page, coordinator: AdminServer, **view: object) -> None:
     page.open_url(page_url(coordinator, group="orders", topic=TOPIC, partition=0, **view))
-    page.wait("document.querySelectorAll('.cell').length > 0")
+    page.wait_until_true("document.querySelectorAll('.cell').length > 0")
 
 
 def open_page(page: Page, url: str, text: str) -> None:
     page.open_url(url)
-    page.wait_for(text)
+    page.wait_for_text(text)
 
 
 def test_groups_are_listed_and_link_to_share_partitions(page: Page, admin_server: AdminServer) -> None:
     open_page(page, page_url(admin_server), "orders")
-    page.wait_for("ready")
+    page.wait_for_text("ready")
     rows = {row[0]: row[1:5] for row in page.rows()}
     assert rows["orders"] == [DASH, DASH, DASH, "2"]
     assert rows["large"] == [DASH, DASH, DASH, "10,000"]
     page.click('a[data-key="group orders"]')
-    page.wait_for("parcels-0")
-    page.wait_for("896")
+    page.wait_for_text("parcels-0")
+    page.wait_for_text("896")
     first, second = page.rows()
     assert first[:4] == ["parcels-0", "100", "896", "60"]
     assert second[:4] == [f"{topic_id_text(OTHER_TOPIC_ID)}-3", "100", "not known", "0"]
     page.click("tbody a")
-    page.wait_for("Oldest incomplete record")
+    page.wait_for_text("Oldest incomplete record")
     assert page.evaluate("location.search") == f"?group=orders&topic={TOPIC}&partition=0"
     assert page.texts("h1") == ["parcels-0"]
 
 
 def test_window_shows_each_offset(page: Page, admin_server: AdminServer) -> None:
     open_window(page, admin_server)
-    page.wait_for("896")
+    page.wait_for_text("896")
     facts = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert facts["Start offset"] == "100"
     assert facts["Lag"] == "896"
@@ -114,32 +114,32 @@ def test_window_shows_each_offset(page: Page, admin_server: AdminServer) -> None
     assert (min(shown), max(shown)) == (96, 255)
     assert page.evaluate("document.querySelectorAll('.map rect').length") >= 5
     assert page.texts("section:nth-of-type(1) tbody tr")[0] == "110 110 1 ✕archived 5"
-    page.wait_for("After the window, up to the end offset 1000: 580 records")
+    page.wait_for_text("After the window, up to the end offset 1000: 580 records")
 
 
 def test_link_selects_offset(page: Page, admin_server: AdminServer) -> None:
     open_window(page, admin_server, at=405)
-    page.wait_for("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
+    page.wait_for_text("Offset 405 is ↺available, delivered once, in a range of 20 records, 400 to 419")
     assert page.texts(".cell[aria-selected=true]") == ["↺"]
     assert page.evaluate("document.querySelector('[aria-selected=true]').dataset.offset") == "405"
 
 
 def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
     page.open_url(page_url(admin_server, group="split", topic=TOPIC, partition=0, at=23_100))
-    page.wait_for("Offset 23100 is ✓acknowledged, delivered twice")
+    page.wait_for_text("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
     # The map is half filled up to its right end.
     widths = "[...document.querySelectorAll('.map rect')].map((rect) => rect.width.baseVal.value)"
     assert sum(page.evaluate(widths)) == 600
     page.click('.lists a[data-key="last »"]')
-    page.wait_for(f"11,901{DASH}12,000 of 12,000")
+    page.wait_for_text(f"11,901{DASH}12,000 of 12,000")
     assert page.rows()[-1][:2] == ["24098", "24098"]
     # A step beyond the loaded offsets loads the next offsets.
     page.click('.cell[data-offset="23295"]')
-    page.wait("document.activeElement.dataset.offset === '23295'")
+    page.wait_until_true("document.activeElement.dataset.offset === '23295'")
     page.press_key("ArrowRight")
-    page.wait("document.activeElement.dataset.offset === '23296'")
-    page.wait_for("Offset 23296 is ✓acknowledged")
+    page.wait_until_true("document.activeElement.dataset.offset === '23296'")
+    page.wait_for_text("Offset 23296 is ✓acknowledged")
 
 
 def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer) -> None:
@@ -153,14 +153,14 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
         ("ArrowLeft", 100),
     ):
         page.press_key(key)
-        page.wait(f"document.activeElement.dataset.offset === '{offset}'")
-        page.wait_for(f"Offset {offset} ")
+        page.wait_until_true(f"document.activeElement.dataset.offset === '{offset}'")
+        page.wait_for_text(f"Offset {offset} ")
         assert page.evaluate("new URLSearchParams(location.search).get('at')") == str(offset)
     page.evaluate("document.querySelector('.map').focus()")
     page.press_key("PageDown")
-    page.wait("document.activeElement.ariaValueText === 'offsets 256 to 419'")
+    page.wait_until_true("document.activeElement.ariaValueText === 'offsets 256 to 419'")
     page.press_key("Home")
-    page.wait_for("Offset 100 ")
+    page.wait_for_text("Offset 100 ")
     # All controls are reachable without a mouse.
     assert page.evaluate(
         "[...document.querySelectorAll('a[href], button, input, .map')].every((node) => node.tabIndex >= 0)"
@@ -170,7 +170,7 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
 def test_click_on_map_selects_offset(page: Page, admin_server: AdminServer) -> None:
     open_window(page, admin_server)
     page.click(".map")
-    page.wait("location.search.includes('&at=')")
+    page.wait_until_true("location.search.includes('&at=')")
     assert int(page.evaluate("new URLSearchParams(location.search).get('at')")) in (259, 260, 261)
 
 
@@ -201,10 +201,10 @@ def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
         view = {"group": "moving", "topic": TOPIC, "partition": 0}
         address = f"http://127.0.0.1:{http_port}/?{urlencode(view)}"
         page.open_url(address)
-        page.wait_for("available 5")
+        page.wait_for_text("available 5")
         asked = len(page.requests)
         asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
-        page.wait_for("acknowledged 2")
+        page.wait_for_text("acknowledged 2")
         wait_until(
             lambda: page.texts(".cell[aria-selected=true]") == ["✓"],
             seconds=120,
@@ -216,17 +216,17 @@ def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
         assert again <= {f"http://127.0.0.1:{http_port}/assets/icon.svg"}
 
         page.click("#live")
-        page.wait_for("Resume")
+        page.wait_for_text("Resume")
         asyncio.run(write(103, StateBatch(105, 109, 4, 3), 7))
         page.click("#live")
-        page.wait_for("archived 5")
+        page.wait_for_text("archived 5")
     finally:
         process.stop()
     # The last data remain visible, with their age.
-    page.wait_for("no connection, data as of ")
+    page.wait_for_text("no connection, data as of ")
     legend = ["✓acknowledged 2", "✕archived 5"]
     wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
-    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
 
 
 def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: Path) -> None:
@@ -235,30 +235,32 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
     process.start()
     try:
         page.open_url(f"http://127.0.0.1:{http_port}/?view=shards")
-        page.wait("document.querySelector('#ready').innerText.includes('ready')")
-        page.wait_for("50 active")
+        page.wait_until_true("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_for_text("50 active")
         os.kill(process.process.pid, signal.SIGSTOP)
-        page.wait("document.querySelector('#ready').innerText.startsWith('no connection, data as of')")
+        page.wait_until_true(
+            "document.querySelector('#ready').innerText.startsWith('no connection, data as of')"
+        )
         page.click("#to-groups")
-        page.wait_for("The coordinator does not answer")
+        page.wait_for_text("The coordinator does not answer")
         os.kill(process.process.pid, signal.SIGCONT)
-        page.wait("document.querySelector('#ready').innerText.includes('ready')")
-        page.wait_for("State in the log")
+        page.wait_until_true("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_for_text("State in the log")
         assert "The coordinator does not answer" not in page.evaluate("document.body.innerText")
     finally:
         os.kill(process.process.pid, signal.SIGCONT)
         process.stop()
-    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
 
 
 @pytest.mark.parametrize("group", NASTY)
 def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, group: str) -> None:
     page.open_url(page_url(admin_server, find=group))
-    page.wait("document.querySelectorAll('tbody tr').length === 1")
+    page.wait_until_true("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
-    page.wait_for("1 share-partition")
+    page.wait_for_text("1 share-partition")
     page.click("tbody a")
-    page.wait_for("Oldest incomplete record")
+    page.wait_for_text("Oldest incomplete record")
     where = page.evaluate("Object.fromEntries(new URLSearchParams(location.search))")
     assert where == {"group": group, "topic": TOPIC, "partition": "0"}
     assert "taken" not in page.evaluate("document.title").split(" · ")
@@ -272,31 +274,33 @@ def test_text_cannot_become_markup(page: Page, admin_server: AdminServer) -> Non
     open_page(page, page_url(admin_server), "orders")
     with pytest.raises(PageError, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
-    page.complaints.clear()
+    page.page_errors.clear()
 
 
 def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: AdminServer) -> None:
     open_page(page, page_url(admin_server, group="large"), f"1{DASH}100 of 10,000")
     assert len(page.rows()) == 100
     page.click('a[data-key="last »"]')
-    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+    page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
     assert page.rows()[-1][0] == "parcels-9999"
     page.click('a[data-key="sort in-flight"]')
-    page.wait("location.search === '?group=large&sort=in-flight&desc=1'")
-    page.wait("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
+    page.wait_until_true("location.search === '?group=large&sort=in-flight&desc=1'")
+    page.wait_until_true(
+        "document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')"
+    )
     page.evaluate("history.back()")
-    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+    page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
     # A link to an offset beyond the end of the list.
     open_page(page, page_url(admin_server, group="large", offset=30_000), "none of 10,000")
     page.click("a[data-key$=previous]")
-    page.wait_for(f"9,901{DASH}10,000 of 10,000")
+    page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
 
 
 def test_groups_are_filtered_while_typing(page: Page, admin_server: AdminServer) -> None:
     open_page(page, page_url(admin_server), "orders")
     page.click("#find")
-    page.type("ORD")
-    page.wait("document.querySelectorAll('tbody tr').length === 1")
+    page.type_text("ORD")
+    page.wait_until_true("document.querySelectorAll('tbody tr').length === 1")
     assert page.rows()[0][0] == "orders"
     assert page.evaluate("location.search") == "?find=ORD"
     assert page.evaluate("document.activeElement.id") == "find"
@@ -307,8 +311,10 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
     number = state_partition(make_snapshot().key, SHARDS)
     with serve_admin([make_snapshot(), make_snapshot("large")]) as coordinator:
         owners = tuple(int(shard == number) for shard in range(SHARDS))
-        coordinator.do(lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners)))
-        coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
+        coordinator.run_in_loop(
+            lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners))
+        )
+        coordinator.run_in_loop(lambda: coordinator.coordinator.runtime.resign(number))
         open_page(page, page_url(coordinator, view="shards"), "elsewhere")
         row = page.rows()[number]
         assert row[1:4] == ["elsewhere", "127.0.0.1:3", DASH]
@@ -321,14 +327,14 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
             "The owner is 127.0.0.1:3",
         )
         assert f"http://127.0.0.1:4/?group=orders&topic={TOPIC}&partition=0" in page.evaluate(links)
-        page.complaints[:] = [text for text in page.complaints if "503" not in text]
-    page.complaints[:] = [text for text in page.complaints if "ERR_" not in text]
+        page.page_errors[:] = [text for text in page.page_errors if "503" not in text]
+    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
 
 
 def test_missing_share_partition_is_reported(page: Page, admin_server: AdminServer) -> None:
     open_page(page, page_url(admin_server, group="orders", topic=TOPIC, partition=77), "Not found")
-    page.wait_for("has no state here")
-    page.complaints[:] = [text for text in page.complaints if "404" not in text]
+    page.wait_for_text("has no state here")
+    page.page_errors[:] = [text for text in page.page_errors if "404" not in text]
 
 
 CONTRAST = """
@@ -365,7 +371,7 @@ def test_text_contrast_meets_wcag(page: Page, admin_server: AdminServer, scheme:
     """WCAG 2.2 requires a contrast of 4.5 to 1 (AA)."""
     page.emulate_color_scheme(scheme)
     open_window(page, admin_server)
-    page.wait_for("ready")
+    page.wait_for_text("ready")
     assert page.evaluate(CONTRAST) == []
     open_page(page, page_url(admin_server, view="shards"), "active")
     assert page.evaluate(CONTRAST) == []
@@ -379,7 +385,7 @@ def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer,
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
         open_page(page, page_url(admin_server, **view), "brokers connect to")
-        page.wait("!document.querySelector('.waiting')")
+        page.wait_until_true("!document.querySelector('.waiting')")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
     open_window(page, admin_server)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

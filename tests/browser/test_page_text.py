@@ -32,7 +32,7 @@ def test_invisible_character_is_escaped(page: Page, admin_server: AdminServer, h
 
 def test_count_of_found_groups_is_labelled_as_found(page: Page, admin_server: AdminServer) -> None:
     page.open_url(f"{admin_server.url}/?find=ord")
-    page.wait_for("Groups found")
+    page.wait_for_text("Groups found")
     figures = dict(zip(page.texts(".facts dt"), page.texts(".facts dd:not(.note)"), strict=True))
     assert (figures["Groups found"], figures["Share-partitions"]) == ("1", "2")
 
@@ -40,7 +40,7 @@ def test_count_of_found_groups_is_labelled_as_found(page: Page, admin_server: Ad
 def test_list_shows_sort_by_topic_id(page: Page, admin_server: AdminServer) -> None:
     page.open_url(f"{admin_server.url}/?group=orders")
     page.click('a[data-key="sort key"]')
-    page.wait_for("Topic-partition, by topic id \u2191")
+    page.wait_for_text("Topic-partition, by topic id \u2191")
 
 
 def test_page_polls_shards_when_event_stream_is_refused(
@@ -57,15 +57,15 @@ def test_page_polls_shards_when_event_stream_is_refused(
     """
     page.command("Page.addScriptToEvaluateOnNewDocument", source=noted)
     page.open_url(f"{admin_server.url}/?view=shards")
-    page.wait("document.querySelectorAll('tbody tr').length === 4")
-    delays = page.wait("window.delays.filter(([what]) => what.startsWith('function watch'))")
+    page.wait_until_true("document.querySelectorAll('tbody tr').length === 4")
+    delays = page.wait_until_true("window.delays.filter(([what]) => what.startsWith('function watch'))")
     assert delays[0][1] == 5000
-    page.complaints[:] = [text for text in page.complaints if "503" not in text]
+    page.page_errors[:] = [text for text in page.page_errors if "503" not in text]
 
 
 def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, admin_server: AdminServer) -> None:
     page.resize(390, 844)
     page.open_url(f"{admin_server.url}/")
-    page.wait("document.querySelectorAll('tbody tr').length === 2")
+    page.wait_until_true("document.querySelectorAll('tbody tr').length === 2")
     assert page.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 150
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

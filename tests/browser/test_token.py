@@ -34,7 +34,7 @@ def login_page(page: Page) -> Iterator[Page]:
     """A page that ignores the browser's errors about refused requests and a stopped coordinator."""
     yield page
     refused = ("401", "429", "ERR_")
-    page.complaints[:] = [text for text in page.complaints if not any(sign in text for sign in refused)]
+    page.page_errors[:] = [text for text in page.page_errors if not any(sign in text for sign in refused)]
     assert not any(token in request for request in page.requests for token in (READING, WRITING, WRONG))
 
 
@@ -44,32 +44,32 @@ def page_url(coordinator: AdminServer, **view: object) -> str:
 
 def enter_token(page: Page, token: str) -> None:
     """Type a token and press Enter; the field has the initial focus."""
-    page.wait("document.activeElement?.id === 'token'")
-    page.type(token)
+    page.wait_until_true("document.activeElement?.id === 'token'")
+    page.type_text(token)
     page.press_key("Enter")
 
 
 def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
     page.open_url(page_url(coordinator))
-    page.wait_for(ASKED)
-    page.wait_for("token required")
+    page.wait_for_text(ASKED)
+    page.wait_for_text("token required")
     assert "orders" not in page.evaluate("document.body.innerText")
     page.save_screenshot(tmp_path / "token.png")
     enter_token(page, READING)
-    page.wait_for("orders")
-    page.wait_for("ready")
+    page.wait_for_text("orders")
+    page.wait_for_text("ready")
     assert page.evaluate("document.querySelector('form.token')") is None
     # Neither another view nor a reload requests the token again.
     page.click('a[data-key="group orders"]')
-    page.wait_for("1 share-partition")
+    page.wait_for_text("1 share-partition")
     page.open_url(page_url(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
-    page.wait_for("available 10")
+    page.wait_for_text("available 10")
     # The page shows no link to JSON, because a link cannot contain the token.
     assert "View as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
-    page.wait_for("available 10")
-    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_for_text("available 10")
+    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
     assert ASKED not in page.evaluate("document.body.innerText")
     # The token is stored in this tab only.
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
@@ -79,9 +79,9 @@ def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServ
     page = login_page
     page.open_url(page_url(coordinator))
     enter_token(page, WRONG)
-    page.wait_for("The token is not valid.")
+    page.wait_for_text("The token is not valid.")
     enter_token(page, READING)
-    page.wait_for("orders")
+    page.wait_for_text("orders")
 
 
 def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer) -> None:
@@ -89,29 +89,29 @@ def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer
     number = state_partition(make_snapshot().key, SHARDS)
     page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
-    page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+    page.wait_until_true(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
     assert page.rows()[number][1] == "active"
-    page.wait("document.querySelector('#live').title.startsWith('Live')")
-    coordinator.do(lambda: coordinator.coordinator.runtime.resign(number))
-    page.wait(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
+    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
+    coordinator.run_in_loop(lambda: coordinator.coordinator.runtime.resign(number))
+    page.wait_until_true(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
 
 
 def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
     page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
-    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
     write_token_file(tmp_path, f"people read {WRITING}\n")
 
     def reload_tokens() -> None:
         assert coordinator.coordinator.access.reload_if_changed()
         coordinator.coordinator.app.state.event_stream.restart_streams()
 
-    coordinator.do(reload_tokens)
-    page.wait_for("The token is not valid.")
+    coordinator.run_in_loop(reload_tokens)
+    page.wait_for_text("The token is not valid.")
     assert page.evaluate("sessionStorage.length") == 0
     enter_token(page, WRITING)
-    page.wait(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+    page.wait_until_true(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
 # The page gets the refusal of the event stream first, but the body of this refusal only when the test calls
@@ -139,8 +139,8 @@ def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: A
     page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
     page.open_url(page_url(coordinator))
     enter_token(page, READING)
-    page.wait_for("orders")
-    page.wait("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_for_text("orders")
+    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
     page.evaluate("endRefusal()")
     assert ASKED not in page.evaluate("document.body.innerText")
     assert page.evaluate("sessionStorage.length") == 1
@@ -151,11 +151,11 @@ def test_token_can_be_removed(login_page: Page, coordinator: AdminServer) -> Non
     page.open_url(page_url(coordinator))
     assert page.evaluate("document.querySelector('#forget').hidden")
     enter_token(page, READING)
-    page.wait_for("orders")
+    page.wait_for_text("orders")
     page.click("#forget")
-    page.wait(f"document.body?.innerText.includes('{ASKED}')")
+    page.wait_until_true(f"document.body?.innerText.includes('{ASKED}')")
     assert page.evaluate("sessionStorage.length") == 0
     # Navigation within the page does not bypass the login.
     page.click("#to-shards")
-    page.wait("location.search === '?view=shards'")
-    page.wait_for(ASKED)
+    page.wait_until_true("location.search === '?view=shards'")
+    page.wait_for_text(ASKED)

@@ -21,7 +21,7 @@ from tests.chaos.consistency import compare_with_topic, owners_agree
 from tests.chaos.groups import PARTITIONS, Groups
 from tests.chaos.topic_reader import TopicState
 from tests.chaos.write_ledger import WriteLedger
-from tests.chaos.writers import WriteGapProbe, WriterGate, send_to_wrong_coordinator
+from tests.chaos.writers import WriteGapProbe, WriterGate, send_to_fixed_coordinator
 from tests.kafka import CoordinatorProcess, wait_until
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import ReplicatedRig
@@ -65,8 +65,8 @@ class ChaosCluster:
         self.seen = TopicState()
         self._directory = directory
         self._gate = WriterGate()
-        self._dice = random.Random(7)
-        self.books = [WriteLedger(key) for key in _a_key_of_each_shard()]
+        self._rng = random.Random(7)
+        self.books = [WriteLedger(key) for key in _key_of_each_shard()]
         addresses = [f"127.0.0.1:{one.port}" for one in rig.coordinators]
         self._addresses = addresses
         self.probes = [
@@ -85,21 +85,23 @@ class ChaosCluster:
             async with asyncio.TaskGroup() as self._writers:
                 working = [self._writers.create_task(probe.run()) for probe in self.probes]
                 working += [
-                    self.send_to_wrong_coordinator(one.port)
+                    self.send_to_fixed_coordinator(one.port)
                     for one in self.coordinators
                     for _ in range(STUBBORN_EACH)
                 ]
-                await self.settled()
-                await self.happens(lambda: all(one.done > 60 for one in self.groups.groups), "groups consume")
+                await self.wait_until_settled()
+                await self.wait_for_condition(
+                    lambda: all(one.acknowledged_count > 60 for one in self.groups.groups), "groups consume"
+                )
                 yield
                 for task in working:
                     task.cancel()
 
-    def send_to_wrong_coordinator(self, port: int) -> asyncio.Task[None]:
+    def send_to_fixed_coordinator(self, port: int) -> asyncio.Task[None]:
         """Send requests for random share-partitions to one coordinator, which does not own all of them."""
         assert self._writers is not None
         return self._writers.create_task(
-            send_to_wrong_coordinator(self.books, port, self._gate, random.Random(self._dice.random()))
+            send_to_fixed_coordinator(self.books, port, self._gate, random.Random(self._rng.random()))
         )
 
     def make_twin(self, of: CoordinatorProcess) -> CoordinatorProcess:
@@ -125,10 +127,10 @@ class ChaosCluster:
             shard["state_partition"] for shard in self.describe_shards(one) if shard["status"] == "ACTIVE"
         ]
 
-    async def is_written_at(self, one: CoordinatorProcess) -> None:
+    async def wait_until_written_at(self, one: CoordinatorProcess) -> None:
         """Wait until a coordinator appends to the log of one of its shards."""
         before = self.describe_shards(one)
-        await self.happens(
+        await self.wait_for_condition(
             lambda: any(
                 now["end_log_offset"] > was["end_log_offset"]
                 for was, now in zip(before, self.describe_shards(one), strict=True)
@@ -136,25 +138,25 @@ class ChaosCluster:
             "the coordinator appends records",
         )
 
-    async def happens(self, condition: Callable[[], object], what: str) -> None:
+    async def wait_for_condition(self, condition: Callable[[], object], what: str) -> None:
         """Wait until a condition is true; fail after `BOUND_S`."""
         await asyncio.to_thread(wait_until, condition, seconds=BOUND_S, what=what)
 
-    async def all_shards_are_written(self) -> None:
+    async def wait_until_all_shards_are_written(self) -> None:
         """Wait until a write that started after this call has succeeded on each shard."""
         # A write that was started before this call may still be in flight.
         goals = [probe.successes + 2 for probe in self.probes]
-        await self.happens(
+        await self.wait_for_condition(
             lambda: all(probe.successes >= goal for probe, goal in zip(self.probes, goals, strict=True)),
             "writes to all shards succeed",
         )
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until all running coordinators are ready, report the same owners, and writes to all shards
         succeed.
         """
-        await self.happens(self._is_settled, "the coordinators are ready and agree")
-        await self.all_shards_are_written()
+        await self.wait_for_condition(self._is_settled, "the coordinators are ready and agree")
+        await self.wait_until_all_shards_are_written()
 
     def _is_settled(self) -> bool:
         running = [one for one in self.coordinators if one.process.running]
@@ -168,12 +170,12 @@ class ChaosCluster:
     ) -> None:
         """Cause a failure, wait for the recovery, record its effect, and check all state."""
         for probe in self.probes:
-            probe.begin()
+            probe.restart_measurement()
         for group in self.groups.groups:
-            group.begin()
+            group.restart_measurement()
         began_s = monotonic()
         more = await disaster(self)
-        await self.settled()
+        await self.wait_until_settled()
         gaps = [probe.longest_gap_s for probe in self.probes]
         self.rows.append(
             FailureEffect(
@@ -192,7 +194,7 @@ class ChaosCluster:
         """Check that the topic has all acknowledged writes, and that the coordinators return the topic's
         state.
         """
-        self.groups.rest()
+        self.groups.pause_consumption()
         await self._gate.close()
         try:
             found = await compare_with_topic(
@@ -209,10 +211,12 @@ class ChaosCluster:
             self._gate.open()
             self.groups.resume_consumption()
         # Wait until writes succeed again, so that their delay does not count for the next failure.
-        await self.all_shards_are_written()
-        done = [group.done for group in self.groups.groups]
-        await self.happens(
-            lambda: all(now.done > was for now, was in zip(self.groups.groups, done, strict=True)),
+        await self.wait_until_all_shards_are_written()
+        done = [group.acknowledged_count for group in self.groups.groups]
+        await self.wait_for_condition(
+            lambda: all(
+                now.acknowledged_count > was for now, was in zip(self.groups.groups, done, strict=True)
+            ),
             "groups consume again",
         )
 
@@ -257,7 +261,7 @@ class ChaosCluster:
         )
 
 
-def _a_key_of_each_shard() -> list[SharePartitionKey]:
+def _key_of_each_shard() -> list[SharePartitionKey]:
     found: dict[int, SharePartitionKey] = {}
     for number in count():
         key = SharePartitionKey(f"book-{number}", TOPIC_ID, 0)

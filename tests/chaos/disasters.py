@@ -19,32 +19,32 @@ async def _run_in_thread(action: Callable[[], object]) -> None:
     await asyncio.to_thread(action)
 
 
-async def _is_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
+async def _wait_until_replaced(cluster: ChaosCluster, gone: CoordinatorProcess) -> None:
     """Wait until the other coordinators own all shards of a coordinator."""
     others = [one for one in cluster.coordinators if one is not gone]
     keys = [book.key for book in cluster.books]
 
-    def nobody_is_sent_there() -> bool:
+    def no_key_is_routed_to_it() -> bool:
         answers = [find_coordinators(one.port, keys) for one in others]
         return all(
             answer is not None and all(error == 0 and port != gone.port for error, _, _, port in answer)
             for answer in answers
         )
 
-    await cluster.happens(nobody_is_sent_there, "other coordinators own all shards")
-    await cluster.all_shards_are_written()
+    await cluster.wait_for_condition(no_key_is_routed_to_it, "other coordinators own all shards")
+    await cluster.wait_until_all_shards_are_written()
 
 
 async def cause_no_failure(cluster: ChaosCluster) -> None:
     """Cause no failure for a while, as the baseline of the measurement."""
     for _ in range(5):
-        await cluster.all_shards_are_written()
+        await cluster.wait_until_all_shards_are_written()
 
 
 async def stop_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Stop a coordinator with SIGTERM: it hands over its shards and ends."""
     await _run_in_thread(cluster.coordinators[number].stop)
-    await _is_replaced(cluster, cluster.coordinators[number])
+    await _wait_until_replaced(cluster, cluster.coordinators[number])
 
 
 async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
@@ -55,7 +55,7 @@ async def start_coordinator(number: int, cluster: ChaosCluster) -> None:
 async def kill_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Kill a coordinator without a restart. Other coordinators own its shards after its session timeout."""
     await _run_in_thread(cluster.coordinators[number].kill)
-    await _is_replaced(cluster, cluster.coordinators[number])
+    await _wait_until_replaced(cluster, cluster.coordinators[number])
 
 
 async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None:
@@ -65,7 +65,7 @@ async def kill_and_start_coordinator(number: int, cluster: ChaosCluster) -> None
     await _run_in_thread(one.process.start)
 
 
-async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> None:
+async def suspend_coordinator(number: int, cluster: ChaosCluster) -> None:
     """Suspend a coordinator for longer than its session timeout.
 
     When it continues, it reads buffered requests, but no longer owns the shards.
@@ -73,15 +73,15 @@ async def stop_the_clock_of_coordinator(number: int, cluster: ChaosCluster) -> N
     one = cluster.coordinators[number]
     os.kill(one.process.pid, signal.SIGSTOP)
     try:
-        await _is_replaced(cluster, one)
+        await _wait_until_replaced(cluster, one)
         # Write to the new owners, so that the state in the memory of the suspended process is stale.
         for _ in range(5):
-            await cluster.all_shards_are_written()
+            await cluster.wait_until_all_shards_are_written()
     finally:
         os.kill(one.process.pid, signal.SIGCONT)
 
 
-async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> None:
+async def start_coordinator_with_the_same_address(number: int, cluster: ChaosCluster) -> None:
     """Start a second coordinator that advertises the same address, where only the first is reachable.
 
     The second coordinator gets the shards, so these are not available until one of the two is stopped. No
@@ -91,15 +91,19 @@ async def start_a_twin_of_coordinator(number: int, cluster: ChaosCluster) -> Non
     twin = cluster.make_twin(one)
     try:
         await _run_in_thread(twin.start)
-        stubborn = [cluster.send_to_wrong_coordinator(twin.port) for _ in range(4)]
-        await cluster.happens(
+        stubborn = [cluster.send_to_fixed_coordinator(twin.port) for _ in range(4)]
+        await cluster.wait_for_condition(
             lambda: b"has the same address" in one.get("/readyz")[1],
             "the older coordinator reports the address conflict",
         )
-        await cluster.happens(lambda: not cluster.active_shards(one), "the older coordinator has no shards")
-        await cluster.happens(lambda: cluster.active_shards(twin), "the newer coordinator has shards")
+        await cluster.wait_for_condition(
+            lambda: not cluster.active_shards(one), "the older coordinator has no shards"
+        )
+        await cluster.wait_for_condition(
+            lambda: cluster.active_shards(twin), "the newer coordinator has shards"
+        )
         assert not cluster.active_shards(one)
-        await cluster.is_written_at(twin)
+        await cluster.wait_until_written_at(twin)
         for task in stubborn:
             task.cancel()
     finally:
@@ -131,7 +135,7 @@ async def restart_coordinators_one_by_one(cluster: ChaosCluster) -> None:
     for one in cluster.coordinators:
         await _run_in_thread(one.stop)
         await _run_in_thread(one.start)
-        await cluster.settled()
+        await cluster.wait_until_settled()
 
 
 DISASTERS: dict[str, Disaster] = {
@@ -141,8 +145,8 @@ DISASTERS: dict[str, Disaster] = {
     "coordinator 2: kill -9, started at once": partial(kill_and_start_coordinator, 1),
     "coordinator 3: kill -9": partial(kill_coordinator, 2),
     "coordinator 3: started": partial(start_coordinator, 2),
-    "coordinator 2: SIGSTOP, SIGCONT": partial(stop_the_clock_of_coordinator, 1),
-    "coordinator 1: a twin for a moment": partial(start_a_twin_of_coordinator, 0),
+    "coordinator 2: SIGSTOP, SIGCONT": partial(suspend_coordinator, 1),
+    "coordinator 1: a twin for a moment": partial(start_coordinator_with_the_same_address, 0),
     **{f"broker {n + 1}: restarted": partial(restart_broker, n, "stop") for n in range(3)},
     **{f"broker {n + 1}: kill -9, started": partial(restart_broker, n, "kill") for n in range(3)},
     "HAProxy: all three restarted": restart_haproxies,

@@ -37,17 +37,17 @@ class Group:
         self._last_success_s = monotonic()
         self._longest_s = 0.0
 
-    def begin(self) -> None:
+    def restart_measurement(self) -> None:
         """Restart the measurement of the time without a successful commit."""
         self._last_success_s, self._longest_s = monotonic(), 0.0
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest time since `begin` without an accepted or rejected record."""
+        """The longest time since `restart_measurement` without an accepted or rejected record."""
         return max(self._longest_s, monotonic() - self._last_success_s)
 
     @property
-    def done(self) -> int:
+    def acknowledged_count(self) -> int:
         """The number of records that are acknowledged, including those in doubt."""
         return len(self.ledger.settled) + len(self.ledger.in_doubt)
 
@@ -116,7 +116,7 @@ class Groups:
             for one in working:
                 one.result()
 
-    def rest(self) -> None:
+    def pause_consumption(self) -> None:
         """Pause acknowledgements until `resume_consumption`.
 
         The broker releases acquired records after their lock timeout.
@@ -133,7 +133,9 @@ class Groups:
         with self._appending:
             pass  # Wait until the append in progress is counted.
         wait_until(
-            lambda: self._failed.is_set() or all(one.done >= self.records for one in self.groups),
+            lambda: (
+                self._failed.is_set() or all(one.acknowledged_count >= self.records for one in self.groups)
+            ),
             seconds=seconds,
             what=f"all {self.records} records are acknowledged or in doubt",
         )
@@ -155,7 +157,7 @@ class Groups:
         with self._record_failure():
             while not self._over.is_set():
                 self._producing.wait(0.2)
-                behind = self.records - min(group.done for group in self.groups)
+                behind = self.records - min(group.acknowledged_count for group in self.groups)
                 with self._appending:
                     if self._producing.is_set() and behind < BEHIND_MAX:
                         first = self._produced

@@ -70,13 +70,13 @@ class WriteGapProbe:
         self._last_success_s = monotonic()
         self._longest_s = 0.0
 
-    def begin(self) -> None:
+    def restart_measurement(self) -> None:
         """Restart the measurement."""
         self._last_success_s, self._longest_s = monotonic(), 0.0
 
     @property
     def longest_gap_s(self) -> float:
-        """The longest time without a success since `begin`, including the current gap."""
+        """The longest time without a success since `restart_measurement`, including the current gap."""
         return max(self._longest_s, monotonic() - self._last_success_s)
 
     async def run(self) -> None:
@@ -103,8 +103,8 @@ class WriteGapProbe:
                 await asyncio.sleep(PACE_S)
 
 
-async def send_to_wrong_coordinator(
-    books: Sequence[WriteLedger], port: int, gate: WriterGate, dice: random.Random
+async def send_to_fixed_coordinator(
+    books: Sequence[WriteLedger], port: int, gate: WriterGate, rng: random.Random
 ) -> None:
     """Write to and read from random ledgers at one coordinator until cancelled."""
     async with AsyncExitStack() as stack:
@@ -114,10 +114,10 @@ async def send_to_wrong_coordinator(
             )
         )
         while True:
-            book = dice.choice(books)
+            book = rng.choice(books)
             async with gate:
                 try:
-                    if book.is_open and dice.random() < STUBBORN_READS:
+                    if book.is_open and rng.random() < STUBBORN_READS:
                         await book.read(client)
                     elif book.is_open:
                         await book.write(client)

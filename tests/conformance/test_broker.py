@@ -178,7 +178,7 @@ def comparable_results(api: Any, version: int, body: bytes) -> list[Any]:
 
 async def send_request(client: WireClient, api: Any, version: int, correlation_id: int, body: bytes) -> bytes:
     client.send(request_frame(api.API_KEY, version, correlation_id, body))
-    got, rest = await client.frame()
+    got, rest = await client.read_frame()
     assert got == correlation_id
     return rest
 
@@ -191,7 +191,7 @@ class BothCoordinators:
         self._theirs = theirs
         self._sent = 0
 
-    async def ask(self, api: Any, version: int, request: Any) -> tuple[list[Any], list[Any]]:
+    async def send_to_both(self, api: Any, version: int, request: Any) -> tuple[list[Any], list[Any]]:
         """Send a request to both; return the comparable results of this coordinator and of Kafka's."""
         self._sent += 1
         body = api.encode_request(request, version)
@@ -239,7 +239,7 @@ async def compare_random_requests(kafka: BuiltInCoordinator) -> dict[str, int]:
     async with both_coordinators(kafka) as both:
         generator = RandomRequests(SEED, kafka.topic_id, kafka.partitions)
         for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
-            ours_says, kafka_says = await both.ask(api, version, request)
+            ours_says, kafka_says = await both.send_to_both(api, version, request)
             assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"
             for _, _, result in kafka_says:
                 label = f"{api.__name__.rsplit('.', 1)[1]} {result['error_code']}"
@@ -267,9 +267,9 @@ async def repeat_initialize(kafka: BuiltInCoordinator, start_offset: int) -> tup
             (write_api, 1, write),
             (initialize_api, 0, initialize),
         ):
-            for ((_, _, result),) in await both.ask(api, version, request):
+            for ((_, _, result),) in await both.send_to_both(api, version, request):
                 assert result["error_code"] == 0
-        ((_, _, ours),), ((_, _, theirs),) = await both.ask(read_api, 0, read)
+        ((_, _, ours),), ((_, _, theirs),) = await both.send_to_both(read_api, 0, read)
     return ours, theirs
 
 

@@ -99,7 +99,7 @@ def test_kafka_reads_an_update(dumped_records: list[re.Match[str]]) -> None:
     }
 
 
-def test_a_tombstone_is_understood(dumped_records: list[re.Match[str]]) -> None:
+def test_kafka_reads_a_tombstone(dumped_records: list[re.Match[str]]) -> None:
     assert json.loads(dumped_records[2]["key"]) == decode_key(0)
     assert dumped_records[2]["payload"] == "<DELETE>"
 

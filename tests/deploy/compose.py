@@ -76,7 +76,7 @@ class ComposeStack:
         """Run a docker-compose command on these services."""
         return run_compose(*arguments, environment=self._environment)
 
-    def said(self) -> str:
+    def status_and_logs(self) -> str:
         """Return the status of the services and the end of their output, for error messages."""
         return self.run("ps") + self.run("logs", "--no-color", "--tail", "30")
 
@@ -89,7 +89,7 @@ def running_stack(engine_environment: Mapping[str, str], images: Mapping[str, st
         try:
             stack.run("up", "--detach", "--no-build", *ComposeStack.SERVICES)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{stack.said()}") from None
+            raise AssertionError(f"{error}\n{stack.status_and_logs()}") from None
         yield stack
     finally:
         stack.run("down", "--volumes", "--timeout", "5")

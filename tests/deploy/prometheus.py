@@ -71,12 +71,12 @@ class PrometheusServer:
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Return the current series of an expression, each with `metric` and `value`."""
-        data = self.ask("query", query=expression)
+        data = self.fetch_api_data("query", query=expression)
         assert data["resultType"] == "vector", expression
         result: list[dict[str, Any]] = data["result"]
         return result
 
-    def ask(self, what: str, **parameters: str) -> Any:
+    def fetch_api_data(self, what: str, **parameters: str) -> Any:
         """Return the data of an API response. Raises HTTPError if the API reports an error."""
         url = f"http://127.0.0.1:{self._port}/api/v1/{what}?{urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=120) as answer:

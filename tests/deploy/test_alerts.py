@@ -40,7 +40,7 @@ def test_alerts_pass_their_unit_tests() -> None:
     assert "SUCCESS" in find_promtool("test", "rules", str(ALERTS_TEST))
 
 
-def alerts_expected(expecting: Callable[[Rule], bool]) -> set[str]:
+def expected_alerts(expecting: Callable[[Rule], bool]) -> set[str]:
     return {
         check["alertname"]
         for test in read_yaml(ALERTS_TEST)["tests"]
@@ -51,8 +51,8 @@ def alerts_expected(expecting: Callable[[Rule], bool]) -> set[str]:
 
 def test_every_alert_is_raised_in_one_unit_test_and_not_in_another() -> None:
     alerts = {rule["alert"] for rule in alert_rules()}
-    assert alerts_expected(lambda check: bool(check.get("exp_alerts"))) == alerts
-    assert alerts_expected(lambda check: not check.get("exp_alerts")) == alerts
+    assert expected_alerts(lambda check: bool(check.get("exp_alerts"))) == alerts
+    assert expected_alerts(lambda check: not check.get("exp_alerts")) == alerts
 
 
 @EACH_ALERT

@@ -191,7 +191,7 @@ def test_kills_of_container_undo_no_commit_of_share_consumer(
         goal = len(ledger.settled) + A_ROUND // 2
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-            ledger.wait_settled(goal, seconds=120)
+            ledger.wait_until_acknowledged(goal, seconds=120)
             container.kill()
             container.start()
         # The group is empty for a moment, so that the broker reads the state again.
@@ -222,7 +222,7 @@ def test_recovery_image_reads_journal_of_coordinator(
     produce_records(rig.client, topic, 1, first=0, count=20)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, 20, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 20, seconds=120)
     consumer.close()
     image = build_ours(engine, "recovery")
 
@@ -287,7 +287,7 @@ def wait_for_services(stack: ComposeStack, condition: Callable[[], Any], what: s
     try:
         return wait_until(condition, seconds=600, what=what)
     except ConditionTimeout as error:
-        raise ConditionTimeout(f"{error}\n{stack.said()}") from None
+        raise ConditionTimeout(f"{error}\n{stack.status_and_logs()}") from None
 
 
 @pytest.mark.broker

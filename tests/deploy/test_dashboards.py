@@ -165,7 +165,7 @@ class ObservedGroup:
             first += 10
             records = self._consumer.poll()
             if records:
-                self._consumer.settle(["ACCEPT"] * len(records))
+                self._consumer.acknowledge(["ACCEPT"] * len(records))
 
     def close(self) -> None:
         self.observer.kill()
@@ -238,7 +238,7 @@ def keep_busy(coordinator: CoordinatorProcess, turn: int) -> None:
 
 
 def scraped_names(prometheus: PrometheusServer) -> set[str]:
-    return set(prometheus.ask("label/__name__/values"))
+    return set(prometheus.fetch_api_data("label/__name__/values"))
 
 
 @pytest.mark.broker
@@ -288,7 +288,7 @@ def test_every_query_of_dashboard_returns_data(
 @pytest.mark.needs("prometheus")
 def test_healthy_coordinators_raise_no_alert(prometheus: PrometheusServer) -> None:
     def evaluate_rules() -> list[dict[str, Any]]:
-        rules = [rule for group in prometheus.ask("rules")["groups"] for rule in group["rules"]]
+        rules = [rule for group in prometheus.fetch_api_data("rules")["groups"] for rule in group["rules"]]
         return rules if all(rule["health"] == "ok" for rule in rules) else []
 
     rules = wait_until(evaluate_rules, seconds=_SCRAPED_S, what="every rule was evaluated")

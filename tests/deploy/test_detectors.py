@@ -9,7 +9,7 @@ import json
 import pytest
 
 from coordinator.observe.signals import GroupSignals, Problem
-from coordinator.observe.signals.monitor import Event, SignalMonitor
+from coordinator.observe.signals.monitor import SignalEvent, SignalMonitor
 from tests.deploy.files import DASHBOARD, alert_rules
 from tests.deploy.prometheus import metric_names
 
@@ -47,7 +47,7 @@ def test_problem_has_a_dashboard_panel(problem: Problem) -> None:
 
 @EACH_PROBLEM
 def test_problem_raises_an_event_when_it_begins_and_ends(problem: Problem) -> None:
-    events: list[Event] = []
+    events: list[SignalEvent] = []
     monitor = SignalMonitor(
         None,  # type: ignore[arg-type]
         topics=None,

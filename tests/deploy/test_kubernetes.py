@@ -46,7 +46,7 @@ def find_container(path: Path, name: str) -> Object:
     return found
 
 
-def is_part(labels: Object, of: Object) -> bool:
+def is_subset_of(labels: Object, of: Object) -> bool:
     return labels.items() <= of.items()
 
 
@@ -92,16 +92,16 @@ def test_every_container_is_confined(path: Path) -> None:
 def test_selectors_match_pods(path: Path) -> None:
     labels = pod_labels(path)
     (stateful_set,) = list_objects(path, "StatefulSet")
-    assert is_part(stateful_set["spec"]["selector"]["matchLabels"], labels)
+    assert is_subset_of(stateful_set["spec"]["selector"]["matchLabels"], labels)
     for budget in list_objects(path, "PodDisruptionBudget"):
-        assert is_part(budget["spec"]["selector"]["matchLabels"], labels)
+        assert is_subset_of(budget["spec"]["selector"]["matchLabels"], labels)
         assert budget["spec"]["maxUnavailable"] == 1
     for policy in list_objects(path, "NetworkPolicy"):
-        assert is_part(policy["spec"]["podSelector"]["matchLabels"], labels)
+        assert is_subset_of(policy["spec"]["podSelector"]["matchLabels"], labels)
     one_pod = "statefulset.kubernetes.io/pod-name"
     for service in list_objects(path, "Service"):
         selector = service["spec"]["selector"]
-        assert one_pod in selector or is_part(selector, labels)
+        assert one_pod in selector or is_subset_of(selector, labels)
     names = {service["metadata"]["name"] for service in list_objects(path, "Service")}
     assert stateful_set["spec"]["serviceName"] in names
 
@@ -124,7 +124,7 @@ def test_service_monitor_uses_job_name_of_alerts(path: Path) -> None:
     assert endpoint == {"port": "http", "path": "/metrics", "interval": "15s"}
     labels = monitor["spec"]["selector"]["matchLabels"]
     (service,) = [
-        each for each in list_objects(path, "Service") if is_part(labels, each["metadata"]["labels"])
+        each for each in list_objects(path, "Service") if is_subset_of(labels, each["metadata"]["labels"])
     ]
     assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "share-coordinator"
     assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
@@ -176,7 +176,7 @@ def is_allowed(rules: list[Object], direction: str, labels: Object, port: int) -
     return any(
         port in {each["port"] for each in rule["ports"]}
         and any(
-            is_part(peer["podSelector"].get("matchLabels", {}), labels)
+            is_subset_of(peer["podSelector"].get("matchLabels", {}), labels)
             for peer in rule.get(direction, [])
             if "podSelector" in peer
         )

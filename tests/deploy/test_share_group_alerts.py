@@ -60,7 +60,7 @@ class MonitoredSystem:
         """Accept the records of one poll."""
         with closing(self.share_consumer(group)) as consumer:
             records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-            consumer.settle(["ACCEPT"] * len(records))
+            consumer.acknowledge(["ACCEPT"] * len(records))
 
 
 def wait_for_alert(
@@ -127,7 +127,7 @@ def unacknowledged_record(systems: list[MonitoredSystem]) -> Iterator[None]:
             system.new_group("hanging", 20)
             consumer = stack.enter_context(closing(system.share_consumer("hanging")))
             records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-            consumer.settle(["RELEASE", *["ACCEPT"] * (len(records) - 1)])
+            consumer.acknowledge(["RELEASE", *["ACCEPT"] * (len(records) - 1)])
         yield
 
 
@@ -145,7 +145,7 @@ def test_releasing_all_records_raises_outage_then_poison_records(systems: list[M
             records = consumers[system].poll()
             for record in records:
                 deliveries[system][record.offset] += 1
-            consumers[system].settle(["RELEASE"] * len(records))
+            consumers[system].acknowledge(["RELEASE"] * len(records))
 
         wait_for_alert(systems, "ShareGroupOutage", "failing", release_all)
         # The consumers stop polling, so the outage ends, and each record has one delivery left.
@@ -179,7 +179,7 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Monit
             consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
 
         def accept_records(system: MonitoredSystem) -> None:
-            consumers[system].settle(["ACCEPT"] * len(consumers[system].poll()))
+            consumers[system].acknowledge(["ACCEPT"] * len(consumers[system].poll()))
 
         wait_for_alert(systems, "ShareGroupRecordsLost", "slow", accept_records)
 

@@ -49,7 +49,7 @@ class PageShell:
         # A running process has the journal open for writing, so the shell gets a copy.
         shutil.copytree(rig.coordinator.data, folder / "data")
 
-    def type(self, command: str) -> "subprocess.CompletedProcess[str]":
+    def run_command(self, command: str) -> "subprocess.CompletedProcess[str]":
         """Run a command, with the addresses of the documentation replaced by those of this cluster."""
         for theirs, ours in self._told.items():
             command = command.replace(theirs, ours)

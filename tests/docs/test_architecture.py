@@ -26,7 +26,7 @@ def is_defined(file: str, function: str) -> bool:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_functions_on_the_path_exist(path: str) -> None:
+def test_functions_of_a_documented_path_exist(path: str) -> None:
     functions = listed_functions(path)
     assert len(functions) > 5
     assert [(file, name) for file, name in functions if not is_defined(file, name)] == []

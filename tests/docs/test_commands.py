@@ -70,7 +70,7 @@ def page_shell(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory)
         rig.client.produce("orders", 10)
         consumer = rig.client.share_consumer("workers", "orders")
         records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-        consumer.settle(["ACCEPT" if record.offset % 2 else "RELEASE" for record in records])
+        consumer.acknowledge(["ACCEPT" if record.offset % 2 else "RELEASE" for record in records])
         consumer.close()
         yield PageShell(rig, newest_jars, folder)
 
@@ -82,7 +82,7 @@ def command_name(command: Command) -> str:
 @pytest.mark.broker
 @pytest.mark.parametrize("command", TYPED, ids=command_name)
 def test_command_of_page_succeeds(page_shell: PageShell, command: Command) -> None:
-    done = page_shell.type(fill_placeholders(command.text))
+    done = page_shell.run_command(fill_placeholders(command.text))
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     assert "Traceback" not in done.stderr
 

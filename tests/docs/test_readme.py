@@ -209,7 +209,7 @@ def reader(built_in: BuiltInRig, newest_jars: KafkaJars, tmp_path: Path) -> Read
     client.produce("readme", 1)
     consumer = client.share_consumer("readers", "readme")
     records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-    consumer.settle(["ACCEPT"] * len(records))
+    consumer.acknowledge(["ACCEPT"] * len(records))
     consumer.close()
     return ReadmeUser(tmp_path, newest_jars, built_in.broker.bootstrap)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from coordinator.app import make_log, make_runtime
 from coordinator.config import Config, HostPort
 from coordinator.metrics import Metrics
-from coordinator.operate.expiry import Expiry, Forecast, RoundResult, make_expiry
+from coordinator.operate.expiry import Expiry, ExpiryForecast, ExpiryRoundResult, make_expiry
 from coordinator.process.clock import SystemClock
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.serve.service import Service
@@ -53,7 +53,7 @@ class OffsetClock:
     def now_ms(self) -> int:
         return SystemClock().now_ms() + self._passed_ms
 
-    def move(self, minutes: float) -> None:
+    def advance(self, minutes: float) -> None:
         self._passed_ms += round(minutes * 60_000)
 
 
@@ -80,13 +80,13 @@ class ThreadedCoordinator:
         self._thread.join()
         self._loop.close()
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the coordinator's event loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
     def start(self, **settings: object) -> None:
         """Start a coordinator with the existing journal, and wait until it has loaded the state."""
-        self.run(self._start(self.config.model_copy(update=settings)))
+        self.run_in_loop(self._start(self.config.model_copy(update=settings)))
         wait_until(lambda: self.runtime.initial_load_done, seconds=120, what="the journal is loaded")
 
     async def _start(self, config: Config) -> None:
@@ -108,7 +108,7 @@ class ThreadedCoordinator:
         self.expiry: Expiry = expiry
 
     def stop(self) -> None:
-        self.run(self._stop())
+        self.run_in_loop(self._stop())
 
     async def _stop(self) -> None:
         await self.expiry.stop()
@@ -122,19 +122,19 @@ class ThreadedCoordinator:
             (self.config.data_dir / "expiry.json").unlink()
         self.start()
 
-    def round(self) -> RoundResult:
+    def run_round(self) -> ExpiryRoundResult:
         """Run one expiry round. A coordinator process does that periodically."""
-        return self.run(self.expiry.round())
+        return self.run_in_loop(self.expiry.run_round())
 
-    def pass_time(self, minutes: int) -> None:
+    def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock, and run an expiry round after each check interval."""
         for _ in range(minutes // LOOK_MINUTES):
-            self.clock.move(LOOK_MINUTES)
-            self.round()
+            self.clock.advance(LOOK_MINUTES)
+            self.run_round()
 
-    def forecast(self, retention_minutes: int | None = None) -> Forecast:
+    def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state and its expiry times, by default for the configured retention time."""
-        return self.run(self.expiry.forecast(retention_minutes))
+        return self.run_in_loop(self.expiry.forecast(retention_minutes))
 
     def status(self, group: str) -> dict[str | None, tuple[str, str]]:
         """Return (reason, expiry status) of the abandoned state of a group, by topic name."""
@@ -147,7 +147,7 @@ class ThreadedCoordinator:
         async def find_states() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 
-        return self.run(find_states())
+        return self.run_in_loop(find_states())
 
     def read_counter(self, reason: str) -> float:
         name = "share_coordinator_expired_share_partitions_total"
@@ -172,10 +172,10 @@ class ExpiringRig:
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
         records = wait_until(lambda: consumer.poll(200), seconds=120, what=f"{group} gets records of {topic}")
-        consumer.settle(["ACCEPT"] * len(records))
+        consumer.acknowledge(["ACCEPT"] * len(records))
         return consumer
 
-    def visit(self, group: str, topic: str) -> None:
+    def consume_and_leave(self, group: str, topic: str) -> None:
         """Join a group, accept the records of a topic, and leave."""
         self.join(group, topic).close()
 

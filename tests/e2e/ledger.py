@@ -67,7 +67,7 @@ class Ledger:
             self._record_delivery(delivery)
         if deliveries:
             types = [rule(delivery) for delivery in deliveries]
-            outcome = consumer.settle(types)
+            outcome = consumer.acknowledge(types)
             self.failed_commits += sum(failure is not None for failure in outcome.values())
             for delivery, said in zip(deliveries, types, strict=True):
                 partition = (delivery.topic, delivery.partition)
@@ -77,7 +77,7 @@ class Ledger:
                     self.in_doubt[delivery.partition, delivery.offset] = said
         return deliveries
 
-    def consume_until_settled(
+    def consume_until_acknowledged(
         self, consumer: ShareConsumer, rule: Rule, count: int, *, seconds: float
     ) -> None:
         """Consume until `count` records are acknowledged, and stop at once."""
@@ -89,7 +89,7 @@ class Ledger:
                 )
             self.consume(consumer, rule)
 
-    def wait_settled(self, count: int, *, seconds: float) -> None:
+    def wait_until_acknowledged(self, count: int, *, seconds: float) -> None:
         """Wait until `count` records are acknowledged by a concurrent consumer."""
         try:
             wait_until(lambda: len(self.settled) >= count, seconds=seconds, what=f"{count} are settled")

@@ -82,7 +82,7 @@ def start_all(rig: ReplicatedRig) -> None:
 
 
 @contextmanager
-def moving_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
+def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
     """Start three brokers with their own share coordinators, and HAProxies.
 
     The coordinators are not started.
@@ -182,13 +182,15 @@ def delete_kafkas_topic(rig: ReplicatedRig) -> None:
 def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
-    with moving_rig(newest_jars, tmp_path) as rig:
+    with migration_rig(newest_jars, tmp_path) as rig:
         client, ledger = rig.client, Ledger()
         ledger.phase = "with Kafka's own coordinator"
         topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120)
+        ledger.consume_until_acknowledged(
+            consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120
+        )
         consumer.close()
         assert "__share_group_state" in client.topics()
         assert ledger.broken_promises == []
@@ -198,7 +200,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         start_all(rig)
         ledger.phase = "after the migration"
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(
+        ledger.consume_until_acknowledged(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
         assert ledger.broken_promises == []
@@ -225,7 +227,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         with consume_in_thread(ledger, consumer, reject_or_accept_late):
             replaced.stop()
             replaced.start()
-            ledger.wait_settled(PARTITIONS * RECORDS, seconds=120)
+            ledger.wait_until_acknowledged(PARTITIONS * RECORDS, seconds=120)
         consumer.close()
         assert ledger.broken_promises == []
 
@@ -249,7 +251,7 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
+        ledger.consume_until_acknowledged(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
         consumer.close()
 
         assert ledger.broken_promises == []

@@ -62,23 +62,23 @@ class ExpectedState:
         self.kept: dict[int, Progress] = {}
         self.asked: dict[int, Progress] = {}
 
-    async def work(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
+    async def send_next_request(self, client: ShareCoordinatorClient, rng: random.Random) -> None:
         """Send one request, and record it when it is acknowledged."""
-        if self.state_epoch == 0 or dice.random() < 0.005:
+        if self.state_epoch == 0 or rng.random() < 0.005:
             self.asked_state_epoch = self.state_epoch + 1
             await client.initialize(self.key, self.asked_state_epoch, self.next_offset)
-            self._was_initialized()
+            self._record_initialization()
         else:
-            await self._send_write(client, dice)
+            await self._send_write(client, rng)
         self.acknowledged += 1
 
-    async def _send_write(self, client: ShareCoordinatorClient, dice: random.Random) -> None:
+    async def _send_write(self, client: ShareCoordinatorClient, rng: random.Random) -> None:
         first_offset = self.next_offset
-        if dice.random() < 0.3:
-            first_offset = dice.randint(self.asked_start_offset, self.next_offset)
-        offsets = range(first_offset, first_offset + dice.randint(1, 5))
-        progress = (dice.randint(1, 5), dice.choice((AVAILABLE, ACKNOWLEDGED)))
-        if dice.random() < 0.2:
+        if rng.random() < 0.3:
+            first_offset = rng.randint(self.asked_start_offset, self.next_offset)
+        offsets = range(first_offset, first_offset + rng.randint(1, 5))
+        progress = (rng.randint(1, 5), rng.choice((AVAILABLE, ACKNOWLEDGED)))
+        if rng.random() < 0.2:
             self.asked_start_offset = max(self.asked_start_offset, self.next_offset - 30)
         self.next_offset = max(self.next_offset, offsets.stop)
         for offset in offsets:
@@ -95,14 +95,14 @@ class ExpectedState:
         for offset in offsets:
             self.kept[offset] = max(self.kept.get(offset, progress), progress)
 
-    def _was_initialized(self) -> None:
+    def _record_initialization(self) -> None:
         self.state_epoch = self.asked_state_epoch
         self._expect_reset(self.next_offset)
 
     def check(self, state: ReadState) -> None:
         """Check that the coordinator's state contains all acknowledged writes, and only requested writes."""
         if self.asked_state_epoch != self.state_epoch and state.state_epoch == self.asked_state_epoch:
-            self._was_initialized()
+            self._record_initialization()
         self.asked_state_epoch = self.state_epoch
         assert state.state_epoch == self.state_epoch
         assert self.start_offset <= state.start_offset <= self.asked_start_offset
@@ -127,10 +127,10 @@ class ExpectedState:
 class KilledCoordinator:
     """A coordinator that is killed and restarted, and its writers."""
 
-    def __init__(self, directory: Path, sync: str, dice: random.Random) -> None:
+    def __init__(self, directory: Path, sync: str, rng: random.Random) -> None:
         directory.mkdir()
         port, http_port = free_ports(2)
-        self.dice = dice
+        self.rng = rng
         self.books = [ExpectedState(number) for number in range(BOOKS)]
         self.coordinator = CoordinatorProcess(
             directory,
@@ -141,10 +141,10 @@ class KilledCoordinator:
         self._enough = asyncio.Event()
         self._acknowledged_max = 0
 
-    async def live(self, rounds: int) -> None:
+    async def kill_and_restart_repeatedly(self, rounds: int) -> None:
         """Kill and restart the coordinator `rounds` times, then check its state."""
         for _ in range(rounds):
-            if self.dice.random() < 0.15:
+            if self.rng.random() < 0.15:
                 await self._kill_in_the_middle_of_a_start()
             await asyncio.to_thread(self.coordinator.start)
             await self._write_until_killed()
@@ -156,7 +156,7 @@ class KilledCoordinator:
     async def _kill_in_the_middle_of_a_start(self) -> None:
         process = self.coordinator.process
         process.start()
-        await asyncio.sleep(self.dice.uniform(0, 1.5))
+        await asyncio.sleep(self.rng.uniform(0, 1.5))
         process.kill()
 
     async def _open_clients(self, stack: AsyncExitStack) -> list[ShareCoordinatorClient]:
@@ -180,19 +180,19 @@ class KilledCoordinator:
             clients = await self._open_clients(stack)
             await self._check_states(clients)
             self._enough.clear()
-            self._acknowledged_max = self._count_acknowledged() + self.dice.randint(1, WRITES_MAX)
+            self._acknowledged_max = self._count_acknowledged() + self.rng.randint(1, WRITES_MAX)
             async with asyncio.TaskGroup() as writers:
                 for number, book in enumerate(self.books):
                     writers.create_task(self._keep_writing(clients[number % CLIENTS], book))
                 await self._enough.wait()
                 # Delay the kill, so that it does not always follow a response.
-                await asyncio.sleep(self.dice.uniform(0, 0.01))
+                await asyncio.sleep(self.rng.uniform(0, 0.01))
                 self.coordinator.kill()
 
     async def _keep_writing(self, client: ShareCoordinatorClient, book: ExpectedState) -> None:
         try:
             while True:
-                await book.work(client, self.dice)
+                await book.send_next_request(client, self.rng)
                 if self._count_acknowledged() >= self._acknowledged_max:
                     self._enough.set()
         except CoordinatorUnavailable:
@@ -214,7 +214,7 @@ def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for lane in lanes:
-                    group.create_task(lane.live(ROUNDS))
+                    group.create_task(lane.kill_and_restart_repeatedly(ROUNDS))
         finally:
             for lane in lanes:
                 lane.coordinator.kill()

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.client import ShareCoordinatorClient
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry import Status
+from coordinator.operate.expiry import ExpiryStatus
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.expiry_rig import (
     GRACE_MINUTES,
@@ -22,7 +22,7 @@ from tests.kafka import RELEASES, KafkaJars, fetch_jars, free_ports, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
-EMPTY_LATER = ("group_empty", Status.LATER)
+EMPTY_LATER = ("group_empty", ExpiryStatus.LATER)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,9 @@ def wait_for_expiry(coordinator: ThreadedCoordinator, group: str) -> None:
     If a restarted coordinator has not reached a broker yet, it deletes the state in a later round.
     """
     wait_until(
-        lambda: coordinator.states(group) == set() or not coordinator.round(), seconds=120, what="it expires"
+        lambda: coordinator.states(group) == set() or not coordinator.run_round(),
+        seconds=120,
+        what="it expires",
     )
 
 
@@ -51,17 +53,17 @@ def test_group_that_is_empty_for_retention_time_expires(
 ) -> None:
     rig.client.create_topic("empty", partitions=2)
     before = coordinator.read_counter("group_empty")
-    rig.visit("leaving", "empty")
-    coordinator.round()
-    coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
+    rig.consume_and_leave("leaving", "empty")
+    coordinator.run_round()
+    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
     assert len(coordinator.states("leaving")) == 2
     assert coordinator.status("leaving") == {"empty": EMPTY_LATER}
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("leaving") == set()
     assert coordinator.read_counter("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
     # Kafka has deleted the group, so a new group starts according to share.auto.offset.reset.
-    rig.visit("leaving", "empty")
+    rig.consume_and_leave("leaving", "empty")
     assert len(coordinator.states("leaving")) == 2
 
 
@@ -69,11 +71,11 @@ def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
     with expiring_rig(fetch_jars(RELEASES[0]), tmp_path) as rig:
         coordinator = rig.coordinator
         rig.client.create_topic("older", partitions=2)
-        rig.visit("leaving", "older")
-        coordinator.round()
-        coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
+        rig.consume_and_leave("leaving", "older")
+        coordinator.run_round()
+        coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
         assert len(coordinator.states("leaving")) == 2
-        coordinator.pass_time(LOOK_MINUTES)
+        coordinator.advance_with_rounds(LOOK_MINUTES)
         assert coordinator.states("leaving") == set()
         assert "leaving" not in rig.tool.list()
 
@@ -81,12 +83,12 @@ def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
 def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("busy")
     member = rig.join("staying", "busy")
-    coordinator.round()
-    coordinator.pass_time(3 * RETENTION_MINUTES)
+    coordinator.run_round()
+    coordinator.advance_with_rounds(3 * RETENTION_MINUTES)
     assert len(coordinator.states("staying")) == 1
     assert coordinator.status("staying") == {}
     member.close()
-    coordinator.round()
+    coordinator.run_round()
     assert coordinator.status("staying") == {"busy": EMPTY_LATER}, (
         "the retention time starts when the group becomes empty"
     )
@@ -98,56 +100,56 @@ def test_unsubscribed_topic_expires_by_its_own_retention_time(
     for topic in ("kept", "left"):
         rig.client.create_topic(topic)
     member = rig.join("half", "kept")
-    rig.visit("half", "left")
-    coordinator.round()
-    assert coordinator.status("half") == {"left": ("topic_unsubscribed", Status.LATER)}
-    coordinator.pass_time(RETENTION_MINUTES)
+    rig.consume_and_leave("half", "left")
+    coordinator.run_round()
+    assert coordinator.status("half") == {"left": ("topic_unsubscribed", ExpiryStatus.LATER)}
+    coordinator.advance_with_rounds(RETENTION_MINUTES)
     # Kafka does not delete offsets of a group with members, regardless of their subscriptions.
-    assert coordinator.status("half") == {"left": ("topic_unsubscribed", Status.WAITS_FOR_EMPTY_GROUP)}
+    assert coordinator.status("half") == {"left": ("topic_unsubscribed", ExpiryStatus.WAITS_FOR_EMPTY_GROUP)}
     assert len(coordinator.states("half")) == 2
     member.close()
-    coordinator.round()
+    coordinator.run_round()
     assert coordinator.status("half") == {"kept": EMPTY_LATER}
     assert len(coordinator.states("half")) == 1
     assert "half" in rig.tool.list()
-    coordinator.pass_time(RETENTION_MINUTES)
+    coordinator.advance_with_rounds(RETENTION_MINUTES)
     assert coordinator.states("half") == set()
 
 
 def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("visited")
-    rig.visit("visiting", "visited")
-    coordinator.round()
-    coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
+    rig.consume_and_leave("visiting", "visited")
+    coordinator.run_round()
+    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
     # The group is empty at both checks, but its group epoch has changed.
-    rig.visit("visiting", "visited")
-    coordinator.pass_time(RETENTION_MINUTES)
+    rig.consume_and_leave("visiting", "visited")
+    coordinator.advance_with_rounds(RETENTION_MINUTES)
     assert len(coordinator.states("visiting")) == 1
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("visiting") == set()
 
 
 def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("restarted")
-    rig.visit("quiet", "restarted")
-    rig.visit("disturbed", "restarted")
-    coordinator.round()
-    coordinator.pass_time(RETENTION_MINUTES // 2)
+    rig.consume_and_leave("quiet", "restarted")
+    rig.consume_and_leave("disturbed", "restarted")
+    coordinator.run_round()
+    coordinator.advance_with_rounds(RETENTION_MINUTES // 2)
     coordinator.stop()
-    coordinator.clock.move(RETENTION_MINUTES // 2 - LOOK_MINUTES)
+    coordinator.clock.advance(RETENTION_MINUTES // 2 - LOOK_MINUTES)
     coordinator.start()
-    rig.visit("disturbed", "restarted")
-    coordinator.round()
+    rig.consume_and_leave("disturbed", "restarted")
+    coordinator.run_round()
     # Kafka's group epoch shows which group had members during the downtime.
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("quiet") == set()
     assert len(coordinator.states("disturbed")) == 1
     # Without the file, the time since which a group is empty is unknown.
     coordinator.restart(keeps_file=False)
-    coordinator.round()
-    coordinator.pass_time(RETENTION_MINUTES - LOOK_MINUTES)
+    coordinator.run_round()
+    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
     assert len(coordinator.states("disturbed")) == 1
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     wait_for_expiry(coordinator, "disturbed")
 
 
@@ -155,9 +157,9 @@ def test_join_between_check_and_deletion_keeps_state(
     rig: ExpiringRig, coordinator: ThreadedCoordinator
 ) -> None:
     rig.client.create_topic("raced")
-    rig.visit("racing", "raced")
-    coordinator.round()
-    coordinator.clock.move(RETENTION_MINUTES)
+    rig.consume_and_leave("racing", "raced")
+    coordinator.run_round()
+    coordinator.clock.advance(RETENTION_MINUTES)
     members = []
     restore = run_before_call(
         coordinator.expiry._remover._groups,
@@ -165,7 +167,7 @@ def test_join_between_check_and_deletion_keeps_state(
         lambda: members.append(rig.join("racing", "raced")),
     )
     try:
-        (removal,) = coordinator.round().removals
+        (removal,) = coordinator.run_round().removals
     finally:
         restore()
     assert removal.refused
@@ -180,16 +182,16 @@ def test_state_of_deleted_topic_expires_after_grace_time(
     for topic in ("there", "deleted"):
         rig.client.create_topic(topic, partitions=3)
     member = rig.join("surviving", "there")
-    rig.visit("surviving", "deleted")
+    rig.consume_and_leave("surviving", "deleted")
     assert len(coordinator.states("surviving")) == 6
-    coordinator.round()
+    coordinator.run_round()
     rig.delete_topic("deleted")
-    coordinator.round()
-    coordinator.pass_time(GRACE_MINUTES - LOOK_MINUTES)
+    coordinator.run_round()
+    coordinator.advance_with_rounds(GRACE_MINUTES - LOOK_MINUTES)
     assert len(coordinator.states("surviving")) == 6
-    assert coordinator.status("surviving") == {"deleted": ("topic_deleted", Status.LATER)}
+    assert coordinator.status("surviving") == {"deleted": ("topic_deleted", ExpiryStatus.LATER)}
     # The group has members, but they cannot use the state of a deleted topic.
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     assert len(coordinator.states("surviving")) == 3
     assert coordinator.read_counter("topic_deleted") >= 3
     member.close()
@@ -204,10 +206,10 @@ async def test_state_of_unknown_group_expires_after_grace_time(
     async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
         for key in keys:
             await client.initialize(key, 1, 0)
-    coordinator.round()
-    coordinator.pass_time(GRACE_MINUTES - LOOK_MINUTES)
+    coordinator.run_round()
+    coordinator.advance_with_rounds(GRACE_MINUTES - LOOK_MINUTES)
     assert coordinator.states("left-behind") == keys
-    coordinator.pass_time(LOOK_MINUTES)
+    coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("left-behind") == set()
     assert coordinator.read_counter("group_deleted") >= 4
 
@@ -216,14 +218,14 @@ def test_nothing_expires_while_no_broker_is_reachable(
     rig: ExpiringRig, coordinator: ThreadedCoordinator
 ) -> None:
     rig.client.create_topic("unasked")
-    rig.visit("unheard", "unasked")
-    coordinator.round()
+    rig.consume_and_leave("unheard", "unasked")
+    coordinator.run_round()
     (nobody,) = free_ports(1)
     coordinator.stop()
     coordinator.start(bootstrap_servers=f"127.0.0.1:{nobody}")
-    coordinator.clock.move(3 * RETENTION_MINUTES)
+    coordinator.clock.advance(3 * RETENTION_MINUTES)
     with pytest.raises(LogUnavailable):
-        coordinator.round()
+        coordinator.run_round()
     assert len(coordinator.states("unheard")) == 1
     coordinator.restart()
     # Kafka's group epoch shows that no member joined during the outage.
@@ -232,10 +234,13 @@ def test_nothing_expires_while_no_broker_is_reachable(
 
 def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("forecast")
-    rig.visit("forecast", "forecast")
-    coordinator.round()
-    coordinator.clock.move(LOOK_MINUTES)
-    for retention_minutes, status in ((LOOK_MINUTES, Status.DUE), (LOOK_MINUTES * 2, Status.LATER)):
+    rig.consume_and_leave("forecast", "forecast")
+    coordinator.run_round()
+    coordinator.clock.advance(LOOK_MINUTES)
+    for retention_minutes, status in (
+        (LOOK_MINUTES, ExpiryStatus.DUE),
+        (LOOK_MINUTES * 2, ExpiryStatus.LATER),
+    ):
         items = coordinator.forecast(retention_minutes).items
         (item,) = (each for each in items if each.group_id == "forecast")
         assert item.status is status

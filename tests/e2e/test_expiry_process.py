@@ -31,13 +31,13 @@ class ExpiryProcessRig:
         self.client = client
         self.coordinator = coordinator
 
-    def visit(self, group: str, topic: str) -> None:
+    def consume_and_leave(self, group: str, topic: str) -> None:
         """Join a group, consume a record, and leave."""
         self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
         self.client.produce(topic, 1)
         consumer = self.client.share_consumer(group, topic)
         records = wait_until(lambda: consumer.poll(200), seconds=120, what="a record")
-        consumer.settle(["ACCEPT"] * len(records))
+        consumer.acknowledge(["ACCEPT"] * len(records))
         consumer.close()
 
     def expiry(self, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -80,9 +80,9 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def test_expiring_state_is_listed_before_and_counted_after(rig: ExpiryProcessRig) -> None:
     for topic in ("orders", "payments"):
         rig.client.create_topic(topic, partitions=3)
-    rig.visit("workers", "orders")
-    rig.visit("workers", "payments")
-    rig.visit("mailers", "orders")
+    rig.consume_and_leave("workers", "orders")
+    rig.consume_and_leave("workers", "payments")
+    rig.consume_and_leave("mailers", "orders")
 
     def list_rows() -> list[list[str]] | None:
         rows = rig.rows()

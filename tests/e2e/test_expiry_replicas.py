@@ -28,11 +28,11 @@ SETTINGS = {
 @pytest.fixture
 def rig(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ReplicatedRig]:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
-        start(*rig.coordinators)
+        start_coordinators(*rig.coordinators)
         yield rig
 
 
-def start(*coordinators: CoordinatorProcess) -> None:
+def start_coordinators(*coordinators: CoordinatorProcess) -> None:
     for coordinator in coordinators:
         coordinator.process.start()
     for coordinator in coordinators:
@@ -54,7 +54,7 @@ def join_group(rig: ReplicatedRig, topic: str) -> ShareConsumer:
     rig.client.produce(topic, 1)
     consumer = rig.client.share_consumer("workers", topic)
     records = wait_until(lambda: consumer.poll(200), seconds=120, what=f"a record of {topic}")
-    consumer.settle(["ACCEPT"] * len(records))
+    consumer.acknowledge(["ACCEPT"] * len(records))
     return consumer
 
 
@@ -90,7 +90,7 @@ def test_abandoned_state_is_removed_once_by_several_owners(rig: ReplicatedRig) -
     for member in members:
         member.close()
     coordinators[-1].stop()
-    start(coordinators[-1])
+    start_coordinators(coordinators[-1])
     wait_until(lambda: sum(count_share_partitions(coordinators)) == 0, seconds=400, what="the group expires")
     wait_until(
         lambda: sum_expired(coordinators, "group_empty") == PARTITIONS,

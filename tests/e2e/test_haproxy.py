@@ -39,13 +39,13 @@ class HAProxyWithSockets:
 
 
 @pytest.fixture
-def split_haproxy(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
+def routing_haproxy(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
     with start_haproxy(tmp_path, with_another=False) as split:
         yield split
 
 
 @pytest.fixture
-def split_haproxy_with_another(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
+def routing_haproxy_with_other_coordinators(tmp_path: Path) -> Iterator[HAProxyWithSockets]:
     """An HAProxy whose configuration has two further coordinators, of which the first never runs."""
     with start_haproxy(tmp_path, with_another=True) as split:
         yield split
@@ -96,9 +96,12 @@ def receive_first_bytes(listener: socket.socket, size: int) -> bytes:
     return content
 
 
-def test_persister_is_routed_to_coordinator(split_haproxy: HAProxyWithSockets) -> None:
+def test_persister_is_routed_to_coordinator(routing_haproxy: HAProxyWithSockets) -> None:
     first_frame = make_frame("Persister-client-1")
-    with open_listener(split_haproxy.coordinator_port) as coordinator, split_haproxy.connect() as persister:
+    with (
+        open_listener(routing_haproxy.coordinator_port) as coordinator,
+        routing_haproxy.connect() as persister,
+    ):
         persister.sendall(first_frame)
         assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
@@ -115,17 +118,20 @@ def test_persister_is_routed_to_coordinator(split_haproxy: HAProxyWithSockets) -
     ],
 )
 def test_other_connections_are_routed_to_broker(
-    split_haproxy: HAProxyWithSockets, client_id: str, api_key: int
+    routing_haproxy: HAProxyWithSockets, client_id: str, api_key: int
 ) -> None:
     first_frame = make_frame(client_id, api_key)
-    with open_listener(split_haproxy.coordinator_port), split_haproxy.connect() as connection:
+    with open_listener(routing_haproxy.coordinator_port), routing_haproxy.connect() as connection:
         connection.sendall(first_frame)
-        assert receive_first_bytes(split_haproxy.broker, len(first_frame)) == first_frame
+        assert receive_first_bytes(routing_haproxy.broker, len(first_frame)) == first_frame
 
 
-def test_fragmented_first_frame_is_routed_like_a_whole_one(split_haproxy: HAProxyWithSockets) -> None:
+def test_fragmented_first_frame_is_routed_like_a_whole_one(routing_haproxy: HAProxyWithSockets) -> None:
     first_frame = make_frame("Persister-client-1")
-    with open_listener(split_haproxy.coordinator_port) as coordinator, split_haproxy.connect() as persister:
+    with (
+        open_listener(routing_haproxy.coordinator_port) as coordinator,
+        routing_haproxy.connect() as persister,
+    ):
         persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for piece in (first_frame[:4], first_frame[4:20], first_frame[20:30], first_frame[30:]):
             persister.sendall(piece)
@@ -133,27 +139,27 @@ def test_fragmented_first_frame_is_routed_like_a_whole_one(split_haproxy: HAProx
 
 
 def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(
-    split_haproxy: HAProxyWithSockets,
+    routing_haproxy: HAProxyWithSockets,
 ) -> None:
     """A slow persister's connection must not reach the broker, whose own coordinator would store writes."""
-    with open_listener(split_haproxy.coordinator_port), split_haproxy.connect() as slow:
+    with open_listener(routing_haproxy.coordinator_port), routing_haproxy.connect() as slow:
         slow.sendall(make_frame("Persister-client-1")[:30])
         with suppress(ConnectionResetError):
             assert slow.recv(1) == b""
     first_frame = make_frame("broker-1-fetcher-0", FETCH)
-    with split_haproxy.connect() as other:
+    with routing_haproxy.connect() as other:
         other.sendall(first_frame)
-        assert receive_first_bytes(split_haproxy.broker, len(first_frame)) == first_frame, (
+        assert receive_first_bytes(routing_haproxy.broker, len(first_frame)) == first_frame, (
             "the broker received the slow frame"
         )
 
 
-def test_persister_waits_for_restarting_coordinator(split_haproxy: HAProxyWithSockets) -> None:
+def test_persister_waits_for_restarting_coordinator(routing_haproxy: HAProxyWithSockets) -> None:
     """No process listens when the persister connects; the started coordinator receives its first bytes."""
     first_frame = make_frame("Persister-client-1")
-    with split_haproxy.connect() as persister:
+    with routing_haproxy.connect() as persister:
         persister.sendall(first_frame)
-        with open_listener(split_haproxy.coordinator_port) as coordinator:
+        with open_listener(routing_haproxy.coordinator_port) as coordinator:
             assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
@@ -164,9 +170,9 @@ TRIED_AGAIN_MAX = 2
 
 
 def test_other_coordinator_is_used_while_own_one_is_down(
-    split_haproxy_with_another: HAProxyWithSockets,
+    routing_haproxy_with_other_coordinators: HAProxyWithSockets,
 ) -> None:
-    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
+    split, first_frame = routing_haproxy_with_other_coordinators, make_frame("Persister-client-1")
     with open_listener(split.other_port) as other:
         for _ in range(3):
             with split.connect() as persister:
@@ -188,16 +194,16 @@ def test_other_coordinator_is_used_while_own_one_is_down(
 
 
 def test_own_coordinator_is_preferred_after_its_restart(
-    split_haproxy_with_another: HAProxyWithSockets,
+    routing_haproxy_with_other_coordinators: HAProxyWithSockets,
 ) -> None:
-    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
+    split, first_frame = routing_haproxy_with_other_coordinators, make_frame("Persister-client-1")
     with open_listener(split.other_port) as other, split.connect() as persister:
         persister.sendall(first_frame)
         assert receive_first_bytes(other, len(first_frame)) == first_frame
         with open_listener(split.coordinator_port) as own:
             own.settimeout(0.2)
 
-            def is_led_to_our_own() -> bool:
+            def is_routed_to_own_coordinator() -> bool:
                 with split.connect() as another:
                     another.sendall(first_frame)
                     try:
@@ -205,18 +211,20 @@ def test_own_coordinator_is_preferred_after_its_restart(
                     except TimeoutError:
                         return False
 
-            wait_until(is_led_to_our_own, seconds=120, what="HAProxy marks the own coordinator as UP")
+            wait_until(
+                is_routed_to_own_coordinator, seconds=120, what="HAProxy marks the own coordinator as UP"
+            )
 
 
 def test_persister_waits_for_own_coordinator_if_no_other_runs(
-    split_haproxy_with_another: HAProxyWithSockets,
+    routing_haproxy_with_other_coordinators: HAProxyWithSockets,
 ) -> None:
-    split, first_frame = split_haproxy_with_another, make_frame("Persister-client-1")
+    split, first_frame = routing_haproxy_with_other_coordinators, make_frame("Persister-client-1")
 
-    def knows_that_nobody_is_there() -> bool:
+    def has_marked_all_coordinators_down() -> bool:
         return "backend any_coordinator has no server available" in split.haproxy.process.log_tail()
 
-    wait_until(knows_that_nobody_is_there, seconds=120, what="HAProxy has checked all coordinators")
+    wait_until(has_marked_all_coordinators_down, seconds=120, what="HAProxy has checked all coordinators")
     with split.connect() as persister:
         persister.sendall(first_frame)
         with open_listener(split.coordinator_port) as coordinator:
@@ -224,9 +232,9 @@ def test_persister_waits_for_own_coordinator_if_no_other_runs(
 
 
 def test_health_checks_cause_no_warnings_in_coordinator(
-    split_haproxy_with_another: HAProxyWithSockets, tmp_path: Path
+    routing_haproxy_with_other_coordinators: HAProxyWithSockets, tmp_path: Path
 ) -> None:
-    split = split_haproxy_with_another
+    split = routing_haproxy_with_other_coordinators
     (http_port,) = free_ports(1)
     other = CoordinatorProcess(tmp_path, port=split.other_port, http_port=http_port, log="memory")
     # HAProxy logs UP only for a server that it has marked DOWN before.

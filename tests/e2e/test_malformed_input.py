@@ -42,36 +42,36 @@ def resident_bytes(pid: int) -> int:
     return pages * resource.getpagesize()
 
 
-def make_invalid_bytes(dice: random.Random) -> bytes:
+def make_invalid_bytes(rng: random.Random) -> bytes:
     """Return invalid input: random, truncated, oversized, or almost valid bytes."""
-    kind = dice.randrange(6)
+    kind = rng.randrange(6)
     if kind == 0:
         return b""
     if kind == 1:
-        return dice.randbytes(dice.randint(1, 400))
+        return rng.randbytes(rng.randint(1, 400))
     if kind == 2:  # a frame that is never completed
-        return struct.pack(">i", dice.randint(100, 16 << 20)) + dice.randbytes(dice.randint(0, 4_000))
+        return struct.pack(">i", rng.randint(100, 16 << 20)) + rng.randbytes(rng.randint(0, 4_000))
     if kind == 3:  # an impossible frame size
-        return struct.pack(">i", dice.choice([-1, -(2**31), 2**31 - 1, 0, 1, 7])) + dice.randbytes(20)
+        return struct.pack(">i", rng.choice([-1, -(2**31), 2**31 - 1, 0, 1, 7])) + rng.randbytes(20)
     # A valid header of a served API, followed by random bytes.
-    api_key, version = dice.choice([10, 18, 83, 84, 85, 86, 87]), dice.randint(-1, 7)
+    api_key, version = rng.choice([10, 18, 83, 84, 85, 86, 87]), rng.randint(-1, 7)
     header = struct.pack(">hhih", api_key, version, 1, 1) + b"c\0"
-    body = dice.randbytes(dice.randint(0, 300))
+    body = rng.randbytes(rng.randint(0, 300))
     if kind == 4:  # array counts far above the actual content
         body = b"\x02g" + b"\xff\xff\xff\xff\x0f" + body
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
-async def make_noise(port: int, dice: random.Random) -> None:
+async def send_invalid_bytes(port: int, rng: random.Random) -> None:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except OSError:
         return
     try:
-        writer.write(make_invalid_bytes(dice))
-        if dice.random() < 0.5:
+        writer.write(make_invalid_bytes(rng))
+        if rng.random() < 0.5:
             await writer.drain()
-        if dice.random() < 0.2:
+        if rng.random() < 0.2:
             writer.write_eof()
             async with asyncio.timeout(10):
                 while await reader.read(4_096):
@@ -79,16 +79,16 @@ async def make_noise(port: int, dice: random.Random) -> None:
     except OSError:
         pass
     finally:
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             writer.transport.abort()
         writer.close()
 
 
-async def make_all_noise(port: int) -> None:
+async def open_invalid_connections(port: int) -> None:
     """Send invalid input over many connections, several at a time."""
-    dice = random.Random(SEED)
+    rng = random.Random(SEED)
     for _ in range(CONNECTIONS // AT_A_TIME):
-        await asyncio.gather(*(make_noise(port, dice) for _ in range(AT_A_TIME)))
+        await asyncio.gather(*(send_invalid_bytes(port, rng) for _ in range(AT_A_TIME)))
 
 
 def test_malformed_input_neither_stops_process_nor_leaks_memory(coordinator: CoordinatorProcess) -> None:
@@ -99,8 +99,8 @@ def test_malformed_input_neither_stops_process_nor_leaks_memory(coordinator: Coo
         key = SharePartitionKey("quiet", TOPIC_ID, 0)
         async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
             await client.initialize(key, 1, 0)
-            await make_noise(coordinator.port, random.Random(1))
-            noisy = asyncio.create_task(make_all_noise(coordinator.port))
+            await send_invalid_bytes(coordinator.port, random.Random(1))
+            noisy = asyncio.create_task(open_invalid_connections(coordinator.port))
             while not noisy.done():
                 batch = StateBatch(served, served, ACKNOWLEDGED, 1)
                 await client.write(key, state_epoch=1, leader_epoch=0, start_offset=0, batches=[batch])

@@ -48,7 +48,7 @@ ONE_COPY = {
 RECORDS = 60
 
 
-class MovingRig:
+class MigrationRig:
     """A broker that uses either its own share coordinator or this coordinator."""
 
     def __init__(self, stack: ExitStack, rig: BuiltInRig, directory: Path, place: str) -> None:
@@ -73,7 +73,7 @@ class MovingRig:
         self._restart_broker(self.haproxy.port)
         self.coordinator.start()
 
-    def lead_to_kafkas_own(self) -> None:
+    def route_to_kafkas_coordinator(self) -> None:
         self.coordinator.stop()
         self._restart_broker(self.rig.broker.internal_port)
 
@@ -117,11 +117,11 @@ class MovingRig:
 
 
 @contextmanager
-def moving_rig(release: str, place: str, directory: Path) -> Iterator[MovingRig]:
+def migration_rig(release: str, place: str, directory: Path) -> Iterator[MigrationRig]:
     with ExitStack() as stack:
         rig = stack.enter_context(built_in_rig(fetch_jars(release), directory))
         try:
-            yield MovingRig(stack, rig, directory, place)
+            yield MigrationRig(stack, rig, directory, place)
         except AssertionError:
             sys.stderr.write(end_of_logs(rig))
             raise
@@ -134,10 +134,10 @@ def reject_or_accept_late(delivery: Delivery) -> str:
     return "ACCEPT" if delivery.delivery_count > delivery.offset % 3 else "RELEASE"
 
 
-def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
+def consume_some(rig: MigrationRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
     """Consume until `settled` records are acknowledged, and leave the group."""
     consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
-    ledger.consume_until_settled(consumer, reject_or_accept_late, settled, seconds=120)
+    ledger.consume_until_acknowledged(consumer, reject_or_accept_late, settled, seconds=120)
     consumer.close()
 
 
@@ -148,7 +148,7 @@ def consume_some(rig: MovingRig, ledger: Ledger, group: str, topic: str, settled
 def test_share_group_continues_after_migration_and_migration_back(
     release: str, place: str, tmp_path: Path
 ) -> None:
-    with moving_rig(release, place, tmp_path) as moving:
+    with migration_rig(release, place, tmp_path) as moving:
         ours = f"journal:{moving.coordinator.data}" if place == "journal" else place
         client = moving.rig.client
         topic, group, topic_id = new_topic(client, "moved", partitions=2, settings=FOR_LONG)
@@ -165,7 +165,7 @@ def test_share_group_continues_after_migration_and_migration_back(
         shown = [moving.coordinator.share_partition(group, topic_id, partition) for partition in range(2)]
         assert all(shown), "the broker did not use this coordinator"
 
-        moving.lead_to_kafkas_own()
+        moving.route_to_kafkas_coordinator()
         refused = moving.migrate(ours, KAFKAS_OWN, "--execute")
         assert refused.returncode == 1
         assert "the target holds state that is not the source's: 2 share-partitions" in refused.stderr
@@ -182,7 +182,7 @@ def test_share_group_continues_after_migration_and_migration_back(
 
 
 def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
-    with moving_rig(RELEASES[-1], "journal", tmp_path) as moving:
+    with migration_rig(RELEASES[-1], "journal", tmp_path) as moving:
         client = moving.rig.client
         topic, group, _ = new_topic(client, "active")
         ledger = Ledger()
@@ -193,7 +193,7 @@ def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
             nonlocal produced
             produce_records(client, topic, 1, first=produced, count=2_000)
             produced += 2_000
-            ledger.wait_settled(produced - 1_990, seconds=120)
+            ledger.wait_until_acknowledged(produced - 1_990, seconds=120)
             done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
             return done.stderr if done.returncode else None
 

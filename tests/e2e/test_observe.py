@@ -43,7 +43,7 @@ def consume_all(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -
     """Acknowledge all records of one poll with the type `how`."""
     consumer = rig.client.share_consumer(GROUP, topic)
     records = wait_until(consumer.poll, seconds=seconds, what="records are delivered")
-    assert set(consumer.settle([how] * len(records)).values()) == {None}
+    assert set(consumer.acknowledge([how] * len(records)).values()) == {None}
     consumer.close()
 
 

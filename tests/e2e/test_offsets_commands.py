@@ -63,7 +63,7 @@ def consume_and_leave(rig: BuiltInRig, name: str) -> tuple[str, str, str]:
     produce_records(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
     # Some records are rejected, and some are delivered twice.
-    Ledger().consume_until_settled(consumer, mixed_acknowledgements, RECORDS, seconds=120)
+    Ledger().consume_until_acknowledged(consumer, mixed_acknowledgements, RECORDS, seconds=120)
     consumer.close()
     wait_until(lambda: is_empty(rig, group), seconds=120, what="an empty group")
     return topic, group, topic_id
@@ -84,26 +84,26 @@ def is_empty(rig: BuiltInRig, group: str) -> bool:
     return asyncio.run(query_group())
 
 
-def shown_by_kafka(rig: BuiltInRig, group: str) -> list[DescribedOffset]:
+def describe_with_kafkas_tool(rig: BuiltInRig, group: str) -> list[DescribedOffset]:
     return rig.share_groups.describe_offsets(group)
 
 
 def test_reset_offsets_match_kafkas_tool(rig: BuiltInRig) -> None:
     topic, group, _ = consume_and_leave(rig, "reset-by-us")
-    (before,) = shown_by_kafka(rig, group)
+    (before,) = describe_with_kafkas_tool(rig, group)
     where = ("reset", "--group", group, "--topic", topic)
     plan = plan_offsets(rig, *where, "--to-earliest")
     assert (plan["start_offset"], plan["new_offset"]) == (before.start_offset, 0)
     if isinstance(rig, StandaloneRig):
         assert (plan["redelivered"], plan["skipped"]) == (RECORDS, 0)
-    assert shown_by_kafka(rig, group) == [before]
+    assert describe_with_kafkas_tool(rig, group) == [before]
 
     assert plan_offsets(rig, *where, "--to-earliest", "--execute") == plan
-    (after,) = shown_by_kafka(rig, group)
+    (after,) = describe_with_kafkas_tool(rig, group)
     assert (after.start_offset, after.lag) == (0, RECORDS)
     # No state of the earlier deliveries is left.
     assert plan_offsets(rig, *where, "--to-offset", "7", "--execute") == expected_row(rig, 0, 7, 0, 0, 7)
-    assert shown_by_kafka(rig, group)[0].start_offset == 7
+    assert describe_with_kafkas_tool(rig, group)[0].start_offset == 7
     assert plan_offsets(rig, *where[:-1], f"{topic}:0", "--to-latest") == expected_row(
         rig, 7, RECORDS, 0, 0, 13
     )
@@ -114,7 +114,7 @@ def test_reset_offsets_match_kafkas_tool(rig: BuiltInRig) -> None:
 
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, accept_all, RECORDS - 7, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_all, RECORDS - 7, seconds=120)
     consumer.close()
     assert ledger.delivery_counts == {(0, offset): [1] for offset in range(7, RECORDS)}
 
@@ -135,12 +135,12 @@ def test_reset_to_missing_offset_uses_nearest(rig: BuiltInRig) -> None:
 
 def test_deleted_offsets_match_kafkas_tool(rig: BuiltInRig) -> None:
     topic, group, topic_id = consume_and_leave(rig, "deleted-by-us")
-    before = shown_by_kafka(rig, group)
+    before = describe_with_kafkas_tool(rig, group)
     where = ("delete", "--group", group, "--topic", topic)
     plan_offsets(rig, *where)
-    assert shown_by_kafka(rig, group) == before
+    assert describe_with_kafkas_tool(rig, group) == before
     plan_offsets(rig, "delete", "--group", group, "--all-topics", "--execute")
-    assert shown_by_kafka(rig, group) == []
+    assert describe_with_kafkas_tool(rig, group) == []
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
     again = run_offsets(rig, *where)
@@ -153,7 +153,7 @@ def test_group_with_members_is_not_changed(rig: BuiltInRig) -> None:
     produce_records(rig.client, topic, 1, first=0, count=RECORDS)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
-    ledger.consume_until_settled(consumer, accept_all, RECORDS, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_all, RECORDS, seconds=120)
     for command in (("reset", "--to-earliest"), ("delete",)):
         done = run_offsets(rig, *command, "--group", group, "--topic", topic, "--execute")
         assert (done.returncode, done.stdout) == (1, "")
@@ -182,4 +182,4 @@ def test_reset_sets_start_offset_of_group_without_state(rig: BuiltInRig) -> None
     produce_records(rig.client, topic, 1, first=0, count=RECORDS)
     where = ("reset", "--group", group, "--topic", topic, "--to-offset", "5")
     assert plan_offsets(rig, *where, "--execute") == expected_row(rig, None, 5, 0, 0, 0)
-    assert shown_by_kafka(rig, group)[0].start_offset == 5
+    assert describe_with_kafkas_tool(rig, group)[0].start_offset == 5

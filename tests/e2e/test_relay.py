@@ -63,7 +63,7 @@ def consume_with_group(rig: RelayedRig, name: str, *, partitions: int = 1) -> No
     produce_records(rig.client, topic, partitions, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
     consumer.close()
     assert consume_rest(rig.client, group, topic, partitions, end=50) == []
     assert ledger.broken_promises == []
@@ -84,7 +84,7 @@ class RawClient:
         self._stream.close()
         self._socket.close()
 
-    def ask(self, frame: bytes) -> bytes:
+    def exchange_frame(self, frame: bytes) -> bytes:
         """Send a frame and return the response without its size; empty if the connection is closed."""
         try:
             self._socket.sendall(frame)
@@ -95,39 +95,41 @@ class RawClient:
 
     def log_in(self, user: str, password: str) -> int:
         """Log in with PLAIN; return the error code of the response."""
-        self.ask(handshake_request(PLAIN))
-        answer = self.ask(token_request(f"\0{user}\0{password}".encode()))
+        self.exchange_frame(handshake_request(PLAIN))
+        answer = self.exchange_frame(token_request(f"\0{user}\0{password}".encode()))
         # The error code follows the correlation id and the empty tagged fields.
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
 def test_share_group_works_with_sasl_between_brokers(plain_rig: RelayedRig) -> None:
     consume_with_group(plain_rig, "behind-a-login")
-    assert plain_rig.relay.figure('connections{destination="coordinator"}') >= 1
+    assert plain_rig.relay.metric('connections{destination="coordinator"}') >= 1
 
 
 def test_principal_not_on_list_reaches_only_broker(plain_rig: RelayedRig) -> None:
-    before = plain_rig.relay.figure('connections_decided_total{destination="coordinator"}')
+    before = plain_rig.relay.metric('connections_decided_total{destination="coordinator"}')
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.ask(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
+        assert eve.exchange_frame(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.ask(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
-    assert plain_rig.relay.figure('connections_refused_total{reason="principal"}') == 1
-    assert plain_rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
+        assert (
+            eve.exchange_frame(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
+        )
+    assert plain_rig.relay.metric('connections_refused_total{reason="principal"}') == 1
+    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
 def test_wrong_password_is_refused_by_broker(plain_rig: RelayedRig) -> None:
     with closing(RawClient(plain_rig)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert stranger.ask(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+        assert stranger.exchange_frame(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
 
 
 def test_client_without_login_is_refused(plain_rig: RelayedRig) -> None:
     for client_id in (PERSISTER, FETCHER):
         with closing(RawClient(plain_rig)) as stranger:
-            assert stranger.ask(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
+            assert stranger.exchange_frame(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
 
 
 def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:
@@ -138,10 +140,10 @@ def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> No
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for kill in range(kills):
             produce_records(plain_rig.client, topic, partitions, first=kill * per_round, count=per_round)
-            ledger.wait_settled(kill * partitions * per_round + partitions * 10, seconds=120)
+            ledger.wait_until_acknowledged(kill * partitions * per_round + partitions * 10, seconds=120)
             plain_rig.relay.kill()
             plain_rig.relay.start()
-            ledger.wait_settled((kill + 1) * partitions * per_round, seconds=120)
+            ledger.wait_until_acknowledged((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
     assert consume_rest(plain_rig.client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
@@ -153,17 +155,17 @@ def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
     consumer = plain_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         produce_records(plain_rig.client, topic, 1, first=0, count=100)
-        ledger.wait_settled(20, seconds=120)
+        ledger.wait_until_acknowledged(20, seconds=120)
         plain_rig.coordinator.kill()
         # All earlier records may be acknowledged already, so produce further records.
         produce_records(plain_rig.client, topic, 1, first=100, count=100)
         wait_until(
-            lambda: plain_rig.relay.figure("connections_waiting_for_coordinator") > 0,
+            lambda: plain_rig.relay.metric("connections_waiting_for_coordinator") > 0,
             seconds=120,
             what="a persister is held",
         )
         plain_rig.coordinator.start()
-        ledger.wait_settled(200, seconds=120)
+        ledger.wait_until_acknowledged(200, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
 
@@ -171,15 +173,15 @@ def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
 def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: KafkaJars, tmp_path: Path) -> None:
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS), ALLOWED) as rig:
         consume_with_group(rig, "scram")
-        before = rig.relay.figure('connections_decided_total{destination="coordinator"}')
+        before = rig.relay.metric('connections_decided_total{destination="coordinator"}')
         with closing(RawClient(rig)) as stranger:
-            stranger.ask(handshake_request(SCRAM))
-            challenge = stranger.ask(token_request(b"n,,n=kafka,r=a-nonce"))
+            stranger.exchange_frame(handshake_request(SCRAM))
+            challenge = stranger.exchange_frame(token_request(b"n,,n=kafka,r=a-nonce"))
             assert Struct(">h").unpack_from(challenge, 5) == (ErrorCode.NONE,)
             # The SCRAM exchange is incomplete, so the client is not authenticated.
-            assert stranger.ask(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
-        assert rig.relay.figure('connections_refused_total{reason="unauthenticated"}') == 1
-        assert rig.relay.figure('connections_decided_total{destination="coordinator"}') == before
+            assert stranger.exchange_frame(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
+        assert rig.relay.metric('connections_refused_total{reason="unauthenticated"}') == 1
+        assert rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
 def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -191,15 +193,15 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consume_in_thread(ledger, consumer, mixed_acknowledgements):
             round_number = 0
-            while rig.relay.figure("reauthentications_total") < 4:
+            while rig.relay.metric("reauthentications_total") < 4:
                 assert round_number < 20_000
                 produce_records(rig.client, topic, 1, first=round_number * 10, count=10)
                 round_number += 1
-                ledger.wait_settled(round_number * 10, seconds=120)
+                ledger.wait_until_acknowledged(round_number * 10, seconds=120)
         consumer.close()
         assert ledger.failed_commits == 0
         assert ledger.broken_promises == []
-        assert rig.relay.figure('connections_refused_total{reason="session"}') == 0
+        assert rig.relay.metric('connections_refused_total{reason="session"}') == 0
 
 
 def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
     """Each record has three copies before it is acknowledged, and replication passes through the relays."""
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
         consume_with_group(rig, "replicated", partitions=6)
-        sent = [relay.figure('received_bytes_total{destination="broker"}') for relay in rig.relays]
+        sent = [relay.metric('received_bytes_total{destination="broker"}') for relay in rig.relays]
         assert min(sent) > 10_000
         topic, group, _ = new_topic(rig.client, "survives", partitions=3)
         produce_records(rig.client, topic, 3, first=0, count=30)
@@ -253,7 +255,7 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
         rig.brokers[1].kill()
         ledger = Ledger()
         consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed_acknowledgements, 180, seconds=120)
+        ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 180, seconds=120)
         consumer.close()
         assert ledger.broken_promises == []
 

@@ -40,7 +40,7 @@ def open_listener(port: int) -> socket.socket:
     return listener
 
 
-class HeldRelay:
+class RestartedRelay:
     """A relay that inherits its listening socket and is restarted when it ends."""
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
@@ -69,7 +69,7 @@ class HeldRelay:
     def wait_logged(self, text: str, times: int) -> None:
         self.process.wait_ready(lambda: self.process.count_logged(text) >= times, seconds=120)
 
-    def end(self, how: signal.Signals) -> None:
+    def send_signal(self, how: signal.Signals) -> None:
         """End the running relay with a signal; the parent process restarts it at once."""
         log = self.process.log.read_text()
         os.kill(int(log.rpartition("started ")[2].split()[0]), how)
@@ -79,9 +79,9 @@ class HeldRelay:
 
 
 @pytest.fixture
-def relay(tmp_path: Path) -> Iterator[HeldRelay]:
+def relay(tmp_path: Path) -> Iterator[RestartedRelay]:
     with ExitStack() as stack:
-        yield HeldRelay(tmp_path, stack)
+        yield RestartedRelay(tmp_path, stack)
 
 
 def receives_bytes(said: bytes, at: socket.socket) -> bool:
@@ -91,7 +91,7 @@ def receives_bytes(said: bytes, at: socket.socket) -> bool:
         return stream.read(len(said)) == said
 
 
-def test_connection_during_restart_waits(relay: HeldRelay) -> None:
+def test_connection_during_restart_waits(relay: RestartedRelay) -> None:
     relay.start()
     fetch, write = encode_request(FETCH, FETCHER, b"a body"), encode_request(WRITE, PERSISTER, b"a body")
     for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):
@@ -100,7 +100,7 @@ def test_connection_during_restart_waits(relay: HeldRelay) -> None:
             persister.sendall(write)
             assert receives_bytes(fetch, relay.broker)
             assert receives_bytes(write, relay.coordinator)
-        relay.end(how)
+        relay.send_signal(how)
         # The old process is gone, and the new process has not loaded yet.
         relay.wait_logged("started", times)
         with relay.connect() as early:

@@ -42,7 +42,7 @@ def consume_with_group(rig: SecuredRig, name: str) -> None:
     produce_records(rig.client, topic, 2, first=0, count=50)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
     assert consume_rest(rig.client, group, topic, 2, end=50) == []
     assert ledger.broken_promises == []
@@ -64,7 +64,7 @@ def read_metric(rig: SecuredRig, name: str) -> float:
     return next((float(value) for found, _, value in lines if found == f"share_coordinator_{name}"), 0.0)
 
 
-def read_as(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
+def read_error_code(rig: SecuredRig, security: ClientSecurity) -> ErrorCode:
     """Read the state of an unknown share-partition; return the error code."""
 
     async def read() -> ErrorCode:
@@ -145,8 +145,10 @@ def test_only_allowed_certificates_are_authorized(
     mutual_tls_rig: SecuredRig, certificates: ClusterCertificates
 ) -> None:
     uninitialised = ErrorCode.INVALID_REQUEST
-    assert read_as(mutual_tls_rig, certificates.client(certificates.tool.combined_file)) == uninitialised
-    refused = read_as(mutual_tls_rig, certificates.client(certificates.stranger.combined_file))
+    assert (
+        read_error_code(mutual_tls_rig, certificates.client(certificates.tool.combined_file)) == uninitialised
+    )
+    refused = read_error_code(mutual_tls_rig, certificates.client(certificates.stranger.combined_file))
     assert refused == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert read_log(mutual_tls_rig).count("A client is not allowed by listen.allowed.principals.") == 1
 
@@ -160,7 +162,7 @@ def test_certificates_are_reloaded_while_group_consumes(
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         for renewal in range(3):
             produce_records(mutual_tls_rig.client, topic, 1, first=renewal * 40, count=40)
-            ledger.wait_settled(renewal * 40 + 20, seconds=120)
+            ledger.wait_until_acknowledged(renewal * 40 + 20, seconds=120)
             opened = read_metric(mutual_tls_rig, "connections_opened_total")
             loaded = read_log(mutual_tls_rig).count("Reloaded the TLS files.")
             if renewal < 2:
@@ -177,12 +179,12 @@ def test_certificates_are_reloaded_while_group_consumes(
                 seconds=120,
                 what="the coordinator checks the certificate files",
             )
-            ledger.wait_settled((renewal + 1) * 40, seconds=120)
+            ledger.wait_until_acknowledged((renewal + 1) * 40, seconds=120)
             assert read_metric(mutual_tls_rig, "connections_opened_total") == opened
     consumer.close()
     assert ledger.broken_promises == []
     assert (
-        read_as(mutual_tls_rig, certificates.client(certificates.tool.combined_file))
+        read_error_code(mutual_tls_rig, certificates.client(certificates.tool.combined_file))
         == ErrorCode.INVALID_REQUEST
     )
 
@@ -217,14 +219,14 @@ def test_share_group_works_across_reauthentication(scram_rig: SecuredRig) -> Non
     consumer = scram_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
     with consume_in_thread(ledger, consumer, mixed_acknowledgements):
         produce_records(scram_rig.client, topic, 1, first=0, count=20)
-        ledger.wait_settled(20, seconds=120)
+        ledger.wait_until_acknowledged(20, seconds=120)
         opened, before = read_metric(scram_rig, "connections_opened_total"), read_metric(scram_rig, logins)
         # SCRAM needs two SaslAuthenticate requests, so this count includes at least three reauthentications.
         count = 20
         while read_metric(scram_rig, logins) < before + 6:
             produce_records(scram_rig.client, topic, 1, first=count, count=10)
             count += 10
-            ledger.wait_settled(count, seconds=120)
+            ledger.wait_until_acknowledged(count, seconds=120)
     consumer.close()
     assert ledger.broken_promises == []
     assert read_metric(scram_rig, "connections_opened_total") == opened
@@ -239,13 +241,13 @@ def test_changed_password_is_used_for_next_login(
     security = ClientSecurity(
         "SASL_SSL", SCRAM, "eve", "new-secret", ca_file=str(certificates.authority.certificate)
     )
-    assert read_as(scram_rig, security) == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert read_error_code(scram_rig, security) == ErrorCode.SASL_AUTHENTICATION_FAILED
     fresh = tmp_path / "fresh"
     fresh.write_text(f"{BROKERS.user}={BROKERS.password}\neve=new-secret\n")
     fresh.replace(users)
     wait_until(lambda: "Reloaded the users." in read_log(scram_rig), seconds=120, what="the file is read")
     # The login succeeds, but the user is not on the list of allowed principals.
-    assert read_as(scram_rig, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert read_error_code(scram_rig, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path: Path) -> None:

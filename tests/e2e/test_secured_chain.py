@@ -87,7 +87,7 @@ def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_pat
         produce_records(client, topic, 1, first=0, count=50)
         ledger = Ledger()
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_settled(consumer, mixed_acknowledgements, 50, seconds=120)
+        ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 50, seconds=120)
         consumer.close()
         assert consume_rest(client, group, topic, 1, end=50) == []
         assert ledger.broken_promises == []

@@ -56,7 +56,7 @@ def connect_clients(
     jvm = QUICK_JVM._replace(
         options=(
             *QUICK_JVM.options,
-            f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens_allowed(directory)}",
+            f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={allowed_token_urls(directory)}",
         )
     )
     done = jars.run("Login", *files, seconds=150, jvm=jvm)
@@ -64,7 +64,7 @@ def connect_clients(
     return done.stdout.splitlines()
 
 
-def tokens_allowed(directory: Path) -> str:
+def allowed_token_urls(directory: Path) -> str:
     return ",".join(f"file://{directory / name}" for name in ("good.jwt", "expired.jwt"))
 
 

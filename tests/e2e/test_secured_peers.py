@@ -61,12 +61,12 @@ class SecurityFiles:
         }
 
     @property
-    def tool(self) -> ClientSecurity:
+    def client_security(self) -> ClientSecurity:
         return ClientSecurity(
             "SASL_SSL", "SCRAM-SHA-512", "tool", "of-tools", ca_file=str(self.authority.certificate)
         )
 
-    def tool_file(self) -> str:
+    def write_client_properties(self) -> str:
         file = self.users.with_name("tool.properties")
         file.write_text(
             "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=tool\n"
@@ -134,7 +134,7 @@ def test_authenticated_coordinators_forward_to_each_other(
     async def send_read(port: int, leader_epoch: int) -> list[int]:
         # The client sends all requests to one coordinator, which forwards about half of them.
         async with ShareCoordinatorClient(
-            ("localhost", port), direct=True, retry=PATIENT, security=security_files.tool
+            ("localhost", port), direct=True, retry=PATIENT, security=security_files.client_security
         ) as client:
             if leader_epoch == 1:
                 for key in KEYS:
@@ -174,19 +174,33 @@ def test_tools_authenticate_to_coordinator(
         refused = share_coordinator(*to)
         assert refused.exit_code == 1
         assert refused.err.startswith("share-coordinator: the target cannot be reached: ")
-        carried = share_coordinator(*to, "--coordinator-config", security_files.tool_file())
+        carried = share_coordinator(*to, "--coordinator-config", security_files.write_client_properties())
         assert (carried.exit_code, carried.err) == (0, "")
         assert carried.out.splitlines()[-1] == "Source and target have the same state of 5 share-partitions."
 
         live = ("--from", f"journal:{journal}", "--live", f"localhost:{port}")
         compared = share_coordinator(
-            *("recovery", "diff", *live, "--coordinator-config", security_files.tool_file(), "-o", "json")
+            *(
+                "recovery",
+                "diff",
+                *live,
+                "--coordinator-config",
+                security_files.write_client_properties(),
+                "-o",
+                "json",
+            )
         )
         found = json.loads(compared.out)
         # One share-partition was reinitialized in the journal, and RPCs cannot transfer its leader epoch.
         assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
         played = share_coordinator(
-            *("demo", "-b", f"localhost:{port}", "--coordinator-config", security_files.tool_file())
+            *(
+                "demo",
+                "-b",
+                f"localhost:{port}",
+                "--coordinator-config",
+                security_files.write_client_properties(),
+            )
         )
         assert played.exit_code == 0, played.err
         stranger = share_coordinator("demo", "-b", f"localhost:{port}")

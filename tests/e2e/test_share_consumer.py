@@ -40,7 +40,7 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
     produce_records(rig.client, topic, 1, first=0, count=100)
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, 100, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=100) == []
@@ -58,7 +58,7 @@ def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     produce_records(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # Consume until all records but the released record are acknowledged.
-    Ledger().consume_until_settled(consumer, mixed_acknowledgements, 9, seconds=120)
+    Ledger().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
 
@@ -91,7 +91,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
         goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-            ledger.wait_settled(goal + 1, seconds=120)
+            ledger.wait_until_acknowledged(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
         # The group is empty for a moment, so that the broker reads the state again.
@@ -119,11 +119,11 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
     produce_records(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
-    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
     disaster()
-    ledger.consume_until_settled(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=30) == []

@@ -20,12 +20,12 @@ def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> Ledger:
     """Accept `count` records with a new consumer of `group`, and leave."""
     ledger = Ledger()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_settled(consumer, accept_all, count, seconds=120)
+    ledger.consume_until_acknowledged(consumer, accept_all, count, seconds=120)
     consumer.close()
     return ledger
 
 
-def all_for_the_first_time(count: int) -> dict[tuple[int, int], list[int]]:
+def first_delivery_counts(count: int) -> dict[tuple[int, int], list[int]]:
     """Return the delivery counts if each of `count` records of partition 0 was delivered once."""
     return {(0, offset): [1] for offset in range(count)}
 
@@ -63,7 +63,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
 
     rig.share_groups.reset_offsets_to_earliest(group, topic)
     assert rig.share_groups.describe_offsets(group) == [expected_offset(rig, group, topic, 0, 10)]
-    assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
+    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
 
 
 def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
@@ -75,7 +75,7 @@ def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
     assert rig.share_groups.describe_offsets(group) == []
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
-    assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
+    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)
 
 
 def test_group_is_deleted(rig: BuiltInRig) -> None:
@@ -88,4 +88,4 @@ def test_group_is_deleted(rig: BuiltInRig) -> None:
     if isinstance(rig, StandaloneRig):
         assert rig.coordinator.share_partition(group, topic_id, 0) is None
     # A new group of the same name starts without the old state.
-    assert read_all(rig, group, topic, 10).delivery_counts == all_for_the_first_time(10)
+    assert read_all(rig, group, topic, 10).delivery_counts == first_delivery_counts(10)

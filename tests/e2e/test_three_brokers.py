@@ -24,10 +24,10 @@ def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) 
     produce_records(client, topic, PARTITIONS, first=0, count=50)
     ledger = Ledger()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)
     # The killed broker led two of the six partitions.
     three_brokers.brokers[1].kill()
-    ledger.consume_until_settled(consumer, mixed_acknowledgements, PARTITIONS * 50, seconds=120)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 50, seconds=120)
     consumer.close()
 
     assert consume_rest(client, group, topic, PARTITIONS, end=50) == []

@@ -67,7 +67,7 @@ async def write_states(port: int, topic_id: bytes) -> None:
         )
 
 
-def describe_watchers(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
+def run_groups_describe(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
     url = f"http://127.0.0.1:{coordinator.http_port}"
     done = subprocess.run(
         [PROGRAM, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
@@ -87,7 +87,7 @@ def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
 
     def list_rows() -> list[dict[str, Any]]:
         """Return both states with the lag, or [] if the broker did not answer the command in time."""
-        items = sorted(describe_watchers(coordinator, *flags), key=lambda item: item["topic"] is None)
+        items = sorted(run_groups_describe(coordinator, *flags), key=lambda item: item["topic"] is None)
         return items if items[0]["lag"] is not None else []
 
     known, unknown = wait_until(list_rows, seconds=120, what="the lag is known")
@@ -102,7 +102,7 @@ def test_coordinator_with_bootstrap_servers_resolves_topic_names(
     knows = "the coordinator knows the cluster" in request.node.name
 
     def topic_names() -> set[str | None]:
-        return {item["topic"] for item in describe_watchers(coordinator)}
+        return {item["topic"] for item in run_groups_describe(coordinator)}
 
     if knows:
         wait_until(lambda: topic_names() == {topic[0], None}, seconds=120, what="the name is known")
@@ -152,7 +152,7 @@ def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
     process.start()
     try:
         asyncio.run(write_states(port, bytes(15) + b"y"))
-        assert describe_watchers(process)[0]["lag"] is None
+        assert run_groups_describe(process)[0]["lag"] is None
         trouble = wait_until(
             lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=120, what="trouble"
         )

@@ -73,7 +73,7 @@ def instrumented_environment() -> dict[str, str]:
     }
 
 
-class _Finder(MetaPathFinder):
+class _InstrumentedModuleFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
@@ -85,7 +85,7 @@ class _Finder(MetaPathFinder):
 
 
 if os.environ.get(_ENABLED_ENV):
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path.insert(0, _InstrumentedModuleFinder())
 
 
 def pytest_report_header() -> str:

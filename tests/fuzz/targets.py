@@ -88,7 +88,7 @@ def _replay_data(data: bytes, make: Callable[[Shard], Any]) -> object:
     shard = Shard(0, SnapshotPolicy(updates_max=500))
     replay = make(shard)
     try:
-        count = replay.take(data)
+        count = replay.replay_batches(data)
     except (DecodeError, AssertionError) as error:
         return type(error)
     while not replay.finish(1_000):
@@ -152,7 +152,7 @@ def sasl(data: bytes) -> None:
     async def process_tokens(exchange: SaslExchange, tokens: list[bytes]) -> None:
         with suppress(AuthenticationFailed):
             for token in tokens:
-                await exchange.take(token)
+                await exchange.process_token(token)
 
     users = _make_users()
     _event_loop().run_until_complete(process_tokens(PlainExchange(users), [data]))
@@ -163,7 +163,7 @@ def sasl(data: bytes) -> None:
 
 def writes(data: bytes) -> None:
     """Compare responses and records of WriteShareGroupState between the compiled and the Python parser."""
-    from tests.property.test_fastpath import ExercisedCoordinator, initialize
+    from tests.property.test_fastpath import CoordinatorUnderTest, initialize
 
     if not data:
         return
@@ -172,16 +172,16 @@ def writes(data: bytes) -> None:
     async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
         try:
-            coordinator = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
+            coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
         finally:
             fastpath.compiled = present
         await coordinator.runtime.start()
         while not coordinator.runtime.initial_load_done:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        coordinator.ask(0, initialize("g", bytes(range(16)), 0, 1, 0), False)
-        await coordinator.settle()
-        coordinator.ask(1, asked, False)
-        await coordinator.settle()
+        coordinator.send_frame(0, initialize("g", bytes(range(16)), 0, 1, 0), False)
+        await coordinator.wait_for_appends()
+        coordinator.send_frame(1, asked, False)
+        await coordinator.wait_for_appends()
         batches = [chunk async for chunk in coordinator.log.read(range(3))]
         await coordinator.runtime.stop()
         return coordinator.answers, batches

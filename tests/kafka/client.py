@@ -123,7 +123,7 @@ class ShareConsumer:
         rows = self._client.call("poll", consumer=self._name, timeout_ms=timeout_ms)
         return [Delivery(*row) for row in rows]
 
-    def settle(self, types: Sequence[str]) -> dict[tuple[str, int], CommitFailure | None]:
+    def acknowledge(self, types: Sequence[str]) -> dict[tuple[str, int], CommitFailure | None]:
         """Acknowledge the records of the last poll, each with the type of the same index, and commit.
 
         A type is ACCEPT, RELEASE or REJECT. For each (topic, partition), return None if commitSync reported

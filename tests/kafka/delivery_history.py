@@ -23,7 +23,7 @@ def read_history(process: ServedProcess, key: SharePartitionKey, **more: int) ->
 def check_history(process: ServedProcess, source: Source, key: SharePartitionKey, offset: int) -> None:
     """Check that API and job agree about a share-partition and a record. Nothing may be written meanwhile."""
     for selected in (None, offset):
-        explained = explain(source, key, selected).as_row()
+        explained = explain(source, key, selected).to_json_values()
         more = {} if selected is None else {"record_offset": selected}
         found = read_history(process, key, limit=1_000, **more)
         assert found["summary"] == explained["summary"]

@@ -103,7 +103,7 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
         "RELEASE" if place in RELEASED else "REJECT" if place in REJECTED else "ACCEPT"
         for place in range(len(got))
     ]
-    committed = consumer.settle(types)
+    committed = consumer.acknowledge(types)
     show.deliveries(got, types)
     show.print_text(
         "commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values())
@@ -121,7 +121,7 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     show.step("Only the released records are delivered again")
     got = poll_records(consumer, len(RELEASED))
     types = ["ACCEPT"] * len(got)
-    consumer.settle(types)
+    consumer.acknowledge(types)
     show.deliveries(got, types)
     assert [delivery.offset for delivery in got] == [offsets[place] for place in RELEASED]
     show.state(fetch_state())

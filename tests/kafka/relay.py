@@ -32,7 +32,7 @@ class RelayProcess(ServedProcess):
         log = directory / "relay.log"
         super().__init__("share-coordinator relay", arguments, settings or {}, log, http_port, build)
 
-    def figure(self, name: str) -> float:
+    def metric(self, name: str) -> float:
         """Return the value of a relay metric, or 0 if the metric is missing.
 
         `name` has no prefix `share_coordinator_relay_`, and has labels as in the exposition format.

@@ -24,7 +24,7 @@ INSTALLED = ProgramBuild((PROGRAM,), {})
 
 
 class ServedProcess:
-    """A long-running `share-coordinator` command. The process keeps its ports when it is killed or restarted."""
+    """A long-running `share-coordinator` command, which keeps its ports over kills and restarts."""
 
     def __init__(
         self,

@@ -61,11 +61,11 @@ class Cluster(Protocol):
         """Append; return the results, at once or later."""
         ...
 
-    def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
+    def list_end_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return high watermarks."""
         ...
 
-    def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
+    def list_start_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return log start offsets."""
         ...
 
@@ -214,7 +214,9 @@ class Broker:
     def _list_offsets(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         ((name, asked),) = request.topics
         (time,) = {time for _, time in asked}
-        list_offsets = self._cluster.list_starts if time == _EARLIEST else self._cluster.list_ends
+        list_offsets = (
+            self._cluster.list_start_offsets if time == _EARLIEST else self._cluster.list_end_offsets
+        )
         listed = list_offsets(self._node, [number for number, _ in asked])
         partitions = [(number, code, -1, offset) for number, (code, offset) in listed.items()]
         return 0, [(name, partitions)]

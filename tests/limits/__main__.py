@@ -41,8 +41,8 @@ def main() -> int:
             ) as process:
                 for kind in options.kinds:
                     cost = measure_attack(process, [kind], options.connections, options.seconds, loop_times)
-                    print(cost.line(), flush=True)
-                    faults += [f"{target}, {kind}: {fault}" for fault in cost.faults()]
+                    print(cost.table_row(), flush=True)
+                    faults += [f"{target}, {kind}: {fault}" for fault in cost.exceeded_bounds()]
     for fault in faults:
         print(fault)
     return 1 if faults else 0

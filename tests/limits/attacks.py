@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from coordinator.process.open_files import raise_open_files
+from coordinator.process.open_files import raise_open_file_limit
 from protocol.messages import sasl_authenticate, sasl_handshake
 from tests.limits import frames
 
@@ -211,7 +211,7 @@ async def run_attack(kinds: str, port: int, count: int, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    raise_open_files(8_192)
+    raise_open_file_limit(8_192)
     os.nice(19)
     # asyncio logs a warning for each write to a connection that the server has closed.
     logging.getLogger("asyncio").setLevel(logging.ERROR)

@@ -40,7 +40,7 @@ class AttackCost(NamedTuple):
     growth_mb: float
     left_mb: float
 
-    def faults(self) -> list[str]:
+    def exceeded_bounds(self) -> list[str]:
         """Return a description of each exceeded bound."""
         found = []
         if self.broker_p999_ms > P999_MS_MAX:
@@ -55,7 +55,7 @@ class AttackCost(NamedTuple):
             found.append(f"{self.left_mb:.0f} MB were not released")
         return found
 
-    def line(self) -> str:
+    def table_row(self) -> str:
         """Return one row of the cost table."""
         each_ms = self.loop.cpu_s / max(1, self.opened) * 1000
         return (
@@ -77,7 +77,7 @@ def measure_attack(
     pid = process.process.pid
     before = highest = resident_bytes(pid)
     clients = MeasuredClients(process)
-    loop_times.begin()
+    loop_times.start_measurement()
     attackers = []
     for known, port in ((KAFKA, process.port), (HTTP, process.http_port)):
         if chosen := [kind for kind in kinds if kind in known]:
@@ -88,7 +88,7 @@ def measure_attack(
         while any(attacker.poll() is None for attacker in attackers):
             highest = max(highest, resident_bytes(pid))
             time.sleep(0.1)
-        loop = loop_times.end()
+        loop = loop_times.finish_measurement()
         opened = sum(int(attacker.stdout.read()) for attacker in attackers if attacker.stdout is not None)
     finally:
         for attacker in attackers:

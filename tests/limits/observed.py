@@ -42,12 +42,12 @@ class LoopTimes:
         command = (sys.executable, "-m", "tests.limits.observed", str(self._file))
         return ProgramBuild(command, {"PYTHONPATH": str(REPOSITORY)})
 
-    def begin(self) -> None:
+    def start_measurement(self) -> None:
         """Begin a measurement."""
         self._begin = self._file.stat().st_size
 
-    def end(self) -> LoopTime:
-        """Return the times since `begin`."""
+    def finish_measurement(self) -> LoopTime:
+        """Return the times since `start_measurement`."""
         ticks = array("d", self._file.read_bytes()[self._begin :])
         ordered = sorted(ticks)
         return LoopTime(sum(ticks), ordered[int(len(ticks) * 0.999)] * 1000, ordered[-1] * 1000)

@@ -45,7 +45,7 @@ LEGAL = dict(frames.large_valid_requests())
 async def response_or_close(client: WireClient) -> bytes | None:
     """Return the response to the only request; None if the server closed the connection instead."""
     try:
-        return (await client.frame())[1]
+        return (await client.read_frame())[1]
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 
@@ -138,8 +138,8 @@ async def test_requests_after_large_request_keep_their_order() -> None:
         client = await one.connect()
         client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
         client.send(frames.make_request_with_partitions(frames.READ, 1))
-        await client.frame()
-        (topic,) = read_share_group_state.decode_response((await client.frame())[1], 1, 0).results
+        await client.read_frame()
+        (topic,) = read_share_group_state.decode_response((await client.read_frame())[1], 1, 0).results
         assert topic.partitions[0].state_epoch == 1
 
 
@@ -147,11 +147,11 @@ async def test_other_client_is_served_during_large_request() -> None:
     async with serve_coordinator() as one:
         large, small = await one.connect(), await one.connect()
         large.send(frames.make_request_with_partitions(frames.DELETE, 29_000))
-        answered = asyncio.ensure_future(large.frame())
+        answered = asyncio.ensure_future(large.read_frame())
         served_meanwhile = 0
         while not answered.done():
             small.send(frames.make_request_with_partitions(frames.READ, 1))
-            await small.frame()
+            await small.read_frame()
             served_meanwhile += 1
         assert served_meanwhile > 10
         response = delete_share_group_state.decode_response((await answered)[1], 1, 0)
@@ -165,7 +165,7 @@ async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
         await leaving.writer.drain()
         staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
         leaving.writer.close()
-        assert len((await staying.frame())[1]) > 20_000
+        assert len((await staying.read_frame())[1]) > 20_000
 
 
 async def test_response_above_limit_returns_retriable_error_for_rest() -> None:
@@ -242,7 +242,7 @@ async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
         with longest_callback() as longest:
             client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
             for _ in range(60):
-                await client.frame()
+                await client.read_frame()
         assert longest.seconds < CALLBACK_S_MAX
 
 
@@ -252,7 +252,7 @@ async def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -
         with longest_callback() as longest:
             client.send(10 * frames.make_find_with_keys([b""] * 29_000))
             for _ in range(10):
-                await client.frame()
+                await client.read_frame()
         assert longest.seconds < CALLBACK_S_MAX
 
 

@@ -322,7 +322,9 @@ class LeaseModel:
             min(lease_ms, self.lease_ms) / (1 + ownership_rules.CLOCK_DRIFT_MAX)  # type: ignore[type-var]
             for lease_ms in (claim.previous_lease_ms, claim.older_lease_ms)
         )
-        ownership.accepted(claim._replace(previous_lease_ms=previous_ms, older_lease_ms=older_ms), before)
+        ownership.record_accepted_claim(
+            claim._replace(previous_lease_ms=previous_ms, older_lease_ms=older_ms), before
+        )
         return max(round(ownership.serve_from_s / tick_s), 0)
 
     def _prune_steps(
@@ -346,14 +348,14 @@ def give_up(process: Process) -> Process:
     return Process(before=before, cut_at=process.cut_at)
 
 
-class CoordinatorResult(NamedTuple):
+class ModelCheckResult(NamedTuple):
     """The number of visited states, and the steps to the first unsafe state."""
 
     states: int
     trace: list[str] | None
 
 
-def check_model(rules: LeaseRules, scope: CheckBounds) -> CoordinatorResult:
+def check_model(rules: LeaseRules, scope: CheckBounds) -> ModelCheckResult:
     """Visit all states in breadth-first order; stop at the first unsafe state."""
     model = LeaseModel(rules, scope)
     came_from: dict[State, tuple[State, str] | None] = {model.first: None}
@@ -366,9 +368,9 @@ def check_model(rules: LeaseRules, scope: CheckBounds) -> CoordinatorResult:
                 continue
             came_from[following] = (state, name)
             if not model.is_safe(following):
-                return CoordinatorResult(len(came_from), _format_trace(came_from, following))
+                return ModelCheckResult(len(came_from), _format_trace(came_from, following))
             waiting.append(following)
-    return CoordinatorResult(len(came_from), None)
+    return ModelCheckResult(len(came_from), None)
 
 
 def _format_trace(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:

@@ -40,7 +40,7 @@ def merge_by_definition(covering: list[StateBatch], start_offset: int) -> dict[i
     return greatest
 
 
-def assert_is_run_of(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
+def assert_batches_equal(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
     found = unpack(run)
     got = {
         offset: (batch.delivery_count, batch.delivery_state)
@@ -60,7 +60,7 @@ def test_combine_equals_the_definition_for_each_offset(
     current: list[StateBatch], written: list[StateBatch], start_offset: int
 ) -> None:
     run = normalise(pack(current), NO_START_OFFSET)
-    assert_is_run_of(
+    assert_batches_equal(
         combine(run, pack(written), start_offset), merge_by_definition([*current, *written], start_offset)
     )
 

@@ -35,8 +35,8 @@ from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
+from tests.manual_clock import ManualClock
 from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
-from tests.standing_clock import StandingClock
 from tests.unit.runtime.test_runtime import FakeOrigin
 from tests.unit.server.wire import request_frame
 
@@ -80,7 +80,7 @@ class SizeCheckingLog(MemoryLog):
         super().append(state_partition, records, timestamp_ms, done)
 
 
-class ExercisedCoordinator:
+class CoordinatorUnderTest:
     """A coordinator under test, with or without the compiled module."""
 
     def __init__(
@@ -95,7 +95,7 @@ class ExercisedCoordinator:
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=self.log,
-            clock=StandingClock(),
+            clock=ManualClock(),
             topics=topics,
             metrics=self.metrics,
             policy=policy,
@@ -110,7 +110,7 @@ class ExercisedCoordinator:
         self.api = Api(Service(self.runtime), directory, self.metrics)
         self.answers: list[tuple[int, bytes | str]] = []
 
-    async def begin(self) -> None:
+    async def start_and_initialize(self) -> None:
         """Load the shards, and initialize some share-partitions."""
         self._write_unreadable_records()
         await self.runtime.start()
@@ -118,8 +118,8 @@ class ExercisedCoordinator:
             await asyncio.sleep(0)
         for group in GROUPS:
             for partition in range(3):
-                self.ask(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
-        await self.settle()
+                self.send_frame(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
+        await self.wait_for_appends()
 
     def _write_unreadable_records(self) -> None:
         """Write a snapshot of a share-partition, and an update whose unknown version prevents loading."""
@@ -131,7 +131,7 @@ class ExercisedCoordinator:
         self.log._batches[home].append(batch)
         self.log._end_offsets[home] = 2
 
-    def ask(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
+    def send_frame(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
         origin = FakeOrigin()
         frame = request_frame(request[0], request[1], number, request[2])[4:]
         try:
@@ -140,14 +140,14 @@ class ExercisedCoordinator:
             self.answers.append((number, str(error)))
         origin.disconnected = leaves
 
-    async def settle(self) -> None:
+    async def wait_for_appends(self) -> None:
         for _ in range(8):
             await asyncio.sleep(0)
         while self.runtime.appends_in_flight():  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert self.runtime.appends_in_flight() == 0
 
-    async def seen(self) -> Any:
+    async def observed_results(self) -> Any:
         """Return all observable results: responses, states, log, shard views, metrics, and units of the
         appends.
         """
@@ -178,24 +178,24 @@ async def compare_with_seed(seed: int) -> None:
         operations_per_append_max=random.choice([1, 3, 4_096]),
         bytes_per_append_max=random.choice([1, 300, 1 << 22]),
     )
-    plain = ExercisedCoordinator(policy, topics, record_bytes_max, limits)
+    plain = CoordinatorUnderTest(policy, topics, record_bytes_max, limits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastpath, "compiled", None)
-        general = ExercisedCoordinator(policy, topics, record_bytes_max, limits)
+        general = CoordinatorUnderTest(policy, topics, record_bytes_max, limits)
     both = (plain, general)
     for each in both:
-        await each.begin()
+        await each.start_and_initialize()
     for number in range(TURNS_A_SEED):
         if isinstance(topics, FakeTopicDirectory):
             topics.disconnected = number > TURNS_A_SEED // 2
         for _ in range(random.randrange(1, 4)):
             request, leaves = draw.request(), draw.is_unusual() and draw.is_unusual()
             for each in both:
-                each.ask(number, request, leaves)
+                each.send_frame(number, request, leaves)
         for each in both:
-            await each.settle()
+            await each.wait_for_appends()
         assert plain.answers == general.answers
-    for one, other in zip(await plain.seen(), await general.seen(), strict=True):
+    for one, other in zip(await plain.observed_results(), await general.observed_results(), strict=True):
         assert one == other
     for each in both:
         await each.runtime.stop()
@@ -234,8 +234,8 @@ async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> No
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this write must use the fast path")
 
-    one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
-    await one.begin()
+    one = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    await one.start_and_initialize()
     monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
     monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
     # Advance the window, then fill a gap, then repeat the same write.
@@ -246,8 +246,8 @@ async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> No
         ]
         topic = write_api.WriteStateData(TOPIC_ID, parts)
         request = write_api.WriteShareGroupStateRequest("group", [topic])
-        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-        await one.settle()
+        one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await one.wait_for_appends()
     for _, answer in one.answers[-4:]:
         response = write_api.decode_response(answer, 9, 1)
         assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
@@ -264,14 +264,14 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this read must use the fast path")
 
-    one = ExercisedCoordinator(SnapshotPolicy(), FakeTopicDirectory())
-    await one.begin()
-    monkeypatch.setattr(Service, "steps", fail_on_python_path)
+    one = CoordinatorUnderTest(SnapshotPolicy(), FakeTopicDirectory())
+    await one.start_and_initialize()
+    monkeypatch.setattr(Service, "handle_in_steps", fail_on_python_path)
     parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
     request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
     body = read_api.encode_request(request, 0)
     for api_key, version in ((read_api.API_KEY, 0), (summary_api.API_KEY, 0), (summary_api.API_KEY, 1)):
-        one.ask(1, (api_key, version, body), False)
+        one.send_frame(1, (api_key, version, body), False)
     read, *summaries = (answer for _, answer in one.answers[-3:])
     (topic,) = read_api.decode_response(read, 9, 0).results
     assert [each.start_offset for each in topic.partitions] == [-1, 0, 1]
@@ -282,16 +282,16 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_read_above_the_response_limit_takes_the_general_path() -> None:
-    one = ExercisedCoordinator(SnapshotPolicy(), AllTopics())
-    await one.begin()
+    one = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    await one.start_and_initialize()
     requests: Any = one.api._fast_path_requests
     batches = pack([StateBatch(90, 99, 2, 1)])
     write = write_api.WriteShareGroupStateRequest(
         "group",
         [write_api.WriteStateData(TOPIC_ID, [write_api.PartitionData(0, 0, 0, -1, -1, batches)])],
     )
-    one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
-    await one.settle()
+    one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
+    await one.wait_for_appends()
     read = read_api.ReadShareGroupStateRequest(
         "group", [read_api.ReadStateData(TOPIC_ID, [read_api.PartitionData(0, 0)])]
     )
@@ -299,7 +299,7 @@ async def test_read_above_the_response_limit_takes_the_general_path() -> None:
     answers: list[bytes] = []
     for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
         requests.response_bytes_max = limit
-        assert requests.take(frame, None, answers.append, 0.0) is is_taken
+        assert requests.try_execute(frame, None, answers.append, 0.0) is is_taken
     assert len(answers) == 1
     await one.runtime.stop()
 
@@ -312,15 +312,15 @@ async def test_a_topic_directory_that_raises_fails_one_operation() -> None:
             return True
 
     topics = RaisingTopics()
-    one = ExercisedCoordinator(SnapshotPolicy(), topics)
-    await one.begin()
+    one = CoordinatorUnderTest(SnapshotPolicy(), topics)
+    await one.start_and_initialize()
 
     async def write() -> list[int]:
         batches = pack([StateBatch(90, 99, 2, 1)])
         parts = [write_api.PartitionData(partition, 0, 0, -1, -1, batches) for partition in range(3)]
         request = write_api.WriteShareGroupStateRequest("group", [write_api.WriteStateData(TOPIC_ID, parts)])
-        one.ask(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-        await one.settle()
+        one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await one.wait_for_appends()
         response = write_api.decode_response(one.answers[-1][1], 9, 1)  # type: ignore[arg-type]
         return [result.error_code for result in response.results[0].partitions]
 

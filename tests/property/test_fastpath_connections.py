@@ -16,7 +16,7 @@ from coordinator import fastpath
 from coordinator.errors import LogUnavailable
 from coordinator.serve.server import ServerLimits
 from tests.property.test_fastpath import compiled
-from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_state_body, write_state_body
 from tests.unit.server.wire import ServedCoordinator, request_frame
 
 SEEDS_AT_A_TIME = 10
@@ -67,7 +67,7 @@ class ConnectedListener:
         self.wires: list[RecordingTransport] = []
         self.protocols: list[Any] = []
 
-    async def begin(self) -> None:
+    async def start_and_initialize(self) -> None:
         """Wait until the shards are loaded, and connect the clients."""
         await self.one.runtime.start()
         while not self.one.runtime.initial_load_done:  # noqa: ASYNC110
@@ -84,13 +84,13 @@ class ConnectedListener:
         self.protocols.append(cast(Any, self.one.listener)._create_connection())
         self.protocols[-1].connection_made(self.wires[-1])
 
-    def lose(self, at: int) -> None:
+    def replace_connection(self, at: int) -> None:
         """Disconnect a client and replace it by a new one."""
         self.protocols[at].connection_lost(None)
         self.connect()
         self.wires[at], self.protocols[at] = self.wires.pop(), self.protocols.pop()
 
-    def seen(self) -> Any:
+    def observed_results(self) -> Any:
         """Return all recorded output to the clients, and the listener's request memory in bytes."""
         return [wire.seen for wire in self.wires], self.one.listener.held_bytes
 
@@ -105,11 +105,11 @@ def random_requests(random: Random) -> Iterator[bytes]:
     for number in count(1):
         kind = random.randrange(12)
         if kind == 0:
-            yield request_frame(84, 0, number, read_body(random.randrange(2)))
+            yield request_frame(84, 0, number, read_state_body(random.randrange(2)))
         elif kind == 1:
-            yield request_frame(85, 1, number, write_body(7))
+            yield request_frame(85, 1, number, write_state_body(7))
         else:
-            yield request_frame(85, 1, number, write_body(random.randrange(2)))
+            yield request_frame(85, 1, number, write_state_body(random.randrange(2)))
 
 
 def perform_step(random: Random, sides: list[ConnectedListener], sent: list[Iterator[bytes]]) -> None:
@@ -121,7 +121,7 @@ def perform_step(random: Random, sides: list[ConnectedListener], sent: list[Iter
     what = random.randrange(20)
     if "close" in seen or what == 0:
         for side in sides:
-            side.lose(at)
+            side.replace_connection(at)
     elif what <= 9 and is_read:
         data = b"".join(next(sent[at]) for _ in range(random.choice([1, 1, 1, 1, 2, 5])))
         cut = random.choice([0, 0, 0, 3, len(data) - 1])
@@ -142,7 +142,7 @@ def perform_step(random: Random, sides: list[ConnectedListener], sent: list[Iter
             side.wires[at].closing = True
     elif what == 14:
         for side in sides:
-            side.one.log.fail(LogUnavailable("as the test has it"))
+            side.one.log.fail_appends(LogUnavailable("as the test has it"))
     else:
         for side in sides:
             side.one.log.release_appends()
@@ -158,16 +158,16 @@ async def compare_with_seed(seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fastpath, "compiled", None)
         alone = ConnectedListener(limits)
-        await alone.begin()
+        await alone.start_and_initialize()
     sides = [fronted, alone]
-    await fronted.begin()
+    await fronted.start_and_initialize()
     sent = [random_requests(random) for _ in range(CLIENTS)]
     for _ in range(STEPS_A_SEED):
         perform_step(random, sides, sent)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fastpath, "compiled", compiled)
             await run_pending_callbacks()
-        assert fronted.seen() == alone.seen()
+        assert fronted.observed_results() == alone.observed_results()
     for side in sides:
         side.one.log.blocking = False
         side.one.log.release_appends()

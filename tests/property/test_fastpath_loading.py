@@ -149,7 +149,7 @@ def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
         if draw.is_unusual():
             more, end = draw.data(end)
             data += more
-        assert other.take(data) == one.take(data)
+        assert other.replay_batches(data) == one.replay_batches(data)
     while not other.finish(2):
         pass
     assert shard_contents(compiled) == shard_contents(general)
@@ -167,11 +167,11 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
     general, compiled = make_shard(), make_shard()
     one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
     try:
-        expected: object = one.take(spoiled)
+        expected: object = one.replay_batches(spoiled)
     except (DecodeError, AssertionError) as error:
         expected = type(error)
     try:
-        found: object = other.take(spoiled)
+        found: object = other.replay_batches(spoiled)
     except (DecodeError, AssertionError) as error:
         found = type(error)
     assert found == expected
@@ -189,7 +189,7 @@ def test_names_are_shared_by_all_shards() -> None:
         made = ShareSnapshotValue(0, 0, 0, 1, 2, 2, b"")
         own = make_shard()
         replay = loading.Replay(own, names, replay_record)
-        replay.take(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
+        replay.replay_batches(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
         assert replay.finish(10)
         keys += own.share_partitions()
     assert keys[0].group_id is keys[1].group_id
@@ -199,7 +199,7 @@ def test_names_are_shared_by_all_shards() -> None:
 def test_empty_log_gives_an_empty_shard() -> None:
     own = make_shard()
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
-    assert replay.take(b"") == 0
+    assert replay.replay_batches(b"") == 0
     assert replay.finish(1)
     assert shard_contents(own) == shard_contents(make_shard())
 
@@ -220,7 +220,7 @@ def test_batch_is_decoded_once_for_all_records_replayed_in_python(
     data = encode_batch(0, 1, list(map(encode_record, made)))
     own = make_shard()
     replay = loading.Replay(own, loading.InternedNames(), replay_record)
-    assert replay.take(data) == len(keys)
+    assert replay.replay_batches(data) == len(keys)
     assert decoded == [data]
     assert replay.finish(1_000)
     assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)
@@ -245,13 +245,13 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     replay = loading.Replay(own, loading.InternedNames(), count_and_replay)
     for offset in range(201, 301):
         data += encode_batch(offset, 1, [(update_key, update)])
-    assert replay.take(data) == GeneralReplay(general).take(data) == 301
+    assert replay.replay_batches(data) == GeneralReplay(general).replay_batches(data) == 301
     assert replay.finish(1_000)
     assert replayed == [200]
     assert shard_contents(own) == shard_contents(general)
 
 
-def crc_twins(count: int) -> list[str]:
+def groups_with_equal_crc(count: int) -> list[str]:
     """Return group ids for which the keys of partition 0 have equal CRC-32C.
 
     CRC-32C is linear, so a change of five bytes can be compensated by a change of the next four bytes.
@@ -296,10 +296,10 @@ def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
     def load_s(data: bytes) -> float:
         replay = loading.Replay(make_shard(), loading.InternedNames(), replay_record)
         began_s = process_time()
-        replay.take(data)
+        replay.replay_batches(data)
         return process_time() - began_s
 
-    twins = crc_twins(100_000)
+    twins = groups_with_equal_crc(100_000)
     assert len({crc32c(name.encode()) for name in twins}) == 1
     assert len(set(twins)) == len(twins)
     same, others = make_log(twins), make_log([f"{number:09}" for number in range(100_000)])

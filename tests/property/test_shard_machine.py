@@ -27,7 +27,7 @@ def batch_lists(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
     return [draw_batch() for _ in range(draw(st.integers(0, 4)))]
 
 
-class ShardBesideModel(RuleBasedStateMachine):
+class ShardModelComparison(RuleBasedStateMachine):
     """Random requests for three share-partitions."""
 
     @initialize(updates_max=st.integers(0, 6), update_bytes_min=st.sampled_from([0, 200, 10_000]))
@@ -78,9 +78,9 @@ class ShardBesideModel(RuleBasedStateMachine):
         self.shard.prune(part)
 
     @invariant()
-    def live_state_is_replayed_state(self) -> None:
+    def replayed_state_equals_live_state(self) -> None:
         self.shard.check_replay()
 
 
-TestShardBesideModel = ShardBesideModel.TestCase
+TestShardBesideModel = ShardModelComparison.TestCase
 TestShardBesideModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

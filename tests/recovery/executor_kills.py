@@ -16,9 +16,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from coordinator.recovery.archive import Copier
+from coordinator.recovery.archive import RecordCopier
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import LogCut, LogRange, Plan, Source
+from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan, Source
 from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStreamReader
 from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
 from tests.recovery.logs_on_disk import open_journal
@@ -88,7 +88,7 @@ class InterruptedSource:
         """Return the ids of the log."""
         return self.inner.identity()
 
-    def plan(self, cut: LogCut, *, range_records: int = 60) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = 60) -> ReadPlan:
         """Return the plan of the inner source."""
         return self.inner.plan(cut, range_records=range_records)
 
@@ -100,7 +100,7 @@ class InterruptedSource:
             yield records
 
 
-def interrupted_join(
+def join_and_kill_executor_twice(
     shuffle: ExecutorKill,
     write: ExecutorKill,
     work: str,
@@ -123,7 +123,7 @@ def interrupted_join(
     return join(state_partition, tables)
 
 
-def killing_join(
+def join_and_kill_executor(
     kill: ExecutorKill, join: JoinTask, state_partition: int, tables: Tables
 ) -> Iterable[NamedOutput]:
     """Join, and kill the executor when it has the result of one state partition."""
@@ -164,7 +164,7 @@ def interrupted_data_source(kill: ExecutorKill) -> type[StateLogDataSource]:
     return InterruptedDataSource
 
 
-class InterruptedCopier(Copier):
+class InterruptedCopier(RecordCopier):
     """A copier whose executor is killed when it has written the files of an archive."""
 
     kill: ClassVar[ExecutorKill]
@@ -175,6 +175,6 @@ class InterruptedCopier(Copier):
         self.kill()
 
 
-def interrupted_copier(kill: ExecutorKill) -> Callable[..., Copier]:
+def interrupted_copier(kill: ExecutorKill) -> Callable[..., RecordCopier]:
     """Return a class of copiers that kill their executor."""
     return type("Interrupted", (InterruptedCopier,), {"kill": kill})

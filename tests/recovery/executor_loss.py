@@ -29,14 +29,14 @@ from coordinator.config import load_config
 from coordinator.operate.migration import MigrationOptions as MigrationOptions
 from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines import spark as spark_engine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.folders import open_folder
-from coordinator.recovery.progress import Phases
+from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import rewrite
 from coordinator.recovery.schema import STATES
@@ -49,11 +49,11 @@ from tests.recovery.executor_kills import (
     InterruptedSource,
     interrupted_copier,
     interrupted_data_source,
-    interrupted_join,
-    killing_join,
+    join_and_kill_executor,
+    join_and_kill_executor_twice,
 )
 from tests.recovery.log_strategies import comparable_rows, sort_by_key
-from tests.recovery.logs_on_disk import offsets_read
+from tests.recovery.logs_on_disk import read_log_offsets
 from tests.recovery.spark_cluster import kill_executors
 
 _PHASES = ("read", "between", "shuffle", "write", "compare")
@@ -61,20 +61,20 @@ _PHASES = ("read", "between", "shuffle", "write", "compare")
 # Columns that depend on the time of a rewrite, or on the order of its appends.
 _OWN_COLUMNS = ["write_timestamp", "last_write_ms", "needed_from", "last_log_offset"]
 
-Job = Callable[[Engine, Source, Path, Phases], Any]
+Job = Callable[[Engine, Source, Path, JobPhases], Any]
 
 
-def rebuild_states(source: Source, engine: Engine, phases: Phases | None = None) -> Any:
+def rebuild_states(source: Source, engine: Engine, phases: JobPhases | None = None) -> Any:
     """Rebuild, and return the states as a coordinator has them in memory."""
     return comparable_rows(sort_by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
 
 
-def rebuild_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+def rebuild_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
     """Run `rebuild`."""
     return rebuild_states(source, engine, phases)
 
 
-def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+def audit_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
     """Run `audit`, whose executors compare the states with a baseline, and write them.
 
     The snapshot epochs of the baseline are higher, so each share-partition has a finding (X3). The number of
@@ -88,7 +88,7 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
         "states.parquet", states.set_column(place, STATES.field(place), epochs)
     )
     to = folder / f"results-{engine.name}"
-    options = Options(state_partitions=5, to=to, baseline=Baseline.read(earlier))
+    options = AuditOptions(state_partitions=5, to=to, baseline=Baseline.read(earlier))
     found = audit(engine, source, options, phases=phases)
     return {
         "answer": found.answer.headline,
@@ -98,7 +98,7 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> A
     }
 
 
-def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
     """Run `diff`, whose executors ask the coordinator for the states."""
     found = diff(engine, source, live, phases=phases)
     return {
@@ -108,7 +108,7 @@ def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: Ph
     }
 
 
-def rewrite_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+def rewrite_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
     """Run `rewrite`, and return the states of the new journal."""
     target = folder / f"rewritten-{engine.name}"
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
@@ -122,14 +122,16 @@ def rewrite_job(engine: Engine, source: Source, folder: Path, phases: Phases) ->
     return {"good": done.is_good, "states": states.to_pylist()}
 
 
-def archive_job(engine: Engine, source: Source, folder: Path, phases: Phases) -> Any:
+def archive_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
     """Run `archive`: the stream with Spark, the local job otherwise."""
     target = folder / f"archive-{engine.name}"
     if isinstance(engine, spark_engine.SparkEngine):
         done = archive_stream.archive_stream(engine.spark, source, target)
     else:
         done = [archive(source, target)]
-    copied = {str(number): offsets for number, offsets in offsets_read(ArchiveSource(str(target))).items()}
+    copied = {
+        str(number): offsets for number, offsets in read_log_offsets(ArchiveSource(str(target))).items()
+    }
     return {"records": sum(each.records for each in done), "offsets": copied}
 
 
@@ -141,7 +143,7 @@ JOBS: Mapping[str, Job] = {
 }
 
 
-class Driver:
+class ExecutorLossJobs:
     """Runs the jobs in one Spark session."""
 
     def __init__(self, master: str, journal: Path, workers: tuple[int, ...], folder: Path, live: str) -> None:
@@ -164,31 +166,31 @@ class Driver:
         kills = {phase: ExecutorKill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
-        interrupted = partial(interrupted_join, kills["shuffle"], kills["write"], str(self._work))
+        interrupted = partial(join_and_kill_executor_twice, kills["shuffle"], kills["write"], str(self._work))
 
         def interrupt(join: Any) -> Any:
             is_comparison = getattr(join, "func", None) is check_states
-            wrapped = partial(killing_join, kills["compare"]) if is_comparison else interrupted
+            wrapped = partial(join_and_kill_executor, kills["compare"]) if is_comparison else interrupted
             return self._joining(partial(wrapped, join))
 
         spark_engine._join_function = interrupt
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
-            archive_stream.Copier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
+            archive_stream.RecordCopier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
         else:
             number = len(source.plan(LogCut()).ranges) // 4
             source = InterruptedSource(source, number, kills["read"])
-        phases = Phases()
+        phases = JobPhases()
         if "between" in kill_in:
             phases = ExecutorKillingPhases(log, self._workers, Path(kills["between"].marker))
-        undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder, Phases())
+        undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder, JobPhases())
         disturbed = self._jobs[name](self._engine, source, folder, phases)
         spark_engine._join_function = self._joining
         killed = [phase for phase in _PHASES if Path(kills[phase].marker).exists()]
         return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
 
-    def lose_executors_without_end(self) -> dict[str, Any]:
+    def rebuild_with_every_attempt_killed(self) -> dict[str, Any]:
         """Run the command `rebuild --to`. Each executor that reads a certain range is killed."""
         kill = ExecutorKill(str(self._folder / "without-end"), repeats=True)
         source = InterruptedSource(JournalSource(str(self._journal)), 2, kill)
@@ -207,7 +209,7 @@ class Driver:
         return {"status": status, "error": error.getvalue(), "results": results.exists()}
 
 
-class ExecutorKillingPhases(Phases):
+class ExecutorKillingPhases(JobPhases):
     """Kills all executors and deletes the log when the first phase of a job has ended."""
 
     def __init__(self, log: Path, workers: tuple[int, ...], marker: Path) -> None:
@@ -227,14 +229,14 @@ class ExecutorKillingPhases(Phases):
 def main() -> None:
     master, journal, workers, folder, prune_before, live = sys.argv[1:]
     warnings.simplefilter("ignore")
-    driver = Driver(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder), live)
+    driver = ExecutorLossJobs(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder), live)
     outcomes = {
         "rebuild": driver.run("rebuild", ["read", "between"], prune_before=int(prune_before)),
         "audit": driver.run("audit", ["compare"]),
         "diff": driver.run("diff", ["shuffle"]),
         "rewrite": driver.run("rewrite", ["write"]),
         "archive": driver.run("archive", ["read", "write"]),
-        "without end": driver.lose_executors_without_end(),
+        "without end": driver.rebuild_with_every_attempt_killed(),
     }
     (Path(folder) / "outcomes.json").write_text(json.dumps(outcomes, default=repr))
 

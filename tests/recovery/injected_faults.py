@@ -20,14 +20,14 @@ from tests.recovery.share_groups import UPDATES_MAX, Log, WrittenRecord, make_ba
 CLEAN_LIMITS = Limits(updates_max=UPDATES_MAX)
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 
-Fault = Callable[[Log], Limits | None]
-FAULTS: dict[str, Fault] = {}
+InjectFault = Callable[[Log], Limits | None]
+FAULTS: dict[str, InjectFault] = {}
 
 
-def fault(check: str) -> Callable[[Fault], Fault]:
+def fault(check: str) -> Callable[[InjectFault], InjectFault]:
     """Register a fault under the check that must find this fault; `R4:more` is another fault for R4."""
 
-    def register(function: Fault) -> Fault:
+    def register(function: InjectFault) -> InjectFault:
         FAULTS[check] = function
         return function
 
@@ -100,7 +100,7 @@ def record_batches(written: WrittenRecord) -> list[StateBatch]:
 
 
 @fault("R1")
-def cut_short(log: Log) -> None:
+def truncate_record_value(log: Log) -> None:
     number, at = first_position(log, Update)
     key, value = encode_record(log[number][at].record)
     assert value is not None
@@ -108,34 +108,34 @@ def cut_short(log: Log) -> None:
 
 
 @fault("R1:key")
-def garbled_key(log: Log) -> None:
+def truncate_record_key(log: Log) -> None:
     number, at = first_position(log, Update)
     key, value = encode_record(log[number][at].record)
     log[number][at] = replace(log[number][at], raw=(key[:9], value))
 
 
 @fault("R2")
-def unknown_type(log: Log) -> None:
+def insert_record_of_unknown_type(log: Log) -> None:
     number, at = first_position(log, Update)
     insert_record(log, (number, at), replace(log[number][at], raw=(b"\0\x4dsomething", b"\0\0")))
 
 
 @fault("R3")
-def update_without_value(log: Log) -> None:
+def insert_update_key_without_value(log: Log) -> None:
     number, at = first_position(log, Update)
     key, _ = encode_record(log[number][at].record)
     insert_record(log, (number, at), replace(log[number][at], raw=(key, None)))
 
 
 @fault("R4")
-def acquired_is_stored(log: Log) -> None:
+def store_acquired_delivery_state(log: Log) -> None:
     place = first_position(log, Update, record_batches)
     found = record_batches(log[place[0]][place[1]])
     change_value(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
 
 
 @fault("R4:inverted")
-def batch_ends_before_it_begins(log: Log) -> None:
+def store_inverted_batch(log: Log) -> None:
     place = first_position(log, Update, record_batches)
     found = record_batches(log[place[0]][place[1]])
     change_value(
@@ -144,14 +144,14 @@ def batch_ends_before_it_begins(log: Log) -> None:
 
 
 @fault("R5")
-def overlap(log: Log) -> None:
+def store_overlapping_batches(log: Log) -> None:
     place = first_position(log, Update, record_batches)
     found = record_batches(log[place[0]][place[1]])
     change_value(log, place, state_batches=pack([*found, found[-1]]))
 
 
 @fault("R6")
-def below_start(log: Log) -> None:
+def store_batch_below_start_offset(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
     written = log[place[0]][place[1]]
     start = written.record.value.start_offset  # type: ignore[union-attr]
@@ -161,12 +161,12 @@ def below_start(log: Log) -> None:
 
 
 @fault("R7")
-def negative(log: Log) -> None:
+def store_negative_complete_count(log: Log) -> None:
     change_value(log, first_position(log, Update), delivery_complete_count=-7)
 
 
 @fault("R8")
-def wrong_partition(log: Log) -> None:
+def append_record_to_wrong_state_partition(log: Log) -> None:
     number, at = first_position(log, Snapshot)
     other = (number + 1) % len(log)
     log[other].append(replace(log[number][at], log_offset=len(log[other])))
@@ -185,14 +185,14 @@ def split_adjacent_batches(log: Log) -> None:
 
 
 @fault("R10")
-def written_before_it_was_created(log: Log) -> None:
+def create_snapshot_after_its_write_time(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
     value = log[place[0]][place[1]].record.value
     change_value(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
 
 
 @fault("R10:step")
-def reverse_times(log: Log) -> None:
+def decrease_record_timestamp(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], timestamp_ms=log[number][at].timestamp_ms - 100_000)
 
@@ -201,7 +201,7 @@ def reverse_times(log: Log) -> None:
 
 
 @fault("P1")
-def check_prunable(log: Log) -> Limits:
+def leave_prunable_records(log: Log) -> Limits:
     number = next(iter(log))
     mine = indexes_of_key(log, (number, 0))
     for at in range(len(log[number])):
@@ -211,8 +211,8 @@ def check_prunable(log: Log) -> Limits:
     return CLEAN_LIMITS._replace(prune_backlog_max=20)
 
 
-@fault("P1:pinned")
-def pinned(log: Log) -> Limits:
+@fault("P1:prevent_pruning_by_old_snapshot")
+def prevent_pruning_by_old_snapshot(log: Log) -> Limits:
     number = next(iter(log))
     at = indexes_of_key(log, (number, 0))
     drop_records(log, number, lambda place, each: place in at[1:])
@@ -220,13 +220,13 @@ def pinned(log: Log) -> Limits:
 
 
 @fault("P2")
-def record_is_missing(log: Log) -> None:
+def remove_record_and_keep_offsets(log: Log) -> None:
     number, at = first_position(log, Update)
     del log[number][at]
 
 
 @fault("P3")
-def writers_take_turns(log: Log) -> None:
+def alternate_producers(log: Log) -> None:
     number, at = first_position(log, Update)
     for place in range(at, at + 9):
         producer = {"producer_id": 7 + place // 3 % 2, "producer_epoch": 0}
@@ -234,33 +234,33 @@ def writers_take_turns(log: Log) -> None:
 
 
 @fault("P3:epoch")
-def producer_epoch_goes_back(log: Log) -> None:
+def decrease_producer_epoch(log: Log) -> None:
     number, at = first_position(log, Update)
     for place, epoch in ((at, 4), (at + 1, 3)):
         log[number][place] = replace(log[number][place], batch={"producer_id": 7, "producer_epoch": epoch})
 
 
 @fault("P3:deposed")
-def deposed_owner_writes(log: Log) -> None:
+def insert_record_of_deposed_owner(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number] = [replace(each, owner_epoch=5) for each in log[number]]
     insert_record(log, (number, at), replace(log[number][at], owner_epoch=4))
 
 
 @fault("P4")
-def damage(log: Log) -> None:
+def corrupt_batch_crc(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], spoilt=True)
 
 
 @fault("P4:leader")
-def leader_epoch_of_the_log_goes_back(log: Log) -> None:
+def decrease_leader_epoch_of_log(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number][at] = replace(log[number][at], batch={"leader_epoch": 3})
 
 
 @fault("P6")
-def open_transaction(log: Log) -> Limits:
+def leave_transaction_open(log: Log) -> Limits:
     number, at = first_position(log, Update)
     log[number][at] = replace(
         log[number][at], batch={"producer_id": 7, "producer_epoch": 0}, attributes=TRANSACTIONAL
@@ -269,5 +269,5 @@ def open_transaction(log: Log) -> Limits:
 
 
 @fault("P7")
-def long_log(log: Log) -> Limits:
+def exceed_load_time_limit(log: Log) -> Limits:
     return CLEAN_LIMITS._replace(replay_s_max=0.0001)

@@ -27,56 +27,56 @@ __all__ = ["FAULTS"]
 
 
 @fault("K1")
-def pruned_past_the_snapshot(log: Log) -> None:
+def prune_snapshot_before_updates(log: Log) -> None:
     place = first_position(log, Update)
     mine = indexes_of_key(log, place)
     drop_records(log, place[0], lambda at, each: at in mine and not isinstance(each.record.value, Update))
 
 
 @fault("K1b")
-def pruned_up_to_updates(log: Log) -> None:
+def prune_first_half_of_log(log: Log) -> None:
     number = next(iter(log))
     drop_records(log, number, lambda at, each: at < len(log[number]) // 2)
 
 
 @fault("K2")
-def lost_snapshot(log: Log) -> None:
+def increase_snapshot_epoch_of_update(log: Log) -> None:
     place = first_position(log, Update)
     change_value(log, place, snapshot_epoch=log[place[0]][place[1]].record.value.snapshot_epoch + 1)  # type: ignore[union-attr]
 
 
 @fault("K2:late")
-def late_write(log: Log) -> None:
+def decrease_snapshot_epoch_of_update(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
     change_value(log, place, snapshot_epoch=0)
 
 
 @fault("K3")
-def missing_snapshot(log: Log) -> None:
+def remove_snapshot(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 1)  # type: ignore[union-attr]
     drop_records(log, place[0], lambda at, each: at == place[1])
 
 
 @fault("K4")
-def begins_late_after_deletion(log: Log) -> None:
+def increase_first_snapshot_epoch(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch == 0)  # type: ignore[union-attr]
     change_value(log, place, snapshot_epoch=4)
 
 
 @fault("K5")
-def old_state_epoch(log: Log) -> None:
+def decrease_state_epoch_of_snapshot(log: Log) -> None:
     place = first_position(log, Snapshot, lambda each: each.record.value.snapshot_epoch > 0)  # type: ignore[union-attr]
     change_value(log, place, state_epoch=0, leader_epoch=9)
 
 
 @fault("K6")
-def old_leader(log: Log) -> None:
+def decrease_leader_epoch_of_update(log: Log) -> None:
     place = first_position(log, Update, lambda each: each.record.value.leader_epoch > 0)  # type: ignore[union-attr]
     change_value(log, place, leader_epoch=0)
 
 
 @fault("K7")
-def start_goes_back(log: Log) -> None:
+def decrease_start_offset_of_update(log: Log) -> None:
     place = next(
         place
         for place in record_positions(log, Update, lambda each: each.record.value.start_offset > 9)  # type: ignore[union-attr]
@@ -86,7 +86,7 @@ def start_goes_back(log: Log) -> None:
 
 
 @fault("K7:snapshot")
-def start_of_a_snapshot_goes_back(log: Log) -> None:
+def decrease_start_offset_of_snapshot(log: Log) -> None:
     place = next(
         place
         for place in record_positions(
@@ -98,7 +98,7 @@ def start_of_a_snapshot_goes_back(log: Log) -> None:
 
 
 @fault("K8")
-def snapshot_forgets(log: Log) -> None:
+def remove_batch_from_snapshot(log: Log) -> None:
     place = next(
         place
         for place in record_positions(log, Snapshot, lambda each: len(record_batches(each)) > 1)
@@ -118,7 +118,7 @@ def state_epoch_before(log: Log, place: tuple[int, int]) -> int:
 
 
 @fault("K8:cold")
-def renewed_snapshot_invents(log: Log) -> None:
+def add_batch_to_cold_snapshot(log: Log) -> None:
     place = first_position(
         log,
         Snapshot,
@@ -129,12 +129,12 @@ def renewed_snapshot_invents(log: Log) -> None:
 
 
 @fault("K9")
-def no_snapshot_for_long(log: Log) -> Limits:
+def exceed_update_limit(log: Log) -> Limits:
     return CLEAN_LIMITS._replace(updates_max=UPDATES_MAX - 3)
 
 
 @fault("K10")
-def half_a_state_is_revived(log: Log) -> None:
+def insert_update_after_tombstone(log: Log) -> None:
     number, at = first_position(log, None)
     log[number][at] = replace(log[number][at], record=StateRecord(log[number][at].record.key, None))
     key = log[number][at].record.key
@@ -144,26 +144,26 @@ def half_a_state_is_revived(log: Log) -> None:
 
 
 @fault("K11")
-def deleted_twice(log: Log) -> None:
+def duplicate_tombstone(log: Log) -> None:
     number, at = first_position(log, None)
     insert_record(log, (number, at), log[number][at])
 
 
 @fault("K12")
-def written_twice(log: Log) -> None:
+def duplicate_update(log: Log) -> None:
     number, at = first_position(log, Update, record_batches)
     insert_record(log, (number, at), log[number][at])
 
 
 @fault("K13")
-def wrong_count_at_the_end(log: Log) -> None:
+def change_last_complete_count(log: Log) -> None:
     last = {each.record.key: (number, at) for number, log_ in log.items() for at, each in enumerate(log_)}
     place = next(place for place in last.values() if isinstance(log[place[0]][place[1]].record.value, Update))
     change_value(log, place, delivery_complete_count=99)
 
 
 @fault("K13:back")
-def count_goes_back(log: Log) -> None:
+def decrease_complete_count(log: Log) -> None:
     place = next(
         place
         for place in record_positions(log, Update)
@@ -176,5 +176,5 @@ def count_goes_back(log: Log) -> None:
 
 
 @fault("K14")
-def count_is_dropped(log: Log) -> None:
+def remove_complete_count(log: Log) -> None:
     change_value(log, first_position(log, Update), delivery_complete_count=-1)

@@ -32,7 +32,7 @@ KEYS = [
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One record of a log; `owner_epoch` is None for a record without the header."""
 
     key: bytes | None
@@ -112,11 +112,11 @@ contents = st.one_of(
 claims = st.just(encode_claim(STATE_PARTITION, "somebody"))
 
 
-def log_entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[Entry]]:
+def log_entries(owner_epochs_of_records: st.SearchStrategy[int | None]) -> st.SearchStrategy[list[LogEntry]]:
     """Return a strategy for logs of records and claims with these owner epochs."""
     record = st.one_of(contents, contents, contents, contents, claims)
     entry = st.builds(
-        lambda content, owner_epoch, timestamp_ms: Entry(*content, owner_epoch, timestamp_ms),
+        lambda content, owner_epoch, timestamp_ms: LogEntry(*content, owner_epoch, timestamp_ms),
         record,
         owner_epochs_of_records,
         st.integers(1, 9),
@@ -128,7 +128,7 @@ kafkas_logs = log_entries(st.none())
 our_logs = log_entries(st.sampled_from([None, 1, 1, 1, 2, 2, 3]))
 
 
-def encode_log(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
+def encode_log(log: Sequence[LogEntry], base_offset: int = 0) -> list[bytes]:
     """Encode a log with one batch for each record."""
     written = []
     for offset, entry in enumerate(log, base_offset):
@@ -138,12 +138,12 @@ def encode_log(log: Sequence[Entry], base_offset: int = 0) -> list[bytes]:
     return written
 
 
-def core_states(batches: Sequence[bytes]) -> dict[SharePartitionKey, ShareState]:
+def fold_with_shard_core(batches: Sequence[bytes]) -> dict[SharePartitionKey, ShareState]:
     """Fold a log with the shard core, record by record."""
-    return dict(core_shard(batches).items())
+    return dict(load_shard_core(batches).items())
 
 
-def core_shard(batches: Sequence[bytes]) -> Shard:
+def load_shard_core(batches: Sequence[bytes]) -> Shard:
     """Load a shard from a log, without the records that a coordinator refuses to load."""
     shard = Shard(STATE_PARTITION, SnapshotPolicy())
     fencing_filter = FencingFilter()
@@ -174,12 +174,12 @@ def fold_ranges(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[NamedOutput
     return [output for chunks in ranges for output in fold_range(parse_batches(chunk) for chunk in chunks)]
 
 
-def vector_states(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
+def fold_to_state_rows(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
     """Fold a log in ranges and chunks, join the results, and return rows of states."""
-    return settled_states(fold_ranges(ranges))
+    return join_to_state_rows(fold_ranges(ranges))
 
 
-def settled_states(found: Sequence[NamedOutput]) -> list[dict[str, Any]]:
+def join_to_state_rows(found: Sequence[NamedOutput]) -> list[dict[str, Any]]:
     """Join folded ranges in any order."""
     known = owner_epochs(
         row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
@@ -210,7 +210,7 @@ CORE_COLUMNS = (
 )
 
 
-def core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
+def shard_core_rows(states: dict[SharePartitionKey, ShareState]) -> list[dict[str, Any]]:
     """Return states of the shard core as rows, without columns that the core does not have."""
     return sort_by_key(
         [

@@ -14,7 +14,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.recovery.log_strategies import core_rows
+from tests.recovery.log_strategies import shard_core_rows
 from tests.unit.log.environments import append_durably
 
 TOPIC = "__share_group_state"
@@ -81,7 +81,7 @@ def load_expected_states(
                 if record is not None:
                     shard.replay(record, log_record.offset, log_record.timestamp_ms)
         states.update(shard.items())
-    return core_rows(states)
+    return shard_core_rows(states)
 
 
 def write_journal(
@@ -105,7 +105,7 @@ def open_journal(folder: Path, state_partitions: int = 4) -> Journal:
     return Journal(folder, state_partitions=state_partitions, segment_bytes=64 << 10, sync="os")
 
 
-def offsets_read(source: Source, cut: LogCut | None = None) -> dict[int, list[int]]:
+def read_log_offsets(source: Source, cut: LogCut | None = None) -> dict[int, list[int]]:
     """Return the log offsets of a source, by state partition, in reading order."""
     found: dict[int, list[int]] = {}
     for log_range in source.plan(cut or LogCut()).ranges:

@@ -15,7 +15,7 @@ from typing import Any
 from crc32c import crc32c
 
 from coordinator.log.claims import owner_epoch_headers
-from coordinator.recovery.audit import AuditResult, Options, audit
+from coordinator.recovery.audit import AuditOptions, AuditResult, audit
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.shard import RequestContext, Shard, SnapshotPolicy
@@ -71,7 +71,7 @@ Log = dict[int, list[WrittenRecord]]
 
 
 @dataclass
-class Leader:
+class SimulatedLeader:
     """The leader of a share-partition, and the outcomes of its delivered records."""
 
     key: SharePartitionKey
@@ -118,7 +118,7 @@ class Leader:
         return make_initialize(state_epoch, start_offset)
 
 
-class Groups:
+class SimulatedShareGroups:
     """Simulated share groups, which append to `log`."""
 
     def __init__(
@@ -136,13 +136,13 @@ class Groups:
         self.shards = [Shard(number, policy) for number in range(STATE_PARTITIONS)]
         self.log: Log = {number: [] for number in range(STATE_PARTITIONS)}
         self.leaders = [
-            Leader(SharePartitionKey(names[number % len(names)], bytes([5 * number]) * 16, number))
+            SimulatedLeader(SharePartitionKey(names[number % len(names)], bytes([5 * number]) * 16, number))
             for number in range(share_partitions)
         ]
         for leader in self.leaders:
             self.apply_request(leader, "initialize_state", leader.initialize_request(1, 0))
 
-    def apply_request(self, leader: Leader, operation: str, part: Any) -> None:
+    def apply_request(self, leader: SimulatedLeader, operation: str, part: Any) -> None:
         """Apply a request to the shard, and append the resulting records."""
         shard = self.shards[state_partition(leader.key, STATE_PARTITIONS)]
         self._now_ms += self._random.randrange(20)
@@ -159,13 +159,13 @@ class Groups:
         log.append(WrittenRecord(len(log), self._now_ms, record, owner_epoch=self._owner_epoch))
         shard.replay(record, len(log) - 1, self._now_ms)
 
-    def work(self, steps: int) -> "Groups":
+    def run_steps(self, steps: int) -> "SimulatedShareGroups":
         """Run `steps` random steps."""
         for _ in range(steps):
-            self.step(self._random.choice(self.leaders), self._random.random())
+            self.run_random_request(self._random.choice(self.leaders), self._random.random())
         return self
 
-    def step(self, leader: Leader, chance: float) -> None:
+    def run_random_request(self, leader: SimulatedLeader, chance: float) -> None:
         if chance < 0.02:
             leader.leader_epoch += 1
             self.apply_request(leader, "read_state", make_read(leader.leader_epoch))
@@ -209,7 +209,7 @@ def renumber_records(log: Log) -> Log:
     }
 
 
-def copy_to_other_partition(log: Log, leaders: Sequence[Leader]) -> SharePartitionKey:
+def copy_to_other_partition(log: Log, leaders: Sequence[SimulatedLeader]) -> SharePartitionKey:
     """Copy the first state of a share-partition to a later state partition, and return its key."""
     key = next(
         each.key for each in leaders if state_partition(each.key, STATE_PARTITIONS) < STATE_PARTITIONS - 1
@@ -230,9 +230,11 @@ def write_log(folder: Path, log: Log, *, topic: str = TOPIC) -> Path:
     return folder
 
 
-def audit_segments(folder: Path, options: Options | None = None, engine: Engine | None = None) -> AuditResult:
+def audit_segments(
+    folder: Path, options: AuditOptions | None = None, engine: Engine | None = None
+) -> AuditResult:
     """Audit segment files."""
-    return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or Options())
+    return audit(engine or LocalEngine(1), SegmentSource(str(folder)), options or AuditOptions())
 
 
 def make_batch(first: int, last: int, state: int = 0, count: int = 1) -> StateBatch:

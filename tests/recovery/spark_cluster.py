@@ -93,7 +93,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
     """Start a master and two workers with one core each; stop them at the end."""
     with ExitStack() as started:
         master = _start_daemon(started, folder, "master", ["Master", "--host", "127.0.0.1", "--port", "0"])
-        url = _wait_for(master, r"Starting Spark master at (spark://\S+)")
+        url = _wait_for_log_match(master, r"Starting Spark master at (spark://\S+)")
         workers = []
         for number in range(2):
             worker = [
@@ -102,7 +102,7 @@ def spark_cluster(folder: Path) -> Iterator[SparkCluster]:
             ]
             workers.append(_start_daemon(started, folder, f"worker-{number}", worker))
         for each in workers:
-            _wait_for(each, r"(Successfully registered with master)")
+            _wait_for_log_match(each, r"(Successfully registered with master)")
         yield SparkCluster(url, tuple(each.process.pid for each in workers))
 
 
@@ -139,7 +139,7 @@ def _start_daemon(started: ExitStack, folder: Path, name: str, command: list[str
     return _Daemon(process, log)
 
 
-def _wait_for(daemon: _Daemon, ready: str) -> str:
+def _wait_for_log_match(daemon: _Daemon, ready: str) -> str:
     """Wait for a match of `ready` in the log of a daemon; return its group."""
     daemon.process.wait_ready(lambda: re.search(ready, daemon.log.read_text()), seconds=_START_TIMEOUT_S)
     found = re.search(ready, daemon.log.read_text())

@@ -18,11 +18,11 @@ from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
 from protocol.record_batch import encode_batch
 from tests.recovery.log_strategies import (
-    Entry,
+    LogEntry,
     comparable_rows,
-    core_rows,
-    core_states,
     encode_log,
+    fold_with_shard_core,
+    shard_core_rows,
     sort_by_key,
 )
 from tests.recovery.logs_on_disk import (
@@ -30,7 +30,7 @@ from tests.recovery.logs_on_disk import (
     encode_batches,
     load_expected_states,
     make_varied_records,
-    offsets_read,
+    read_log_offsets,
     write_journal,
     write_segments,
 )
@@ -66,7 +66,7 @@ def growing_log(tmp_path: Path) -> GrowingPartition:
     return GrowingPartition(tmp_path / "disk")
 
 
-def record_rows(folder: Path, cut: LogCut | None = None) -> list[dict[str, object]]:
+def rebuild_state_rows(folder: Path, cut: LogCut | None = None) -> list[dict[str, object]]:
     run = rebuild(ALONE, ArchiveSource(str(folder)), cut=cut, range_records=50)
     return comparable_rows(sort_by_key(run.states.to_pylist()))
 
@@ -81,12 +81,12 @@ def test_each_run_copies_new_records_and_pruning_does_not_affect_copies(
         assert (run.commit, run.records, run.ends, run.gaps) == (number, 300, {0: 300 * number}, {})
         growing_log.prune()
     assert archive(growing_log.source, folder).records == 0
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(900))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(900))}
     whole = {0: encode_batches(growing_log.records, size=5)}
-    assert record_rows(folder) == load_expected_states(whole)
+    assert rebuild_state_rows(folder) == load_expected_states(whole)
     for end in (0, 1, 250, 300, 777):
-        assert record_rows(folder, LogCut({0: end})) == load_expected_states(whole, before={0: end})
-    assert record_rows(folder, LogCut(time_ms=1_039)) == load_expected_states(whole, before={0: 200})
+        assert rebuild_state_rows(folder, LogCut({0: end})) == load_expected_states(whole, before={0: end})
+    assert rebuild_state_rows(folder, LogCut(time_ms=1_039)) == load_expected_states(whole, before={0: 200})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_incomplete_write_is_not_copied(unread: bytes, growing_log: GrowingParti
     path.write_bytes(path.read_bytes() + unread)
     copied = [archive(growing_log.source, tmp_path / "archive").records for _ in range(2)]
     assert copied == [100, 0]
-    assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(100))}
+    assert read_log_offsets(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(100))}
 
 
 def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path
     (torn,) = (folder / "records").glob("00000002-*")
     torn.write_bytes(torn.read_bytes()[:100])
     (folder / "commits" / ".00000002.json.unfinished").write_text("{")
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(100))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(100))}
     assert archive(growing_log.source, folder).records == 100
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200))}
 
 
 def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Pat
     growing_log.append_records(100)
     assert archive(growing_log.source, folder).gaps == {}
     source = ArchiveSource(str(folder))
-    assert offsets_read(source) == {0: list(range(200, 400))}
-    assert offsets_read(source, LogCut({0: 90})) == {0: list(range(90))}
+    assert read_log_offsets(source) == {0: list(range(200, 400))}
+    assert read_log_offsets(source, LogCut({0: 90})) == {0: list(range(90))}
     # Within the gap, the last known state is the one before the gap.
-    assert offsets_read(source, LogCut({0: 150})) == {0: list(range(100))}
+    assert read_log_offsets(source, LogCut({0: 150})) == {0: list(range(100))}
     assert "pruned" in rebuild(ALONE, source, cut=LogCut({0: 250})).manifest["notes"][0]
     assert rebuild(ALONE, source, cut=LogCut({0: 300})).manifest["notes"] == []
 
@@ -156,7 +156,7 @@ def test_different_log_is_refused(growing_log: GrowingPartition, tmp_path: Path)
     write_journal(tmp_path / "journal", {0: make_varied_records(60, seed=9)})
     with pytest.raises(ConfigError, match="log offset 49 of state partition 0 is another record"):
         archive(JournalSource(str(tmp_path / "journal")), folder)
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(50))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(50))}
 
 
 def test_same_log_under_other_name_is_accepted(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_same_log_under_other_name_is_accepted(growing_log: GrowingPartition, tm
     for text in (f"{growing_log.folder}/", str(tmp_path / "moved")):
         growing_log.append_records(100)
         assert archive(SegmentSource(text), folder).is_whole
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(400))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(400))}
 
 
 def test_log_with_other_ids_or_unrecognizable_log_is_refused(
@@ -239,7 +239,7 @@ def test_one_of_two_concurrent_runs_fails_and_each_record_is_copied_once(
         growing_log.append_records(10)
         with pytest.raises(LogError, match="another run is writing to"):
             archive(OvertakenSource(growing_log.source, folder), folder)  # type: ignore[arg-type]
-        assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(end))}
+        assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(end))}
 
 
 def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -252,16 +252,16 @@ def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Pat
     (data,) = (folder / "records").glob("00000001-*")
     data.rename(folder / "aside")
     with pytest.raises(LogDamaged, match="parquet is damaged"):
-        record_rows(folder)
+        rebuild_state_rows(folder)
     (folder / "aside").rename(data)
     first = folder / "commits" / "00000001.json"
     said = first.read_text()
     first.write_text(said[:-5])
     with pytest.raises(LogDamaged, match="it is no commit"):
-        record_rows(folder)
+        rebuild_state_rows(folder)
     first.unlink()
     with pytest.raises(LogDamaged, match="the commit is missing"):
-        record_rows(folder)
+        rebuild_state_rows(folder)
 
 
 def test_old_state_is_read_from_previous_checkpoint(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -277,30 +277,32 @@ def test_old_state_is_read_from_previous_checkpoint(growing_log: GrowingPartitio
     source = ArchiveSource(str(folder), use_checkpoints=True)
     for end in (5, 30, 31, 455, 870, 899, 900):
         cut = LogCut({0: end})
-        assert record_rows(folder, cut) == record_rows(plain, cut), end
+        assert rebuild_state_rows(folder, cut) == rebuild_state_rows(plain, cut), end
         read = sum(each.records for each in source.plan(cut).ranges)
         assert read <= 30, end
         found, wanted = (rebuild(ALONE, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
         assert found.equals(wanted)
     # A cut by time uses the record times that the commits store for their files.
-    assert record_rows(folder, LogCut(time_ms=1_039)) == record_rows(plain, LogCut(time_ms=1_039))
+    assert rebuild_state_rows(folder, LogCut(time_ms=1_039)) == rebuild_state_rows(
+        plain, LogCut(time_ms=1_039)
+    )
     # An audit reads the records instead of checkpoints.
     assert sum(each.records for each in ArchiveSource(str(folder)).plan(LogCut()).ranges) == 900
 
 
 def test_checkpoint_applies_fencing_of_several_owners(tmp_path: Path) -> None:
-    entries = [Entry(*encode_claim(0, "one"), 1, 1)]
-    entries += [Entry(key, value, 1, 2) for key, value in make_varied_records(40, seed=1)]
-    entries.append(Entry(*encode_claim(0, "two"), 2, 3))
+    entries = [LogEntry(*encode_claim(0, "one"), 1, 1)]
+    entries += [LogEntry(key, value, 1, 2) for key, value in make_varied_records(40, seed=1)]
+    entries.append(LogEntry(*encode_claim(0, "two"), 2, 3))
     entries += [
-        Entry(key, value, 1 + n % 2, 4) for n, (key, value) in enumerate(make_varied_records(40, seed=2))
+        LogEntry(key, value, 1 + n % 2, 4) for n, (key, value) in enumerate(make_varied_records(40, seed=2))
     ]
     entries += [
-        Entry(key, value, 1 + n % 2, 5) for n, (key, value) in enumerate(make_varied_records(40, seed=3))
+        LogEntry(key, value, 1 + n % 2, 5) for n, (key, value) in enumerate(make_varied_records(40, seed=3))
     ]
     batches = encode_log(entries)
     for count in (30, 60, 90, len(batches)):
         write_segments(tmp_path / "disk" / f"{TOPIC}-7", batches[:count])
         archive(SegmentSource(str(tmp_path / "disk")), tmp_path / "archive")
         checkpoint_states(ALONE, tmp_path / "archive", interval_ms=1, now_ms=count)
-    assert record_rows(tmp_path / "archive") == core_rows(core_states(batches))
+    assert rebuild_state_rows(tmp_path / "archive") == shard_core_rows(fold_with_shard_core(batches))

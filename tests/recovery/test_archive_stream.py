@@ -40,8 +40,8 @@ from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
     make_varied_records,
-    offsets_read,
     open_journal,
+    read_log_offsets,
     write_journal,
     write_segments,
 )
@@ -170,14 +170,14 @@ def test_streamed_archive_has_each_record_once(
     source = ArchiveSource(str(folder))
     (done,) = archive_stream(spark_engine.spark, journal_source, folder)
     assert (done.commit, done.records, done.is_whole) == (1, 300, True)
-    assert offsets_read(source) == {0: list(range(200)), 2: list(range(100))}
+    assert read_log_offsets(source) == {0: list(range(200)), 2: list(range(100))}
     append_records(journal_source, 0, 50)
     # Simulate a driver failure before its checkpoint: Spark repeats the micro-batch.
     shutil.rmtree(folder / CHECKPOINT)
     (done,) = archive_stream(spark_engine.spark, journal_source, folder)
     assert (done.commit, done.records, done.is_whole) == (2, 50, True)
     assert archive_stream(spark_engine.spark, journal_source, folder) == []
-    assert offsets_read(source) == {0: list(range(250)), 2: list(range(100))}
+    assert read_log_offsets(source) == {0: list(range(250)), 2: list(range(100))}
     assert (
         rebuild(ALONE, source)
         .states.select(["group_id", "start_offset", "state_batches"])
@@ -212,12 +212,12 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     assert read_commits(open_folder(folder)) == []
     assert list((folder / FILES).iterdir())
 
-    def fail(done: ArchiveResult) -> None:
+    def fail_after_commit(done: ArchiveResult) -> None:
         raise OSError("no space left")
 
     limited = {"max_records": MAX_RECORDS}
     with pytest.raises(LogError):
-        archive_stream(spark_engine.spark, journal_source, folder, options=limited, told=fail)
+        archive_stream(spark_engine.spark, journal_source, folder, options=limited, told=fail_after_commit)
     assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
     commits = read_commits(open_folder(folder))
     copied = read_records(commits)
@@ -229,7 +229,7 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     commits = read_commits(open_folder(folder))
     assert len(commits) > 2
     assert read_records(commits) == 330
-    assert offsets_read(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}
+    assert read_log_offsets(ArchiveSource(str(folder))) == {0: list(range(200)), 2: list(range(130))}
 
 
 @pytest.mark.spark
@@ -267,13 +267,13 @@ def test_records_pruned_after_planning_are_skipped(
     log_range = LogRange(0, 0, 200, 200)
     whole = next(records for records in JournalSource(journal_source.folder).read(partition.log_range))  # type: ignore[attr-defined]
 
-    def read(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
+    def read_pruned(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
             yield whole.between(wanted.start, 60)
             raise PrunedError(0, 120)
         yield whole.between(wanted.start, wanted.end)
 
-    monkeypatch.setattr(JournalSource, "read", read)
+    monkeypatch.setattr(JournalSource, "read", read_pruned)
     partition.log_range = log_range  # type: ignore[attr-defined]
     found = count_read_rows(reader, [partition])
     assert found == {0: [*range(60), *range(120, 200)]}

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
 from coordinator.recovery.checks.findings import Finding, finding_from_row, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.engines.base import ALONE_MAX
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
@@ -21,7 +21,7 @@ from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
-from tests.recovery.share_groups import Groups, Log, WrittenRecord, audit_segments, write_log
+from tests.recovery.share_groups import Log, SimulatedShareGroups, WrittenRecord, audit_segments, write_log
 from tests.recovery.test_external_checks import FOUND_HERE
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ OUTSIDE = FOUND_HERE
 
 @cache
 def _make_log(seed: int, owner_epoch: int | None) -> Log:
-    return Groups(seed, owner_epoch=owner_epoch).work(600).log
+    return SimulatedShareGroups(seed, owner_epoch=owner_epoch).run_steps(600).log
 
 
 def clean_log(seed: int = 3, owner_epoch: int | None = None) -> Log:
     return {number: list(records) for number, records in _make_log(seed, owner_epoch).items()}
 
 
-def make_options(limits: Limits | None = None, range_records: int = 2_000_000) -> Options:
-    return Options(limits=limits or CLEAN_LIMITS, range_records=range_records)
+def make_options(limits: Limits | None = None, range_records: int = 2_000_000) -> AuditOptions:
+    return AuditOptions(limits=limits or CLEAN_LIMITS, range_records=range_records)
 
 
 def test_harmless_findings_of_many_share_partitions_are_summarised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +98,7 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
     data = bytearray(segment.read_bytes())
     data[len(data.rstrip(b"\0")) // 2] ^= 1
     segment.write_bytes(data)
-    found = audit(LocalEngine(1), JournalSource(str(tmp_path / name)), Options()).findings.to_pylist()
+    found = audit(LocalEngine(1), JournalSource(str(tmp_path / name)), AuditOptions()).findings.to_pylist()
     assert {row["state_partition"] for row in found if row["check"] == "P4"} == {1}
     log = clean_log()
     FAULTS["P4"](log)
@@ -112,7 +112,7 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
 class OverstatedSource(SegmentSource):
     """Segments that report so many records that the engine starts processes."""
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         plan = super().plan(cut, range_records=range_records)
         return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
 
@@ -165,5 +165,5 @@ def test_kafkas_logs_have_only_findings_of_probes(release: str, tmp_path: Path) 
         assert record is not None
         written = WrittenRecord(line.log_offset, line.timestamp_ms, record, raw=(line.key, line.value))
         log.setdefault(line.state_partition, []).append(written)
-    found = audit_segments(write_log(tmp_path, log), Options(state_partitions=50)).findings.to_pylist()
+    found = audit_segments(write_log(tmp_path, log), AuditOptions(state_partitions=50)).findings.to_pylist()
     assert {(row["check"], row["group_id"]) for row in found} == PROBES[release]

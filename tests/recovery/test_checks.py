@@ -18,7 +18,7 @@ from coordinator.recovery.checks.findings import (
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.range_audit import audit_range, join_audit
 from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
-from coordinator.recovery.engines.base import by_partition
+from coordinator.recovery.engines.base import group_by_partition
 from coordinator.recovery.final_states import owner_epochs
 from coordinator.recovery.ranges import RANGES_OUTPUT
 from coordinator.recovery.tasks import NamedOutput
@@ -27,7 +27,7 @@ from protocol.state_records import StateRecord, encode_record
 from tests.recovery.log_strategies import (
     KEYS,
     STATE_PARTITION,
-    Entry,
+    LogEntry,
     encode_log,
     kafkas_logs,
     our_logs,
@@ -44,7 +44,7 @@ def join_range_findings(outputs: Sequence[NamedOutput]) -> list[dict[str, Any]]:
     writers = [row for each in outputs if each.name == WRITERS_OUTPUT for row in each.rows.to_pylist()]
     found = check_writer_sequence(writers, {STATE_PARTITION: 0}, LIMITS)
     known = owner_epochs(ranges)
-    for state_partition, tables in by_partition(outputs):
+    for state_partition, tables in group_by_partition(outputs):
         joined = join_audit(known, LIMITS, 4, {STATE_PARTITION: 0}, state_partition, tables)
         found += [
             finding_from_row(row)
@@ -62,9 +62,9 @@ def divide_into_ranges(data: st.DataObject, batches: list[bytes]) -> list[list[b
     return [batches[begin:end] for begin, end in pairwise([0, *places, len(batches)])]
 
 
-def make_update(timestamp_ms: int, **fields: Any) -> Entry:
+def make_update(timestamp_ms: int, **fields: Any) -> LogEntry:
     given = {"snapshot_epoch": 0, "leader_epoch": -1, "start_offset": -1, "state_batches": b""} | fields
-    return Entry(*encode_record(StateRecord(KEYS[0], ShareUpdateValue(**given))), None, timestamp_ms)
+    return LogEntry(*encode_record(StateRecord(KEYS[0], ShareUpdateValue(**given))), None, timestamp_ms)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def make_update(timestamp_ms: int, **fields: Any) -> Entry:
         ("K7", [make_update(1, start_offset=9), make_update(2), make_update(3, start_offset=8)]),
     ],
 )
-def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry]) -> None:
+def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[LogEntry]) -> None:
     batches = encode_log(log)
     whole = join_range_findings(list(audit_range(LIMITS, [parse_batches(batches)])))
     (found,) = (row for row in whole if row["check"] == check)
@@ -96,7 +96,7 @@ def test_cut_does_not_hide_value_of_earlier_record(check: str, log: list[Entry])
 
 @given(any_logs, st.data())
 @settings(max_examples=80, deadline=None)
-def test_cut_and_order_of_ranges_do_not_change_findings(log: list[Entry], data: st.DataObject) -> None:
+def test_cut_and_order_of_ranges_do_not_change_findings(log: list[LogEntry], data: st.DataObject) -> None:
     batches = encode_log(log)
     whole = join_range_findings(list(audit_range(LIMITS, [parse_batches(batches)] if batches else [])))
     outputs = [

@@ -11,7 +11,7 @@ from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
 from tests.recovery.logs_on_disk import TOPIC, encode_batches, make_varied_records, write_segments
-from tests.recovery.share_groups import Groups, write_log
+from tests.recovery.share_groups import SimulatedShareGroups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 
@@ -179,11 +179,11 @@ def test_audit_with_internal_error_is_not_a_warning(
 def test_failed_run_of_periodic_audit_is_one_line(
     share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def repeat(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
+    def report_two_failures(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
         told(ZeroDivisionError("no\nsuch"))
         told(LogUnavailable("not\nnow"))
 
-    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
+    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", report_two_failures)
     said = share_coordinator("recovery", "audit", "--from", source_option, "--every", "1s", "--to", "kept")
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
         "the audit failed: ZeroDivisionError: no such",
@@ -194,7 +194,7 @@ def test_failed_run_of_periodic_audit_is_one_line(
 def test_audit_without_reachable_coordinator_is_not_clean(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
-    write_log(tmp_path / "log", Groups(3).work(200).log)
+    write_log(tmp_path / "log", SimulatedShareGroups(3).run_steps(200).log)
     log = f"segments:{tmp_path / 'log'}"
     assert share_coordinator("recovery", "audit", "--from", log).exit_code == 0
     (port,) = free_ports(1)

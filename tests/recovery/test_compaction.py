@@ -20,8 +20,8 @@ from coordinator.recovery.sources.archive import (
     read_commits,
 )
 from coordinator.recovery.sources.base import LogCut
-from tests.benchmarks.archives import SetClock, write_commits_of_a_year
-from tests.recovery.logs_on_disk import offsets_read
+from tests.benchmarks.archives import SettableClock, write_commits_of_a_year
+from tests.recovery.logs_on_disk import read_log_offsets
 from tests.recovery.test_archive import GrowingPartition
 
 ALONE = LocalEngine(1)
@@ -32,7 +32,7 @@ HOURS = (0, 1, 2, 26, 27, 28, 29, 51, 52, 53)
 @pytest.fixture
 def archive_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """An archive of three days before and after compaction; a part of the log was never copied."""
-    log, clock = GrowingPartition(tmp_path / "disk"), SetClock()
+    log, clock = GrowingPartition(tmp_path / "disk"), SettableClock()
     plain, compacted = tmp_path / "plain", tmp_path / "compacted"
     with monkeypatch.context() as without:
         without.setattr("coordinator.recovery.archive.compact", lambda folder, now_ms: 0)
@@ -59,10 +59,10 @@ def test_compacted_archive_has_same_contents(archive_folders: tuple[Path, Path])
         cut = LogCut({0: end})
         one, other = plain.plan(cut), compacted.plan(cut)
         assert (one.starts, one.ends, one.whole_from) == (other.starts, other.ends, other.whole_from), end
-        assert offsets_read(plain, cut) == offsets_read(compacted, cut), end
+        assert read_log_offsets(plain, cut) == read_log_offsets(compacted, cut), end
         assert rebuild(ALONE, plain, cut=cut).states.equals(rebuild(ALONE, compacted, cut=cut).states)
     late = LogCut(time_ms=1_050)
-    assert offsets_read(plain, late) == offsets_read(compacted, late)
+    assert read_log_offsets(plain, late) == read_log_offsets(compacted, late)
 
 
 OF_TODAY: list[tuple[int, int]] = [(8, 8), (9, 9), (10, 10)]
@@ -80,7 +80,7 @@ def test_replaced_files_stay_until_next_compaction(archive_folders: tuple[Path, 
     ]
     assert not (compacted / "commits" / "00000001.json").exists()
     assert (compacted / "commits" / "00000004.json").exists()
-    assert offsets_read(ArchiveSource(str(compacted))) == offsets_read(ArchiveSource(str(plain)))
+    assert read_log_offsets(ArchiveSource(str(compacted))) == read_log_offsets(ArchiveSource(str(plain)))
     assert compact(open_folder(compacted), 3 * DAY_MS) == 0
 
 
@@ -106,14 +106,14 @@ def test_failed_compaction_changes_nothing(
         failing.setattr(compaction, "write_commit", raise_error)
         with pytest.raises(OSError, match="disk full"):
             compact(open_folder(plain), 3 * DAY_MS)
-    found = offsets_read(ArchiveSource(str(plain)))
+    found = read_log_offsets(ArchiveSource(str(plain)))
     assert len(read_commits(open_folder(plain))) == len(HOURS)
     assert compact(open_folder(plain), 3 * DAY_MS) == 9
-    assert offsets_read(ArchiveSource(str(plain))) == found
+    assert read_log_offsets(ArchiveSource(str(plain))) == found
 
 
 def test_run_compacts_previous_days(tmp_path: Path) -> None:
-    log, clock = GrowingPartition(tmp_path / "disk"), SetClock()
+    log, clock = GrowingPartition(tmp_path / "disk"), SettableClock()
     for hour in (0, 1, 2, 25):
         clock.ms = hour * DAY_MS // 24
         log.append_records(40)
@@ -122,7 +122,7 @@ def test_run_compacts_previous_days(tmp_path: Path) -> None:
     assert [(commit.first, commit.number) for commit in commits] == [(1, 3), (4, 4)]
     log.append_records(10)
     assert archive(log.source, tmp_path / "archive", clock=clock).commit == 5  # type: ignore[arg-type]
-    assert offsets_read(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(170))}
+    assert read_log_offsets(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(170))}
 
 
 def test_a_year_of_commits_is_planned_in_seconds(tmp_path: Path) -> None:

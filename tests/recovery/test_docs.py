@@ -14,7 +14,7 @@ from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.share_groups import Groups, write_log
+from tests.recovery.share_groups import SimulatedShareGroups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
@@ -36,7 +36,7 @@ def read_examples() -> list[tuple[str, list[str]]]:
 
 def write_example_log(folder: Path) -> None:
     """Write the log of the page's examples."""
-    log = Groups(7, 12).work(1500).log
+    log = SimulatedShareGroups(7, 12).run_steps(1500).log
     FAULTS["K8"](log)
     FAULTS["K1"](log)
     write_log(folder, log)
@@ -58,12 +58,12 @@ def test_examples_print_documented_output(
     for command, lines in commands:
         said = share_coordinator(*shlex.split(command)[1:])
         assert said.exit_code in ((2,) if " audit " in command else (0,)), said.err
-        assert is_as_written(said.out.splitlines(), lines), f"{command}\n{said.out}"
+        assert matches_documented_output(said.out.splitlines(), lines), f"{command}\n{said.out}"
     page = (tmp_path / "audit.html").read_text("utf-8")
     assert "3 critical, 3 warning" in page
 
 
-def is_as_written(printed: list[str], written: list[str]) -> bool:
+def matches_documented_output(printed: list[str], written: list[str]) -> bool:
     """Compare printed and documented lines; `...` stands for any lines, and run ids differ."""
     left = [RUN_ID.sub("RUN", line.rstrip()) for line in printed]
     pieces = " ".join(RUN_ID.sub("RUN", line) + "\0" for line in written).split("...\0")

@@ -18,7 +18,7 @@ from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
-from coordinator.recovery.engines.base import ALONE_MAX, GatheredOutputs
+from coordinator.recovery.engines.base import ALONE_MAX, PhaseOutputs
 from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
 from coordinator.recovery.engines.local import LocalOutputs
 from coordinator.recovery.engines.spark_session import SparkMissing, get_or_start_session
@@ -30,12 +30,12 @@ from coordinator.recovery.manifest import (
     parse_time,
     read_manifest,
 )
-from coordinator.recovery.progress import Phases, progress_display
+from coordinator.recovery.progress import JobPhases, progress_display
 from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.sources.base import LogCut, LogRange, Plan, PrunedError
+from coordinator.recovery.sources.base import LogCut, LogRange, PrunedError, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -68,17 +68,17 @@ def source(partition_batches: dict[int, list[bytes]], tmp_path: Path) -> Segment
 
 
 def test_several_processes_have_same_results_as_one(source: SegmentSource) -> None:
-    class MuchToDo(SegmentSource):
+    class OverstatedSegments(SegmentSource):
         """Reports large ranges, so that the engine starts processes."""
 
-        def plan(self, cut: LogCut, *, range_records: int = 1) -> Plan:
+        def plan(self, cut: LogCut, *, range_records: int = 1) -> ReadPlan:
             plan = super().plan(cut, range_records=range_records)
             ranges = tuple(replace(each, records=ALONE_MAX) for each in plan.ranges)
             return replace(plan, ranges=ranges)
 
     engine = LocalEngine(2)
     told: list[int] = []
-    ranges = MuchToDo(source.folder).plan(LogCut()).ranges
+    ranges = OverstatedSegments(source.folder).plan(LogCut()).ranges
     gathered = engine.gather(source, ranges, fold_range, told.append)
     engine.close()
     assert sum(told) == ALONE_MAX * len(ranges)
@@ -86,7 +86,7 @@ def test_several_processes_have_same_results_as_one(source: SegmentSource) -> No
     assert sort_rows(gathered) == sort_rows(alone)
 
 
-def sort_rows(gathered: GatheredOutputs) -> list[dict[str, object]]:
+def sort_rows(gathered: PhaseOutputs) -> list[dict[str, object]]:
     rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
     return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
 
@@ -96,7 +96,7 @@ def sort_rows(gathered: GatheredOutputs) -> list[dict[str, object]]:
 def test_lost_or_duplicated_output_between_phases_is_an_error(
     name: str, change: str, source: SegmentSource
 ) -> None:
-    class Careless(LocalEngine):
+    class LossyEngine(LocalEngine):
         """Loses or duplicates one output of phase 1."""
 
         def gather(self, *arguments: Any) -> LocalOutputs:
@@ -106,7 +106,7 @@ def test_lost_or_duplicated_output_between_phases_is_an_error(
             return LocalOutputs(outputs)
 
     with pytest.raises(ResultsIncomplete, match="the results are incomplete: "):
-        rebuild(Careless(1), source)
+        rebuild(LossyEngine(1), source)
 
 
 def test_states_that_are_missing_where_they_were_written_are_an_error(
@@ -123,7 +123,7 @@ def test_range_pruned_after_planning_is_an_error() -> None:
     start = pa.RecordBatch.from_pylist([{"start": 5}])
     outputs = LocalOutputs([NamedOutput(PRUNED_OUTPUT, 3, start)])
     with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
-        outputs.joined(lambda state_partition, tables: (), lambda more: None)
+        outputs.join_partitions(lambda state_partition, tables: (), lambda more: None)
 
 
 def test_errors_are_pickled_completely() -> None:
@@ -155,7 +155,7 @@ class PrunedSource:
     end: int = 200
     starts: dict[int, int] = field(default_factory=dict)
 
-    def plan(self, cut: LogCut, *, range_records: int = 100) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = 100) -> ReadPlan:
         """Plan the remaining records."""
         plan = self.inner.plan(cut, range_records=range_records)
         ends = {p: min(self.end, cut.end(p)) for p in range(3)}
@@ -168,7 +168,7 @@ class PrunedSource:
             for each in plan.ranges
         ]
         starts = {**plan.starts, **self.starts}
-        return Plan(tuple(each for each in left if each.start < each.end), starts, ends)
+        return ReadPlan(tuple(each for each in left if each.start < each.end), starts, ends)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Write, and prune partition 1, during its second range."""
@@ -218,7 +218,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         "states.parquet": len(run.states),
         "ranges.parquet": len(run.ranges),
     }
-    assert StoredStates.written(open_folder(to)).table.equals(run.states)
+    assert StoredStates.from_results(open_folder(to)).table.equals(run.states)
     assert pq.read_schema(to / "states.parquet").equals(STATES)
     assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
     assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
@@ -230,7 +230,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
 
 
 def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:
-    class Full(Phases):
+    class FailingPhases(JobPhases):
         """Fails in the join phase."""
 
         def phase(self, what: str, total: int, unit: str):  # type: ignore[no-untyped-def]
@@ -239,7 +239,7 @@ def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) ->
             return super().phase(what, total, unit)
 
     with pytest.raises(OSError, match="no space"):
-        rebuild(ALONE, source, to=tmp_path / "results", phases=Full())
+        rebuild(ALONE, source, to=tmp_path / "results", phases=FailingPhases())
     assert not (tmp_path / "results").exists()
 
 
@@ -268,7 +268,7 @@ def test_history_matches_records(source: SegmentSource) -> None:
     )
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     """A stream that reports to be a terminal."""
 
     def isatty(self) -> bool:
@@ -276,7 +276,7 @@ class Terminal(io.StringIO):
 
 
 def test_progress_is_shown_on_terminal_only(source: SegmentSource) -> None:
-    terminal, file = Terminal(), io.StringIO()
+    terminal, file = FakeTerminal(), io.StringIO()
     for stream in (terminal, file):
         with progress_display(stream) as phases:
             rebuild(ALONE, source, phases=phases)

@@ -16,12 +16,12 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
-from coordinator.recovery.audit import AuditResult, ExternalFindings, LogContents, Options, audit
+from coordinator.recovery.audit import AuditOptions, AuditResult, ExternalFindings, LogContents, audit
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.checks.cluster import check_configs, check_data, check_groups
+from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_log
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import row_identity, row_key
+from coordinator.recovery.deduplication import row_identity, row_share_partition
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import (
     ClusterCheck,
@@ -29,8 +29,8 @@ from coordinator.recovery.external_checks import (
     OptionalCheck,
 )
 from coordinator.recovery.history import read_history
-from coordinator.recovery.progress import Phases
-from coordinator.recovery.rebuild import RebuildResult, states_in
+from coordinator.recovery.progress import JobPhases
+from coordinator.recovery.rebuild import RebuildResult, stored_states_of_table
 from coordinator.recovery.records import Records
 from coordinator.recovery.sample_check import (
     SampleCheck,
@@ -49,8 +49,8 @@ from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
 from tests.recovery.share_groups import (
-    Groups,
     Log,
+    SimulatedShareGroups,
     audit_segments,
     renumber_records,
     write_log,
@@ -69,12 +69,12 @@ FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
 
 
 def make_clean_log() -> Log:
-    return Groups(5).work(300).log
+    return SimulatedShareGroups(5).run_steps(300).log
 
 
 @pytest.fixture
 def old_audit(tmp_path: Path) -> AuditResult:
-    return audit_segments(write_log(tmp_path / "before", make_clean_log()), Options(limits=CLEAN_LIMITS))
+    return audit_segments(write_log(tmp_path / "before", make_clean_log()), AuditOptions(limits=CLEAN_LIMITS))
 
 
 def finding_rows(run: AuditResult) -> list[dict[str, Any]]:
@@ -123,7 +123,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     assert list(check_groups(states, groups, topics)) == []
     lost, *left = states
 
-    class Topics:
+    class FakeUserTopics:
         def __init__(self, **access: Any) -> None:
             pass
 
@@ -139,7 +139,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         async def close(self) -> None:
             pass
 
-    monkeypatch.setattr("coordinator.cluster.kafka.user_topics.UserTopics", Topics)
+    monkeypatch.setattr("coordinator.cluster.kafka.user_topics.UserTopics", FakeUserTopics)
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
     check._shown = [row_identity(row) for row in states]
@@ -167,43 +167,43 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     assert set(found) == {("X2", "warning", "its group does not exist, or Describe is not allowed")}
 
 
-def remove_first_key(log: Log) -> None:
+def remove_first_share_partition(log: Log) -> None:
     key = log[0][0].record.key
     for number, records in log.items():
         log[number] = [each for each in records if each.record.key != key]
     log.update(renumber_records(log))
 
 
-def restore_an_old_copy(log: Log) -> None:
+def keep_first_half_of_log(log: Log) -> None:
     for number, records in log.items():
         log[number] = records[: len(records) // 2]
 
 
-@pytest.mark.parametrize("spoil", [remove_first_key, restore_an_old_copy])
+@pytest.mark.parametrize("spoil", [remove_first_share_partition, keep_first_half_of_log])
 def test_x3_state_of_earlier_audit_is_missing(
     spoil: Callable[[Log], None], old_audit: AuditResult, tmp_path: Path
 ) -> None:
     log = make_clean_log()
     spoil(log)
     folder = write_log(tmp_path / "now", log)
-    options = Options(
+    options = AuditOptions(
         limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
     )
     found = audit_segments(folder, options)
     assert {(row["check"], row["severity"]) for row in found.findings.to_pylist()} == {("X3", "critical")}
-    assert audit_segments(folder, Options(limits=CLEAN_LIMITS)).verdict == "clean"
+    assert audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS)).verdict == "clean"
 
 
 def test_x3_deleted_or_updated_state_is_not_missing(old_audit: AuditResult, tmp_path: Path) -> None:
-    log = Groups(5).work(600).log
-    options = Options(
+    log = SimulatedShareGroups(5).run_steps(600).log
+    options = AuditOptions(
         limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
     )
     assert audit_segments(write_log(tmp_path / "now", log), options).verdict == "clean"
 
 
 def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult, tmp_path: Path) -> None:
-    log = Groups(5).work(900).log
+    log = SimulatedShareGroups(5).run_steps(900).log
     read_to = {int(number): of["read_to"] for number, of in old_audit.manifest["partitions"].items()}
     late = {
         number: [each for each in records if each.log_offset > read_to[number] + 5]
@@ -211,7 +211,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult,
     }
     key = late[0][0].record.key
     late[0] = [replace(each, record=each.record) for each in late[0] if each.record.key != key]
-    options = Options(
+    options = AuditOptions(
         limits=CLEAN_LIMITS, baseline=Baseline(old_audit.manifest, lambda number: old_audit.states)
     )
     found = audit_segments(write_log(tmp_path / "now", late), options).findings.to_pylist()
@@ -221,7 +221,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult,
 
 
 def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytest.MonkeyPatch) -> None:
-    states = {row_key(row): rewrite.make_share_state(row) for row in finding_rows(old_audit)}
+    states = {row_share_partition(row): rewrite.make_share_state(row) for row in finding_rows(old_audit)}
     from coordinator.operate.migration.fold import ComparableState
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
@@ -231,20 +231,22 @@ def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytes
     assert (found, what.startswith("start offset 1, not ")) == (key, True)
     # The second comparison uses columns that were rebuilt from the source and from the target.
     changed = old_audit.states.slice(1)
-    run = RebuildResult(states_in(changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}})
+    run = RebuildResult(
+        stored_states_of_table(changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}}
+    )
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
-    monkeypatch.setattr(rewrite, "make_topic_access", lambda config: {})
-    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3, Phases())  # type: ignore[arg-type]
-    assert unlike_there == (str(row_key(finding_rows(old_audit)[0])),)
+    monkeypatch.setattr(rewrite, "make_topic_options", lambda config: {})
+    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3, JobPhases())  # type: ignore[arg-type]
+    assert unlike_there == (str(row_share_partition(finding_rows(old_audit)[0])),)
 
 
 def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
     states = [row for row in finding_rows(old_audit) if row["state_batches"] and row["start_offset"] > 3]
-    ends = {row_key(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
+    ends = {row_share_partition(row)[1:]: row["state_batches"][-1]["last_offset"] + 1 for row in states}
     starts = dict.fromkeys(ends, 0)
-    assert list(check_data(states, starts, ends, Limits())) == []
-    place = row_key(states[0])[1:]
+    assert list(check_offsets_in_log(states, starts, ends, Limits())) == []
+    place = row_share_partition(states[0])[1:]
     last = states[0]["state_batches"][-1]["last_offset"]
     for changed_starts, changed_ends, evidence in (
         (starts, {**ends, place: last}, f"a batch up to {last}"),
@@ -255,7 +257,7 @@ def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
             f"start offset {states[0]['start_offset']}, the partition begins",
         ),
     ):
-        (found,) = check_data(states, changed_starts, changed_ends, Limits())
+        (found,) = check_offsets_in_log(states, changed_starts, changed_ends, Limits())
         assert (found.check, found.severity.value) == ("X5", "warning")
         assert found.evidence.startswith(evidence)
 
@@ -265,11 +267,11 @@ def test_x6_sample_with_different_fold_is_found(old_audit: AuditResult, tmp_path
     assert len(choose_sample(old_audit.states, 4)) >= 4
     totals = [{"state_partition": number, "states": states} for number, states in ((1, 30), (0, 0), (7, 9))]
     assert divide_sample(totals, 5) == {0: 0, 1: 3, 7: 2}
-    options = Options(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100)])
+    options = AuditOptions(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100)])
     assert audit_segments(tmp_path / "before", options).verdict == "clean"
     wrong = finding_rows(old_audit)
     wrong[0]["start_offset"] += 1
-    steps = read_history(ALONE, source, {row_key(row) for row in wrong}).steps
+    steps = read_history(ALONE, source, {row_share_partition(row) for row in wrong}).steps
     states = {(step.state_partition, step.record.key): step.after for step in steps}
     ((check, severity, evidence),) = finding_tuples(list(compare_sample(wrong, states)))
     assert (check, severity) == ("X6", "critical")
@@ -289,7 +291,7 @@ def test_x6_omits_state_partitions_pruned_during_audit(tmp_path: Path) -> None:
             assert {row["state_partition"] for each in outputs for row in each.rows.to_pylist()} == {*log}
             return super().result(outputs)
 
-    found = audit_segments(tmp_path, Options(limits=CLEAN_LIMITS, external=[PrunedBefore(source, 100)]))
+    found = audit_segments(tmp_path, AuditOptions(limits=CLEAN_LIMITS, external=[PrunedBefore(source, 100)]))
     assert (found.verdict, "X6" in found.not_checked) == ("clean", False)
 
 
@@ -299,12 +301,12 @@ def test_x6_reads_each_range_of_journal_once(tmp_path: Path, monkeypatch: pytest
     source, read = JournalSource(str(tmp_path)), list[int]()
     inner = JournalSource.read
 
-    def counted(self: JournalSource, log_range: LogRange) -> Iterator[Records]:
+    def count_reads(self: JournalSource, log_range: LogRange) -> Iterator[Records]:
         read.append(log_range.number)
         return inner(self, log_range)
 
-    monkeypatch.setattr(JournalSource, "read", counted)
-    found = audit(ALONE, source, Options(external=[SampleCheck(source, 40)]))
+    monkeypatch.setattr(JournalSource, "read", count_reads)
+    found = audit(ALONE, source, AuditOptions(external=[SampleCheck(source, 40)]))
     assert "X6" not in {*found.not_checked, *found.findings.column("check").to_pylist()}
     ranges = list(range(len(source.plan(LogCut()).ranges)))
     assert len(ranges) > 1
@@ -314,7 +316,7 @@ def test_x6_reads_each_range_of_journal_once(tmp_path: Path, monkeypatch: pytest
 def test_failed_external_check_is_reported_and_does_not_end_audit(
     old_audit: AuditResult, tmp_path: Path
 ) -> None:
-    class Unreachable:
+    class UnreachableCheck:
         def begin(self) -> None:
             raise LogUnavailable("nobody answers")
 
@@ -324,13 +326,13 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
         def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
             raise AssertionError
 
-    options = Options(limits=CLEAN_LIMITS, external=[OptionalCheck(Unreachable(), ("X2", "X5"))])
+    options = AuditOptions(limits=CLEAN_LIMITS, external=[OptionalCheck(UnreachableCheck(), ("X2", "X5"))])
     found = audit_segments(tmp_path / "before", options)
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
     # If the user requested the check, the audit reports it as not checked.
-    asked = [OptionalCheck(Unreachable(), ("X1",), asked_for=True)]
-    found = audit_segments(tmp_path / "before", Options(limits=CLEAN_LIMITS, external=asked))
+    asked = [OptionalCheck(UnreachableCheck(), ("X1",), asked_for=True)]
+    found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=asked))
     assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
     assert found.not_checked["X1"] == "nobody answers"

@@ -14,16 +14,16 @@ from protocol.state_records import StateRecord, encode_record
 from tests.recovery.log_strategies import (
     KEYS,
     STATE_PARTITION,
-    Entry,
+    LogEntry,
     comparable_rows,
-    core_rows,
-    core_states,
     encode_log,
     fold_ranges,
+    fold_to_state_rows,
+    fold_with_shard_core,
+    join_to_state_rows,
     kafkas_logs,
     our_logs,
-    settled_states,
-    vector_states,
+    shard_core_rows,
 )
 
 any_logs = kafkas_logs | our_logs
@@ -37,19 +37,19 @@ def divide_into_ranges(data: st.DataObject, batches: list[bytes]) -> list[list[b
 
 @given(any_logs)
 @settings(deadline=None)
-def test_fold_equals_shard_core(log: list[Entry]) -> None:
+def test_fold_equals_shard_core(log: list[LogEntry]) -> None:
     batches = encode_log(log)
-    assert comparable_rows(vector_states([[batches]])) == core_rows(core_states(batches))
+    assert comparable_rows(fold_to_state_rows([[batches]])) == shard_core_rows(fold_with_shard_core(batches))
 
 
 @given(any_logs, st.data())
 @settings(max_examples=300, deadline=None)
-def test_ranges_and_chunks_do_not_change_result(log: list[Entry], data: st.DataObject) -> None:
+def test_ranges_and_chunks_do_not_change_result(log: list[LogEntry], data: st.DataObject) -> None:
     batches = encode_log(log, base_offset=data.draw(st.sampled_from([0, 5])))
     ranges = [divide_into_ranges(data, stretch) for stretch in divide_into_ranges(data, batches)]
     found = fold_ranges(ranges)
     data.draw(st.randoms(use_true_random=False)).shuffle(found)
-    assert comparable_rows(settled_states(found)) == core_rows(core_states(batches))
+    assert comparable_rows(join_to_state_rows(found)) == shard_core_rows(fold_with_shard_core(batches))
 
 
 def test_fold_memory_depends_on_share_partitions_not_records() -> None:
@@ -61,7 +61,7 @@ def test_fold_memory_depends_on_share_partitions_not_records() -> None:
         value = ShareUpdateValue(0, 1, first, pack([StateBatch(first, first + 5, 2, 1)]))
         batch = encode_batch(first, 1, [encode_record(StateRecord(key, value))] * 50_000)
         records = parse(STATE_PARTITION, batch).records
-        folding.take(scan, scan.take(records))
+        folding.fold_records(scan, scan.process_records(records))
         most = max(most, sum(map(len, folding._waiting)))
     assert most < 300_000
     folded_range = folding.result()

@@ -12,30 +12,30 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.manifest import MANIFEST
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import COMMITS, FILES, ArchiveSource
 from coordinator.recovery.sources.segments import SegmentSource
+from tests.manual_clock import ManualClock
 from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
     load_expected_states,
     make_varied_records,
-    offsets_read,
+    read_log_offsets,
     write_segments,
 )
-from tests.standing_clock import StandingClock
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARCHIVE, RESULTS = "archive-1", "rebuild-1"
 RECORDS, RECORDS_LATER, COMMITTED = 60, 90, (20, 60)
 ALONE = LocalEngine(1)
 
-CLOCK = StandingClock(1_700_000_000_000)
+CLOCK = ManualClock(1_700_000_000_000)
 
 
 def write_log(folder: Path, count: int) -> SegmentSource:
@@ -81,14 +81,14 @@ def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> Non
     folder = tmp_path / "archive"
     shutil.copytree(GOLDEN / ARCHIVE, folder)
     source = ArchiveSource(str(folder))
-    assert offsets_read(source) == {0: [*range(RECORDS)]}
+    assert read_log_offsets(source) == {0: [*range(RECORDS)]}
     states = rebuild(ALONE, source).states
     assert comparable_rows(sort_by_key(states.to_pylist())) == load_expected_states(
         {0: encode_batches(make_varied_records(RECORDS), size=5)}
     )
     done = archive(write_log(tmp_path / "log", RECORDS_LATER), folder, clock=CLOCK)
     assert (done.commit, done.records, done.is_whole) == (len(COMMITTED) + 1, RECORDS_LATER - RECORDS, True)
-    assert offsets_read(source) == {0: [*range(RECORDS_LATER)]}
+    assert read_log_offsets(source) == {0: [*range(RECORDS_LATER)]}
 
 
 def test_results_format_is_unchanged(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_results_format_is_unchanged(tmp_path: Path) -> None:
 def test_results_of_earlier_release_are_a_baseline(tmp_path: Path) -> None:
     baseline = Baseline.read(GOLDEN / RESULTS)
 
-    def findings(count: int) -> list[dict[str, object]]:
+    def lost_state_findings(count: int) -> list[dict[str, object]]:
         found = audit(
-            ALONE, write_log(tmp_path / "log", count), Options(baseline=baseline)
+            ALONE, write_log(tmp_path / "log", count), AuditOptions(baseline=baseline)
         ).findings.to_pylist()
         return [finding for finding in found if finding["check"] == "X3"]
 
-    assert findings(RECORDS) == []
-    assert findings(RECORDS // 2)
+    assert lost_state_findings(RECORDS) == []
+    assert lost_state_findings(RECORDS // 2)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ from coordinator.config import load_config
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.operate.migration import MigrationOptions as Allowed
 from coordinator.operate.migration import MigrationRefused
-from coordinator.recovery.audit import AuditResult, Options
+from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.continuous import AuditMetrics, audit_periodically
-from coordinator.recovery.deduplication import deduplicate, row_key
+from coordinator.recovery.deduplication import deduplicate, row_share_partition
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.history import read_history
@@ -31,11 +31,11 @@ from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.log_strategies import comparable_rows, core_rows
+from tests.recovery.log_strategies import comparable_rows, shard_core_rows
 from tests.recovery.logs_on_disk import TOPIC, encode_batches, write_segments
 from tests.recovery.share_groups import (
     STATE_PARTITIONS,
-    Groups,
+    SimulatedShareGroups,
     audit_segments,
     copy_to_other_partition,
     write_log,
@@ -46,12 +46,12 @@ EXECUTE = Allowed(execute=True)
 
 
 @pytest.fixture
-def share_groups() -> Groups:
-    return Groups(6).work(500)
+def share_groups() -> SimulatedShareGroups:
+    return SimulatedShareGroups(6).run_steps(500)
 
 
 @pytest.fixture
-def source(share_groups: Groups, tmp_path: Path) -> SegmentSource:
+def source(share_groups: SimulatedShareGroups, tmp_path: Path) -> SegmentSource:
     return SegmentSource(str(write_log(tmp_path / "log", share_groups.log)))
 
 
@@ -74,7 +74,9 @@ def test_long_history_is_not_decoded_at_once(tmp_path: Path) -> None:
     assert sum(1 for _ in steps) == count - 1
 
 
-def test_explain_shows_state_of_shard_after_each_step(share_groups: Groups, source: SegmentSource) -> None:
+def test_explain_shows_state_of_shard_after_each_step(
+    share_groups: SimulatedShareGroups, source: SegmentSource
+) -> None:
     for leader in share_groups.leaders[:3]:
         told = explain(source, leader.key)
         number = state_partition(leader.key, STATE_PARTITIONS)
@@ -83,11 +85,11 @@ def test_explain_shows_state_of_shard_after_each_step(share_groups: Groups, sour
         assert told.events[-1].step.after == share_groups.shards[number].state(leader.key)
         assert told.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
         assert told.state_partition == number
-        assert told.as_row()["events"][0]["state"]["start_offset"] == 0
+        assert told.to_json_values()["events"][0]["state"]["start_offset"] == 0
 
 
 def test_explain_of_record_shows_only_steps_that_changed_it(
-    share_groups: Groups, source: SegmentSource
+    share_groups: SimulatedShareGroups, source: SegmentSource
 ) -> None:
     leader = share_groups.leaders[0]
     released = next(
@@ -112,7 +114,9 @@ def test_explain_of_unknown_share_partition_is_refused(source: SegmentSource) ->
         explain(source, SharePartitionKey("nobody", bytes(16), 0))
 
 
-def test_explain_finds_share_partition_in_wrong_state_partition(share_groups: Groups, tmp_path: Path) -> None:
+def test_explain_finds_share_partition_in_wrong_state_partition(
+    share_groups: SimulatedShareGroups, tmp_path: Path
+) -> None:
     key = share_groups.leaders[0].key
     number = state_partition(key, STATE_PARTITIONS)
     log = {number: [], (number + 1) % STATE_PARTITIONS: share_groups.log[number]}
@@ -124,7 +128,9 @@ def test_explain_finds_share_partition_in_wrong_state_partition(share_groups: Gr
 # plan-prune
 
 
-def test_prune_plan_equals_pruning_of_shard(share_groups: Groups, source: SegmentSource) -> None:
+def test_prune_plan_equals_pruning_of_shard(
+    share_groups: SimulatedShareGroups, source: SegmentSource
+) -> None:
     plans = prune_plan(rebuild(ALONE, source), 3)
     assert [each.facts.needed_from for each in plans] == [
         shard.redundant_offset for shard in share_groups.shards
@@ -134,7 +140,7 @@ def test_prune_plan_equals_pruning_of_shard(share_groups: Groups, source: Segmen
         assert pinned == shard.share_partitions()[:3]
         assert each.pins[0].needed_from == each.facts.needed_from
         assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
-        assert each.facts.prunable + each.facts.held == len(share_groups.log[shard.state_partition])
+        assert each.facts.prunable + each.facts.unprunable == len(share_groups.log[shard.state_partition])
 
 
 # rewrite
@@ -148,7 +154,7 @@ def rewrite_journal(
 
 
 def test_log_is_rewritten_and_rewritten_back(
-    share_groups: Groups, source: SegmentSource, tmp_path: Path
+    share_groups: SimulatedShareGroups, source: SegmentSource, tmp_path: Path
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     planned = rewrite_journal(source, there, 7, Allowed())
@@ -160,7 +166,7 @@ def test_log_is_rewritten_and_rewritten_back(
     for folder in (there, back):
         found = comparable_rows(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
         for row, wanted in zip(
-            sorted(found, key=_state_name), sorted(core_rows(states), key=_state_name), strict=True
+            sorted(found, key=_state_name), sorted(shard_core_rows(states), key=_state_name), strict=True
         ):
             assert {name: row[name] for name in (*names, "state_batches")} == {
                 name: wanted[name] for name in (*names, "state_batches")
@@ -171,7 +177,9 @@ def _state_name(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
-def test_rewrite_uses_correctly_placed_state_of_two(share_groups: Groups, tmp_path: Path) -> None:
+def test_rewrite_uses_correctly_placed_state_of_two(
+    share_groups: SimulatedShareGroups, tmp_path: Path
+) -> None:
     key = copy_to_other_partition(share_groups.log, share_groups.leaders)
     source = SegmentSource(str(write_log(tmp_path / "log", share_groups.log)))
     done = rewrite_journal(source, tmp_path / "there", 7)
@@ -187,20 +195,20 @@ def test_rewrite_uses_correctly_placed_state_of_two(share_groups: Groups, tmp_pa
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
     row = rebuild(ALONE, source).states.to_pylist()[0]
-    place = state_partition(row_key(row), 5)
+    place = state_partition(row_share_partition(row), 5)
     newest, older, placed = (
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
         for away, ms in ((1, 9), (2, 8), (0, 1))
     )
-    key = row_key(row)
+    key = row_share_partition(row)
 
-    def choose(rows: list[dict[str, object]], state_partitions: int | None) -> object:
+    def deduplicate_rows(rows: list[dict[str, object]], state_partitions: int | None) -> object:
         return deduplicate(rows, state_partitions, lambda each: each)
 
     found = ({key: newest}, [(key, older["state_partition"])])
-    assert choose([older, newest], 5) == choose([newest, older], 5) == found
-    assert choose([newest, placed], 5) == ({key: placed}, [(key, newest["state_partition"])])
-    assert choose([placed, newest], None) == ({key: newest}, [(key, place)])
+    assert deduplicate_rows([older, newest], 5) == deduplicate_rows([newest, older], 5) == found
+    assert deduplicate_rows([newest, placed], 5) == ({key: placed}, [(key, newest["state_partition"])])
+    assert deduplicate_rows([placed, newest], None) == ({key: newest}, [(key, place)])
 
 
 def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path: Path) -> None:
@@ -212,7 +220,7 @@ def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path:
     )
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
         rewrite_journal(source, folder, 6)
-    other = SegmentSource(str(write_log(tmp_path / "other", Groups(9).work(200).log)))
+    other = SegmentSource(str(write_log(tmp_path / "other", SimulatedShareGroups(9).run_steps(200).log)))
     with pytest.raises(MigrationRefused, match="the target holds state that is not the source's"):
         rewrite_journal(other, folder, 5)
     assert rewrite_journal(other, folder, 5, Allowed(execute=True, replace=True)).is_good
@@ -220,11 +228,11 @@ def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path:
         rewrite_journal(JournalSource(str(folder)), folder, 5)
 
 
-def test_log_is_restored_as_of_before_a_fault(share_groups: Groups, tmp_path: Path) -> None:
-    before = Groups(6).work(500)
+def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups, tmp_path: Path) -> None:
+    before = SimulatedShareGroups(6).run_steps(500)
     FAULTS["K8"](share_groups.log)
     source = SegmentSource(str(write_log(tmp_path / "spoilt", share_groups.log)))
-    found = audit_segments(tmp_path / "spoilt", Options(limits=CLEAN_LIMITS)).findings.to_pylist()
+    found = audit_segments(tmp_path / "spoilt", AuditOptions(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
     done = rewrite(
@@ -243,7 +251,9 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: Groups, tmp_path: Pa
     assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
 
 
-def test_rewrite_of_pruned_history_requires_incomplete_option(share_groups: Groups, tmp_path: Path) -> None:
+def test_rewrite_of_pruned_history_requires_incomplete_option(
+    share_groups: SimulatedShareGroups, tmp_path: Path
+) -> None:
     log = {number: records[30:] for number, records in share_groups.log.items()}
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
@@ -269,9 +279,10 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(share_groups: Grou
 
 def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
     whole = audit_segments(
-        write_log(tmp_path / "whole", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS)
+        write_log(tmp_path / "whole", SimulatedShareGroups(5).run_steps(300).log),
+        AuditOptions(limits=CLEAN_LIMITS),
     )
-    log = Groups(5).work(300).log
+    log = SimulatedShareGroups(5).run_steps(300).log
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
     folder = write_log(tmp_path / "lost", {n: list(each) for n, each in log.items()})
@@ -279,13 +290,13 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
     compared_with: list[str | None] = []
     runs = iter([whole, None, LogUnavailable("not now"), ZeroDivisionError("a job failed"), None])
 
-    def run(baseline: Baseline | None) -> AuditResult:
+    def next_audit(baseline: Baseline | None) -> AuditResult:
         compared_with.append(None if baseline is None else baseline.run_id)
         found = next(runs)
         if isinstance(found, Exception):
             raise found
         if found is None:
-            found = audit_segments(folder, Options(limits=CLEAN_LIMITS, baseline=baseline))
+            found = audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS, baseline=baseline))
         return found
 
     def record_result(found: AuditResult | Exception) -> None:
@@ -294,7 +305,7 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    audit_periodically(run, every_s=0.01, listen=None, told=record_result)
+    audit_periodically(next_audit, every_s=0.01, listen=None, told=record_result)
     assert signal.getsignal(signal.SIGTERM) is before
     assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
     assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]
@@ -304,18 +315,18 @@ def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
 
 
 def test_metrics_keep_last_findings_after_failed_run(tmp_path: Path) -> None:
-    log = Groups(5).work(300).log
+    log = SimulatedShareGroups(5).run_steps(300).log
     FAULTS["K1"](log)
     metrics = AuditMetrics()
     value = metrics.registry.get_sample_value
     assert value("share_coordinator_audit_verdict") == -1
-    found = audit_segments(write_log(tmp_path / "log", log), Options(limits=CLEAN_LIMITS))
-    metrics.note(found, duration_s=2.0, now_ms=5_000)
+    found = audit_segments(write_log(tmp_path / "log", log), AuditOptions(limits=CLEAN_LIMITS))
+    metrics.record_audit(found, duration_s=2.0, now_ms=5_000)
     assert value("share_coordinator_audit_verdict") == 2
     lost = {"check": "K1", "severity": "critical"}
     assert value("share_coordinator_audit_findings", lost) == 1
     assert value("share_coordinator_audit_findings", {"check": "X1", "severity": "critical"}) is None
-    metrics.note(None, duration_s=1.0, now_ms=9_000)
+    metrics.record_audit(None, duration_s=1.0, now_ms=9_000)
     assert value("share_coordinator_audit_verdict") == 3
     assert value("share_coordinator_audit_findings", lost) == 1
     assert value("share_coordinator_audit_last_success_timestamp_seconds") == 5

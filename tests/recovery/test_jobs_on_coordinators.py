@@ -21,7 +21,7 @@ import pytest
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient, StateSummary
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
@@ -133,7 +133,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     live = f"127.0.0.1:{journal.port}"
     found = diff(ALONE, source, live)
     assert (found.asked, found.equal, found.different, found.unknown) == (15, 15, [], {})
-    options = Options(external=[LiveCheck(source, live), SampleCheck(source, 5)])
+    options = AuditOptions(external=[LiveCheck(source, live), SampleCheck(source, 5)])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
     for key in KEYS[:2]:
@@ -159,7 +159,7 @@ def test_executors_compare_states_and_driver_reads_none(
     """Checks X1, X3 and X6, `diff`, and an HTML report."""
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
-    earlier = audit(ALONE, source, Options(to=tmp_path / "earlier"))
+    earlier = audit(ALONE, source, AuditOptions(to=tmp_path / "earlier"))
     lost = SharePartitionKey("lost", bytes(16), 1)
     state = earlier.states.slice(0, 1).to_pylist()[0] | {"group_id": lost.group_id, "state_partition": 5}
     open_folder(tmp_path / "earlier").write_parquet(
@@ -170,15 +170,15 @@ def test_executors_compare_states_and_driver_reads_none(
     fetched: list[NamedOutput] = []
     inner = spark._fetch_outputs
 
-    def fetch(frame: Any) -> list[NamedOutput]:
+    def record_fetch(frame: Any) -> list[NamedOutput]:
         found = inner(frame)
         fetched.extend(found)
         return found
 
-    monkeypatch.setattr(spark, "_fetch_outputs", fetch)
+    monkeypatch.setattr(spark, "_fetch_outputs", record_fetch)
     compared = diff(spark_engine, source, live, listed=[lost])
     assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
-    options = Options(
+    options = AuditOptions(
         baseline=Baseline.read(tmp_path / "earlier"),
         external=[OptionalCheck(LiveCheck(source, live), ("X1",)), SampleCheck(source, 5)],
         to=tmp_path / "audit",
@@ -193,7 +193,7 @@ def test_executors_compare_states_and_driver_reads_none(
     assert not {each.name for each in fetched} & {"states", "misplaced", "partials", "histories"}
     journal.stop()
     unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
-    missed = audit(spark_engine, source, Options(external=unreachable))
+    missed = audit(spark_engine, source, AuditOptions(external=unreachable))
     assert (list(missed.missed), missed.exit_code) == (["X1"], 1)
     assert "the coordinator cannot be reached" in missed.not_checked["X1"]
 
@@ -217,7 +217,7 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     done = share_coordinator(*command, "--state-partitions", "11", "--execute", "-o", "json")
     said = json.loads(done.out)
     assert (said["verified"], said["counts"], said["differences"]) == (True, {"copy": 15}, [])
-    moved = audit(ALONE, JournalSource(str(target)), Options())
+    moved = audit(ALONE, JournalSource(str(target)), AuditOptions())
     assert (moved.verdict, len(moved.states)) == ("clean", 15)
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
@@ -262,7 +262,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         source = TopicSource(topic, bootstrap)
         assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
         check_history(first, source, KEYS[0], offset=13)
-        assert audit(ALONE, source, Options(state_partitions=6)).findings.to_pylist() == []
+        assert audit(ALONE, source, AuditOptions(state_partitions=6)).findings.to_pylist() == []
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
@@ -295,7 +295,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
         )
         assert code == 1
         assert "state partitions of the target are owned" in err
-    assert audit(ALONE, TopicSource(restored, bootstrap), Options()).exit_code == 0
+    assert audit(ALONE, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
 
 
 def rewrite(

@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 
 from coordinator.client import ClientSecurity, RetryPolicy, ShareCoordinatorClient
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.diff import diff
@@ -77,7 +77,7 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
             for each in deliveries
         ]
         settled.extend((each.offset, kind) for each, kind in zip(deliveries, types, strict=True))
-        consumer.settle(types)
+        consumer.acknowledge(types)
         return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
 
     wait_until(has_progressed, seconds=120, what="all records are consumed")
@@ -88,7 +88,7 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
     def has_settled_records() -> bool:
         nonlocal in_flight
         deliveries = consumer.poll()
-        consumer.settle(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
+        consumer.acknowledge(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
         # The delivery count of that record depends on the number of releases before the other records arrive.
         in_flight = max([in_flight, *(each.delivery_count for each in deliveries if each.offset == 12)])
         return any(each.offset == 15 for each in deliveries)
@@ -121,7 +121,7 @@ def test_concurrent_writes_are_no_difference(
     """The log is folded, then written, and only then the coordinator is read."""
     key = SharePartitionKey("recovery-busy", consumed_topic.key.topic_id, 0)
 
-    async def writes(begin: int, end: int) -> None:
+    async def write_offsets(begin: int, end: int) -> None:
         retry = RetryPolicy(attempts_max=8, first_s=0.2)
         async with ShareCoordinatorClient(consumed_topic.bootstrap, retry=retry) as client:
             if not begin:
@@ -139,14 +139,14 @@ def test_concurrent_writes_are_no_difference(
 
     waiting = [(4, 9)]
 
-    async def read(*arguments: Any) -> Any:
+    async def read_after_writes(*arguments: Any) -> Any:
         """Read from the coordinator; the first time, write after the log was read."""
         while waiting:
-            await writes(*waiting.pop())
+            await write_offsets(*waiting.pop())
         return await read_states(*arguments)
 
-    asyncio.run(writes(0, 4))
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read)
+    asyncio.run(write_offsets(0, 4))
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read_after_writes)
     found = diff(ALONE, consumed_topic.source, consumed_topic.bootstrap)
     assert (found.different, found.unknown, found.moved) == ([], {}, 1)
 
@@ -157,12 +157,12 @@ def test_audit_of_topic_finds_only_single_replica(consumed_topic: ConsumedTopic,
         consumed_topic.bootstrap, security=ClientSecurity(), topic=TOPIC, state_partitions=50, limits=Limits()
     )
     external = [cluster, LiveCheck(source, consumed_topic.bootstrap), SampleCheck(source, 50)]
-    found = audit(ALONE, source, Options(external=external, to=tmp_path / "first"))
+    found = audit(ALONE, source, AuditOptions(external=external, to=tmp_path / "first"))
     rows = [row for row in found.findings.to_pylist() if row["group_id"] in (None, GROUP)]
     assert [(row["check"], row["severity"]) for row in rows] == [("P5", "warning")], rows
     assert "min.insync.replicas is 1" in rows[0]["evidence"]
     assert set(found.not_checked) == {"X3", "X4"}
-    again = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "first")))
+    again = audit(ALONE, source, AuditOptions(baseline=Baseline.read(tmp_path / "first")))
     assert "X3" not in set(again.findings.column("check").to_pylist())
 
 
@@ -182,31 +182,31 @@ def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
     # The files may still contain pruned records, which affect these two columns.
     history = ["records", "leader_epoch_max"]
     assert again.drop_columns(history).equals(states.drop_columns(history))
-    assert own_state(again) == own_state(states)
-    state = own_state(states)
-    whole = audit(ALONE, source, Options(to=tmp_path / "whole"))
-    assert own_checks(whole) == []
+    assert state_of_test_group(again) == state_of_test_group(states)
+    state = state_of_test_group(states)
+    whole = audit(ALONE, source, AuditOptions(to=tmp_path / "whole"))
+    assert checks_of_test_group(whole) == []
     # Remove the snapshot, as if pruned too far: only updates remain.
     (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
     lost = _drop_first_records(segment, state["needed_from"])
     segment.unlink()
     (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(lost)
-    found = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole")))
-    assert "K1" in own_checks(found)
+    found = audit(ALONE, source, AuditOptions(baseline=Baseline.read(tmp_path / "whole")))
+    assert "K1" in checks_of_test_group(found)
     assert found.exit_code == 2
     # Remove all records: only the baseline of the earlier audit contains the state.
     shutil.rmtree(segment.parent)
-    gone = audit(ALONE, source, Options(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
-    assert own_checks(gone) == ["X3"]
+    gone = audit(ALONE, source, AuditOptions(baseline=Baseline.read(tmp_path / "whole"), state_partitions=50))
+    assert checks_of_test_group(gone) == ["X3"]
 
 
-def own_state(states: pyarrow.Table) -> dict[str, Any]:
+def state_of_test_group(states: pyarrow.Table) -> dict[str, Any]:
     """Return the state of the test's share-partition."""
     (state,) = (row for row in states.to_pylist() if row["group_id"] == GROUP)
     return state
 
 
-def own_checks(found: object) -> list[str]:
+def checks_of_test_group(found: object) -> list[str]:
     """Return the checks with findings about the test's share-partition."""
     return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import AuditResult, Options
+from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.deduplication import is_in_place, row_key
+from coordinator.recovery.deduplication import is_in_hash_partition, row_share_partition
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
@@ -26,7 +26,7 @@ from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.logs_on_disk import TOPIC, encode_batches, write_segments
 from tests.recovery.share_groups import (
     STATE_PARTITIONS,
-    Groups,
+    SimulatedShareGroups,
     audit_segments,
     copy_to_other_partition,
     write_log,
@@ -36,18 +36,19 @@ ALONE = LocalEngine(1)
 
 
 @pytest.fixture
-def before(tmp_path: Path) -> AuditResult:
+def audit_result(tmp_path: Path) -> AuditResult:
     return audit_segments(
-        write_log(tmp_path / "before", Groups(5).work(300).log), Options(limits=CLEAN_LIMITS)
+        write_log(tmp_path / "before", SimulatedShareGroups(5).run_steps(300).log),
+        AuditOptions(limits=CLEAN_LIMITS),
     )
 
 
-def rows(run: AuditResult) -> list[dict[str, Any]]:
+def state_rows(run: AuditResult) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = run.states.to_pylist()
     return found
 
 
-def answer_of(row: Mapping[str, Any], **changed: Any) -> LiveState:
+def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
     """Return the answer of a coordinator with this state."""
     from coordinator.recovery.rewrite import make_share_state
 
@@ -77,20 +78,23 @@ def answer_of(row: Mapping[str, Any], **changed: Any) -> LiveState:
 def test_x1_different_answer_is_found(
     changed: Mapping[str, Any],
     what: str,
-    before: AuditResult,
+    audit_result: AuditResult,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    states = rows(before)
+    states = state_rows(audit_result)
     wrong = next(row for row in states if row["state_batches"])
 
-    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
-        return {row_key(row): answer_of(row, **(changed if row is wrong else {})) for row in states}
+    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {
+            row_share_partition(row): make_live_state(row, **(changed if row is wrong else {}))
+            for row in states
+        }
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     source = SegmentSource(str(tmp_path / "before"))
     found = diff(ALONE, source, "nobody:1")
-    assert [each.key for each in found.different] == [row_key(wrong)]
+    assert [each.key for each in found.different] == [row_share_partition(wrong)]
     assert found.different[0].what.startswith(what)
     assert (found.asked, found.equal) == (len(states), len(states) - 1)
 
@@ -123,13 +127,13 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     source = SegmentSource(str(tmp_path))
     run = rebuild(ALONE, source)
 
-    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
         write_segments(tmp_path / f"{TOPIC}-0", batches)
         (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {pruned_to}\n")
         (row,) = run.states.to_pylist()
-        return {key: answer_of(row, start_offset=answered, read_start_offset=answered)}
+        return {key: make_live_state(row, start_offset=answered, read_start_offset=answered)}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     found = diff(ALONE, source, "nobody:1")
     assert (found.moved, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
@@ -152,11 +156,11 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
     checkpoint_states(ALONE, copied, interval_ms=1, now_ms=0)
     (row,) = rebuild(ALONE, log).states.to_pylist()
 
-    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
         copy(6)
-        return {key: answer_of(row, start_offset=5, read_start_offset=5)}
+        return {key: make_live_state(row, start_offset=5, read_start_offset=5)}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
     assert (found.moved, found.different) == (1, [])
 
@@ -164,21 +168,25 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
 def test_state_in_two_partitions_is_compared_with_correct_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = Groups(5).work(300)
+    groups = SimulatedShareGroups(5).run_steps(300)
     key = copy_to_other_partition(groups.log, groups.leaders)
     folder = write_log(tmp_path / "log", groups.log)
     source = SegmentSource(str(folder))
     first = audit_segments(folder)
-    assert sum(row_key(row) == key for row in rows(first)) == 2
-    placed = {row_key(row): row for row in rows(first) if is_in_place(row, STATE_PARTITIONS)}
+    assert sum(row_share_partition(row) == key for row in state_rows(first)) == 2
+    placed = {
+        row_share_partition(row): row
+        for row in state_rows(first)
+        if is_in_hash_partition(row, STATE_PARTITIONS)
+    }
 
-    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
-        return {each: answer_of(placed[each]) for each in leader_epochs}
+    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {each: make_live_state(placed[each]) for each in leader_epochs}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     again = audit_segments(
         folder,
-        Options(
+        AuditOptions(
             baseline=Baseline(first.manifest, lambda number: first.states),
             external=[LiveCheck(source, "nobody:1"), SampleCheck(source, 100)],
         ),
@@ -188,18 +196,18 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
 
 
 def test_state_listed_by_coordinator_but_missing_in_log_differs(
-    before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audit_result: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
-    states = {row_key(row): row for row in rows(before)}
+    states = {row_share_partition(row): row for row in state_rows(audit_result)}
     lost = SharePartitionKey("lost", bytes(16), 3)
     gone = SharePartitionKey("gone", bytes(16), 3)
 
-    async def ask(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, LiveState]:
-        answers = {key: answer_of(row) for key, row in states.items()}
+    async def answer(live: object, leader_epochs: Any, advance: Any) -> dict[SharePartitionKey, LiveState]:
+        answers = {key: make_live_state(row) for key, row in states.items()}
         return {**answers, lost: LiveState(start_offset=5), gone: LiveState(exists=False)}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     listed = [lost, gone, *states]
     found = diff(ALONE, source, "live", listed=listed)
     assert [(each.key, each.what) for each in found.different] == [
@@ -209,14 +217,14 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
 
 
 def test_differences_beyond_limit_are_counted(
-    before: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audit_result: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    states = rows(before)
+    states = state_rows(audit_result)
 
-    async def ask(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
-        return {row_key(row): answer_of(row, leader_epoch=77) for row in states}
+    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int], advance: Any) -> Any:
+        return {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", ask)
+    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
     assert (len(found.different), found.unlisted) == (2, len(states) - 2)
     assert (found.asked, found.equal) == (len(states), 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.recovery import api
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.sources import open_source
 from tests.recovery.conftest import SPARK_OPTIONS
@@ -55,7 +55,7 @@ def run_notebook(name: str, log: str, folder: Path) -> list[str]:
 @pytest.mark.spark
 def test_notebook_names_groups_that_lost_state(log: str, tmp_path: Path) -> None:
     told = run_notebook("lost-state.ipynb", log, tmp_path)
-    found = audit(LocalEngine(1), open_source(log), Options()).findings.to_pylist()
+    found = audit(LocalEngine(1), open_source(log), AuditOptions()).findings.to_pylist()
     critical = [row for row in found if row["severity"] == "critical" and row["group_id"]]
     groups = {row["group_id"] for row in critical}
     assert len(groups) == 2

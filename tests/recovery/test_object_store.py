@@ -10,10 +10,10 @@ import pytest
 
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.compaction import DAY_MS, remove_old
+from coordinator.recovery.compaction import DAY_MS, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.manifest import MANIFEST
@@ -21,8 +21,8 @@ from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.archive import COMMITS, FILES, ArchiveSource
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.state_checkpoints import checkpoint_states
-from tests.benchmarks.archives import SetClock
-from tests.recovery.logs_on_disk import offsets_read
+from tests.benchmarks.archives import SettableClock
+from tests.recovery.logs_on_disk import read_log_offsets
 from tests.recovery.s3_server import BUCKET, S3Server, needs_s3, s3_server
 from tests.recovery.test_archive import GrowingPartition, OvertakenSource
 from tests.unit.cli.command_line import CommandLine
@@ -95,7 +95,7 @@ def test_archive_in_object_store_has_contents_of_local_archive(
     growing_log: GrowingPartition, tmp_path: Path, uri: str
 ) -> None:
     """Over several days: with compaction, state checkpoints, a gap, and removal of old records."""
-    local, clock = str(tmp_path / "archive"), SetClock()
+    local, clock = str(tmp_path / "archive"), SettableClock()
     for hour in (0, 1, 25, 26, 50, 51, 75):
         clock.ms = hour * DAY_MS // 24
         growing_log.append_records(40)
@@ -108,11 +108,11 @@ def test_archive_in_object_store_has_contents_of_local_archive(
     one, other = ArchiveSource(local), ArchiveSource(uri)
     assert one.plan(LogCut()).starts == {0: 120}
     for cut in (LogCut(), LogCut({0: 30}), LogCut({0: 200}), LogCut(time_ms=1_030)):
-        assert offsets_read(one, cut) == offsets_read(other, cut)
+        assert read_log_offsets(one, cut) == read_log_offsets(other, cut)
         assert rebuild(ALONE, one, cut=cut).states.equals(rebuild(ALONE, other, cut=cut).states)
-    removed = [remove_old(place, keep_ms=DAY_MS, now_ms=clock.ms) for place in (local, uri)]
+    removed = [remove_old_audits(place, keep_ms=DAY_MS, now_ms=clock.ms) for place in (local, uri)]
     assert removed[0] == removed[1]
-    assert offsets_read(one) == offsets_read(other)
+    assert read_log_offsets(one) == read_log_offsets(other)
     commits, files = (len((open_folder(uri) / name).names()) for name in (COMMITS, FILES))
     assert (commits, files) == tuple(len((open_folder(local) / name).names()) for name in (COMMITS, FILES))
 
@@ -122,7 +122,7 @@ def test_one_of_two_concurrent_archive_runs_fails(growing_log: GrowingPartition,
         growing_log.append_records(10)
         with pytest.raises(LogError, match="is written to by another run"):
             archive(OvertakenSource(growing_log.source, uri), uri)  # type: ignore[arg-type]
-        assert offsets_read(ArchiveSource(uri)) == {0: list(range(end))}
+        assert read_log_offsets(ArchiveSource(uri)) == {0: list(range(end))}
 
 
 def test_commands_read_and_write_object_store(
@@ -154,15 +154,15 @@ def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: Growin
     source = growing_log.source
     assert store.current(source.text) is None
     for run in ("1", "2", "3"):
-        clock = SetClock()
+        clock = SettableClock()
         clock.ms = int(run)
-        audit(ALONE, source, Options(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
-        store.remove_old()
+        audit(ALONE, source, AuditOptions(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
+        store.remove_old_audits()
     # The server lists empty folders, too.
     assert [run for run in ("1", "2", "3") if (open_folder(uri) / run).names()] == ["3"]
     baseline = store.current(source.text)
     assert isinstance(baseline, Baseline)
-    assert audit(ALONE, source, Options(baseline=baseline)).manifest["baseline"] == baseline.run_id
+    assert audit(ALONE, source, AuditOptions(baseline=baseline)).manifest["baseline"] == baseline.run_id
 
 
 def test_missing_archive_and_refused_access_are_reported(

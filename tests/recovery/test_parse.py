@@ -19,7 +19,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
 from protocol.state_records import UnreadableValue, decode_record
-from tests.recovery.log_strategies import Entry, encode_log, kafkas_logs, our_logs
+from tests.recovery.log_strategies import LogEntry, encode_log, kafkas_logs, our_logs
 
 Row = tuple[Any, ...]
 
@@ -139,7 +139,7 @@ def test_batch_with_valid_crc_and_invalid_records_is_refused() -> None:
 
 @given(kafkas_logs | our_logs)
 @settings(deadline=None)
-def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
+def test_records_survive_conversion_to_arrow(log: list[LogEntry]) -> None:
     batches = encode_log(log)
     if not batches:
         return
@@ -154,7 +154,7 @@ def test_records_survive_conversion_to_arrow(log: list[Entry]) -> None:
 
 @given(kafkas_logs)
 @settings(deadline=None, max_examples=200)
-def test_decoded_values_equal_those_of_protocol(log: list[Entry]) -> None:
+def test_decoded_values_equal_those_of_protocol(log: list[LogEntry]) -> None:
     records = parse(3, b"".join(encode_log(log))).records
     decoded = decode(records)
     rows = {int(row): place for place, row in enumerate(decoded.record)}

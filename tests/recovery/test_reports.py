@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 import pytest
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.audit import AuditResult, Options
+from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.report import as_json, as_text, make_content, write_report
 from coordinator.recovery.report.content import EXAMPLES_MAX, format_place
 from coordinator.recovery.report.html import as_html
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.share_groups import Groups, audit_segments, write_log
+from tests.recovery.share_groups import SimulatedShareGroups, audit_segments, write_log
 from tests.unit.cli.command_line import CommandLine
 
 # A group id with the markup characters of every report format.
@@ -26,7 +26,7 @@ HOSTILE = "\u202eevil\x9b31m"
 
 @pytest.fixture(scope="module")
 def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    log = Groups(3, 40, names=("group-0", EVIL)).work(900).log
+    log = SimulatedShareGroups(3, 40, names=("group-0", EVIL)).run_steps(900).log
     for name in ("K1", "K14", "R4", "R9", "P2"):
         FAULTS[name](log)
     return write_log(tmp_path_factory.mktemp("log"), log)
@@ -34,15 +34,15 @@ def log_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def audit_result(log_folder: Path) -> AuditResult:
-    return audit_segments(log_folder, Options(limits=CLEAN_LIMITS._replace(updates_max=1)))
+    return audit_segments(log_folder, AuditOptions(limits=CLEAN_LIMITS._replace(updates_max=1)))
 
 
 @pytest.fixture(scope="module")
 def hostile_audit(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An audit that has findings only of the group with the hostile name."""
-    log = Groups(3, names=(HOSTILE,)).work(600).log
+    log = SimulatedShareGroups(3, names=(HOSTILE,)).run_steps(600).log
     FAULTS["K1"](log)
-    return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), Options(limits=CLEAN_LIMITS))
+    return audit_segments(write_log(tmp_path_factory.mktemp("log"), log), AuditOptions(limits=CLEAN_LIMITS))
 
 
 def test_text_starts_with_verdict_and_ends_with_unchecked(audit_result: AuditResult) -> None:
@@ -71,9 +71,9 @@ def test_text_starts_with_verdict_and_ends_with_unchecked(audit_result: AuditRes
     ],
 )
 def test_first_answer_is_yes_only_if_all_was_read(fault: str, answer: str, tmp_path: Path) -> None:
-    log = Groups(3).work(600).log
+    log = SimulatedShareGroups(3).run_steps(600).log
     limits = FAULTS[fault](log) or CLEAN_LIMITS
-    content = make_content(audit_segments(write_log(tmp_path, log), Options(limits=limits)))
+    content = make_content(audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits)))
     assert content.answer.endswith(answer)
     passed = next(line for line in as_text(content).splitlines() if line.startswith("passed"))
     assert ("in what could be read:" in passed) == (fault == "P4")
@@ -145,7 +145,10 @@ def _rewrite_report(run: AuditResult, folder: Path) -> str:
 
 
 def test_clean_report_is_short(tmp_path: Path) -> None:
-    run = audit_segments(write_log(tmp_path / "log", Groups(3).work(50).log), Options(limits=CLEAN_LIMITS))
+    run = audit_segments(
+        write_log(tmp_path / "log", SimulatedShareGroups(3).run_steps(50).log),
+        AuditOptions(limits=CLEAN_LIMITS),
+    )
     text = as_text(make_content(run))
     assert text.startswith(f"Recovery audit of segments:{tmp_path / 'log'}: clean\n")
     assert "updates after it: yes" in text
@@ -188,7 +191,7 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
     assert "X3" not in json.loads(said.out)["not_checked"]
     # A clean log has exit code 0.
     clean = tmp_path / "clean"
-    write_log(clean, Groups(3).work(400).log)
+    write_log(clean, SimulatedShareGroups(3).run_steps(400).log)
     said = share_coordinator("recovery", "audit", "--from", f"segments:{clean}")
     assert said.exit_code == 0, said.out
     lags = share_coordinator("recovery", "audit", "--from", f"segments:{clean}", "--prune-backlog", "0")

@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.log.journal import layout
 from coordinator.log.journal.scan import segment_number
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.sources.base import LogCut, Source
@@ -70,7 +70,7 @@ def segment_source(tmp_path: Path) -> SegmentSource:
     return SegmentSource(str(tmp_path / "disk"))
 
 
-def rebuild_both(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
+def rebuild_rows_and_manifest(source: Source) -> tuple[dict[str, Any], dict[str, Any]]:
     run = rebuild(ALONE, source)
     rows = {
         f"{row['group_id']}:{row['topic_id']}:{row['partition']}": row
@@ -85,7 +85,7 @@ def flip_byte(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-def used_files(folder: str, pattern: str) -> list[Path]:
+def written_files(folder: str, pattern: str) -> list[Path]:
     return sorted(path for path in Path(folder).rglob(pattern) if path.read_bytes().strip(b"\0"))
 
 
@@ -94,16 +94,16 @@ def test_states_that_are_not_named_equal_undamaged_ones(
     kind: str, journal_source: JournalSource, segment_source: SegmentSource
 ) -> None:
     source: Source = {"journal": journal_source, "segments": segment_source}[kind]
-    whole, manifest = rebuild_both(source)
+    whole, manifest = rebuild_rows_and_manifest(source)
     assert (manifest["damages"], manifest["affected"]) == ([], [])
     random = Random(7)
-    files = used_files(source.folder, "*.journal" if kind == "journal" else "*.log")  # type: ignore[attr-defined]
+    files = written_files(source.folder, "*.journal" if kind == "journal" else "*.log")  # type: ignore[attr-defined]
     found_damage = 0
     for _ in range(40):
         path = random.choice(files)
         before = path.read_bytes()
         flip_byte(path, random.randrange(len(before.rstrip(b"\0"))))
-        found, manifest = rebuild_both(source)
+        found, manifest = rebuild_rows_and_manifest(source)
         path.write_bytes(before)
         affected = set(manifest["affected"])
         found_damage += bool(manifest["damages"])
@@ -130,7 +130,7 @@ def segment_frames(path: Path) -> list[tuple[int, layout.Frame]]:
 def test_damaged_journal_names_exactly_the_affected_share_partitions(
     journal_source: JournalSource,
 ) -> None:
-    path = used_files(journal_source.folder, "*.journal")[0]
+    path = written_files(journal_source.folder, "*.journal")[0]
     position, frame = segment_frames(path)[12]
     ((state_partition, batch),) = layout.decode_entries(frame)
     lost = set()
@@ -150,7 +150,7 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
     expected = {key for key in lost if latest[key] <= damage["last"]}
     assert set(run.manifest["affected"]) == expected
     assert 0 < len(expected) < 5
-    found = audit(ALONE, journal_source, Options())
+    found = audit(ALONE, journal_source, AuditOptions())
     named = {
         f"{each.group_id}:{each.topic_id}:{each.partition}": each.status
         for group in found.answer.groups
@@ -165,8 +165,8 @@ def test_damaged_journal_names_exactly_the_affected_share_partitions(
 
 @pytest.mark.parametrize("at", ["head", "header"])
 def test_frame_with_damaged_head_is_skipped(at: str, journal_source: JournalSource) -> None:
-    whole, _ = rebuild_both(journal_source)
-    first, *_ = files = used_files(journal_source.folder, "*.journal")
+    whole, _ = rebuild_rows_and_manifest(journal_source)
+    first, *_ = files = written_files(journal_source.folder, "*.journal")
     assert len(files) == 1
     position = segment_frames(first)[3][0] + 8 if at == "head" else 20
     flip_byte(first, position)
@@ -177,14 +177,14 @@ def test_frame_with_damaged_head_is_skipped(at: str, journal_source: JournalSour
         with pytest.raises(LogDamaged):
             rebuild(ALONE, journal_source)
         return
-    found, manifest = rebuild_both(journal_source)
+    found, manifest = rebuild_rows_and_manifest(journal_source)
     # The frame's header is lost, but its record batches are intact.
     assert (found, manifest["damages"]) == (whole, [])
     assert "damaged" in manifest["notes"][0]
 
 
 def test_incomplete_last_write_is_noted(journal_source: JournalSource) -> None:
-    path = used_files(journal_source.folder, "*.journal")[-1]
+    path = written_files(journal_source.folder, "*.journal")[-1]
     position, frame = segment_frames(path)[-1]
     data = bytearray(path.read_bytes())
     middle = (position + frame.end) // 2
@@ -195,9 +195,9 @@ def test_incomplete_last_write_is_noted(journal_source: JournalSource) -> None:
 
 
 def test_damaged_batch_of_segment_is_skipped(segment_source: SegmentSource) -> None:
-    path = used_files(segment_source.folder, "*.log")[1]
+    path = written_files(segment_source.folder, "*.log")[1]
     flip_byte(path, 100)
-    found, manifest = rebuild_both(segment_source)
+    found, manifest = rebuild_rows_and_manifest(segment_source)
     (damage,) = manifest["damages"]
     base = int(path.stem)
     assert (damage["first"], damage["last"]) == (base, base + 6)
@@ -207,7 +207,7 @@ def test_damaged_batch_of_segment_is_skipped(segment_source: SegmentSource) -> N
 def test_intact_part_of_damaged_journal_is_restored(
     share_coordinator: CommandLine, journal_source: JournalSource, tmp_path: Path
 ) -> None:
-    path = used_files(journal_source.folder, "*.journal")[0]
+    path = written_files(journal_source.folder, "*.journal")[0]
     position, _ = segment_frames(path)[12]
     flip_byte(path, position + 100)
     target = f"journal:{tmp_path / 'restored'}"
@@ -229,8 +229,8 @@ def test_intact_part_of_damaged_journal_is_restored(
     assert said.exit_code == 0, said.err
     assert "may lack updates: group-" in said.err + said.out
     assert (
-        rebuild_both(JournalSource(str(tmp_path / "restored")))[0].keys()
-        == rebuild_both(journal_source)[0].keys()
+        rebuild_rows_and_manifest(JournalSource(str(tmp_path / "restored")))[0].keys()
+        == rebuild_rows_and_manifest(journal_source)[0].keys()
     )
     said = share_coordinator("recovery", "rebuild", "--from", journal_source.text, "--engine", "local")
     assert said.exit_code == 1

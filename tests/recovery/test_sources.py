@@ -37,8 +37,8 @@ from tests.recovery.logs_on_disk import (
     encode_batches,
     load_expected_states,
     make_varied_records,
-    offsets_read,
     open_journal,
+    read_log_offsets,
     write_journal,
     write_segments,
 )
@@ -69,8 +69,8 @@ def test_all_partitions_of_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
 def test_directory_of_partition_or_topic_is_selected_by_name(tmp_path: Path) -> None:
     write_segments(tmp_path / "states-4", encode_batches(make_varied_records(10)))
     write_segments(tmp_path / "other-1", encode_batches(make_varied_records(20)))
-    assert list(offsets_read(SegmentSource(str(tmp_path / "states-4")))) == [4]
-    assert list(offsets_read(SegmentSource(str(tmp_path / "other")))) == [1]
+    assert list(read_log_offsets(SegmentSource(str(tmp_path / "states-4")))) == [4]
+    assert list(read_log_offsets(SegmentSource(str(tmp_path / "other")))) == [1]
     with pytest.raises(ConfigError, match="it has those of other, states"):
         SegmentSource(str(tmp_path)).plan(LogCut())
     with pytest.raises(ConfigError, match="it has none"):
@@ -170,7 +170,7 @@ def test_records_before_and_after_damage_are_read(tmp_path: Path) -> None:
     batches = encode_batches(make_varied_records(100))
     write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
     source = SegmentSource(str(tmp_path))
-    assert offsets_read(source) == {3: [*range(49), *range(56, 100)]}
+    assert read_log_offsets(source) == {3: [*range(49), *range(56, 100)]}
     run = rebuild_in_ranges(source, LogCut({3: 49}))
     assert state_rows(run) == load_expected_states({3: batches[:7]})
     assert run.manifest["damages"] == []
@@ -192,11 +192,11 @@ def test_records_of_topic_before_damage_are_read() -> None:
     batches = encode_batches(make_varied_records(20))
     answer = b"".join(batches[:2]) + batches[2][:-1] + b"?"
 
-    class Damaged(TopicSource):
+    class DamagedTopic(TopicSource):
         async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
             put(answer)
 
-    source = Damaged("topic", "nobody:1")
+    source = DamagedTopic("topic", "nobody:1")
     assert offsets_before_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
     assert len(next(source.read(LogRange(2, 0, 14, 14)))) == 14
     assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
@@ -216,7 +216,7 @@ def test_write_in_progress_at_planning_is_ignored(tmp_path: Path) -> None:
 def test_pruned_records_in_remaining_segment_are_not_read(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(100)))
     (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 33\n")
-    assert offsets_read(SegmentSource(str(tmp_path))) == {0: list(range(33, 100))}
+    assert read_log_offsets(SegmentSource(str(tmp_path))) == {0: list(range(33, 100))}
 
 
 def test_cut_by_offset_returns_earlier_state(tmp_path: Path) -> None:
@@ -270,22 +270,22 @@ async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> N
     batches = {p: encode_batches(found, size=5) for p, found in records.items()}
     source = JournalSource(str(tmp_path))
 
-    def without_times(found: list[dict[str, object]]) -> list[dict[str, object]]:
+    def drop_write_times(found: list[dict[str, object]]) -> list[dict[str, object]]:
         return [{**row, "last_write_ms": 0} for row in found]
 
     journal = open_journal(tmp_path)
     await journal.open()
     run = await asyncio.to_thread(rebuild_in_ranges, source)
     assert len(source.plan(LogCut()).ranges) > 2
-    assert without_times(state_rows(run)) == without_times(load_expected_states(batches))
+    assert drop_write_times(state_rows(run)) == drop_write_times(load_expected_states(batches))
     await append_durably(journal, 2, make_varied_records(3, seed=9))
     cut = {p: 100 * p for p in range(4)}
-    assert {p: len(found) for p, found in offsets_read(source, LogCut(cut)).items()} == {
+    assert {p: len(found) for p, found in read_log_offsets(source, LogCut(cut)).items()} == {
         1: 100,
         2: 200,
         3: 300,
     }
-    assert len(offsets_read(source)[2]) == 603
+    assert len(read_log_offsets(source)[2]) == 603
     await journal.close()
 
 
@@ -302,7 +302,7 @@ class BusyTopic(TopicSource):
     """A topic that is written and pruned after each ListOffsets request."""
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
+    async def _connect_to_brokers(self) -> AsyncIterator[Any]:
         busy = SimpleNamespace(start=0, end=100, leader=lambda partition: 1)
 
         def list_offset(offset: int) -> dict[int, ListedOffset]:
@@ -312,13 +312,17 @@ class BusyTopic(TopicSource):
         async def describe_topic() -> SimpleNamespace:
             return SimpleNamespace(partitions=1)
 
-        async def list_starts(*asked: object) -> dict[int, ListedOffset]:
+        async def list_start_offsets(*asked: object) -> dict[int, ListedOffset]:
             return list_offset(busy.start)
 
-        async def list_ends(*asked: object) -> dict[int, ListedOffset]:
+        async def list_end_offsets(*asked: object) -> dict[int, ListedOffset]:
             return list_offset(busy.end)
 
-        busy.describe_topic, busy.list_starts, busy.list_ends = describe_topic, list_starts, list_ends
+        busy.describe_topic, busy.list_start_offsets, busy.list_end_offsets = (
+            describe_topic,
+            list_start_offsets,
+            list_end_offsets,
+        )
         yield busy
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.errors import ConfigError
 from coordinator.recovery import api
-from coordinator.recovery.audit import AuditResult, Options, audit
+from coordinator.recovery.audit import AuditOptions, AuditResult, audit
 from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
 from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
 from coordinator.recovery.engines.spark_work import convert_spark_error
@@ -17,7 +17,7 @@ from coordinator.recovery.manifest import StoredStates, read_manifest
 from coordinator.recovery.ranges import PARTIALS_OUTPUT
 from coordinator.recovery.rebuild import RebuildResult, first_states, oldest_states, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Plan
+from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import NamedOutput
@@ -161,18 +161,18 @@ def test_executors_write_states_that_driver_does_not_read(
         return (
             rebuild(engine, segment_source, to=to)
             if job == "rebuild"
-            else audit(engine, segment_source, Options(to=to))
+            else audit(engine, segment_source, AuditOptions(to=to))
         )
 
     fetched: list[NamedOutput] = []
     inner = spark._fetch_outputs
 
-    def fetch(frame: Any) -> list[NamedOutput]:
+    def record_fetch(frame: Any) -> list[NamedOutput]:
         found = inner(frame)
         fetched.extend(found)
         return found
 
-    monkeypatch.setattr(spark, "_fetch_outputs", fetch)
+    monkeypatch.setattr(spark, "_fetch_outputs", record_fetch)
     done = run(spark_engine, tmp_path / "spark")
     names = {output.name for output in fetched}
     assert TOTALS_OUTPUT in names
@@ -182,7 +182,7 @@ def test_executors_write_states_that_driver_does_not_read(
     for name in ("states", "state_batches"):
         assert done.manifest[name] == alone.manifest[name] > 0
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
-    assert StoredStates.written(open_folder(tmp_path / "spark")).table.equals(alone.states)
+    assert StoredStates.from_results(open_folder(tmp_path / "spark")).table.equals(alone.states)
 
 
 def test_periodic_audit_deletes_work_files_after_each_run(
@@ -195,21 +195,21 @@ def test_periodic_audit_deletes_work_files_after_each_run(
     work = tmp_path / "work"
     used: list[int] = []
     left: list[list[Path]] = []
-    stored = spark_work.WorkFolder.stored
+    stored = spark_work.WorkFolder.store
 
     def count_files(folder: Any, *args: Any) -> Any:
         frame = stored(folder, *args)
         used.append(len(list(work.iterdir())))
         return frame
 
-    def repeat(run: Any, **more: object) -> None:
+    def audit_twice(run: Any, **more: object) -> None:
         for _ in range(2):
             run(None)
             left.append(list(work.iterdir()))
 
-    monkeypatch.setattr(spark_work.WorkFolder, "stored", count_files)
-    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", repeat)
-    monkeypatch.setattr("coordinator.cli.recovery_audit._now_text", lambda: f"run-{len(left)}")
+    monkeypatch.setattr(spark_work.WorkFolder, "store", count_files)
+    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", audit_twice)
+    monkeypatch.setattr("coordinator.cli.recovery_audit._utc_now_text", lambda: f"run-{len(left)}")
     arguments = ["--every", "1s", "--to", str(tmp_path / "audits"), "--work", str(work)]
     share_coordinator("recovery", "audit", "--from", segment_source.text, "--engine", "spark", *arguments)
     assert set(used) == {1}
@@ -235,10 +235,10 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
     write_journal(tmp_path, {0: make_varied_records(50)})
     source = JournalSource(str(tmp_path))
 
-    class Changed(JournalSource):
+    class DamagedAfterPlanning(JournalSource):
         """A journal that is damaged after planning."""
 
-        def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+        def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
             plan = source.plan(cut)
             path = tmp_path / plan.ranges[0].place[0]
             data = bytearray(path.read_bytes())
@@ -247,7 +247,7 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
             return plan
 
     with pytest.raises(LogError, match=r"damaged at byte \d+: a commit that was valid") as caught:
-        rebuild(spark_engine, Changed(str(tmp_path)))
+        rebuild(spark_engine, DamagedAfterPlanning(str(tmp_path)))
     assert "\n" not in str(caught.value)
 
 

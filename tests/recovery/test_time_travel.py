@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
-from coordinator.recovery.compaction import DAY_MS, remove_old
+from coordinator.recovery.audit import AuditOptions, audit
+from coordinator.recovery.compaction import DAY_MS, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.rebuild import rebuild
@@ -19,13 +19,13 @@ from tests.benchmarks.archives import (
     BEGAN_MS,
     DAYS,
     RECORDS_A_DAY,
-    SetClock,
+    SettableClock,
     bytes_read,
     stored_bytes,
     write_archive_of_a_year,
     write_day,
 )
-from tests.recovery.logs_on_disk import offsets_read
+from tests.recovery.logs_on_disk import read_log_offsets
 
 ALONE = LocalEngine(1)
 TRAVEL_PART_MAX = 0.02
@@ -67,10 +67,10 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: 
     plain, source = without_checkpoints(year, tmp_path / "plain"), ArchiveSource(str(folder))
     now_ms = BEGAN_MS + DAYS * DAY_MS
     before = stored_bytes(folder)
-    removed = remove_old(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
+    removed = remove_old_audits(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
     # The snapshots of the first kept day are in the last removed commit but one.
     assert removed == (DAYS - kept_days - 1) * RECORDS_A_DAY
-    assert remove_old(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
+    assert remove_old_audits(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
     assert stored_bytes(folder) < 0.12 * before
     assert len(list((folder / FILES).iterdir())) == kept_days + 1
     assert len(read_commits(open_folder(folder))) == kept_days + 1
@@ -82,19 +82,19 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: 
         assert kept.manifest["doubtful_partitions"] == []
     assert rebuild(ALONE, source, cut=LogCut({0: first - 1})).manifest["doubtful_partitions"] == [0]
     # A log that was pruned to the same offset has the same findings.
-    checks = set(audit(ALONE, source, Options()).findings.column("check").to_pylist())
-    assert checks <= set(audit(ALONE, plain, Options()).findings.column("check").to_pylist()) | {"K1b"}
+    checks = set(audit(ALONE, source, AuditOptions()).findings.column("check").to_pylist())
+    assert checks <= set(audit(ALONE, plain, AuditOptions()).findings.column("check").to_pylist()) | {"K1b"}
     # The archive is continued.
-    clock = SetClock()
+    clock = SettableClock()
     clock.ms = now_ms + DAY_MS
     done = archive(write_day(year.parent / "log", DAYS), folder, clock=clock)  # type: ignore[arg-type]
     assert (done.records, done.is_whole) == (RECORDS_A_DAY, True)
-    assert offsets_read(source)[0][-1] == (DAYS + 1) * RECORDS_A_DAY - 1
+    assert read_log_offsets(source)[0][-1] == (DAYS + 1) * RECORDS_A_DAY - 1
 
 
 def test_nothing_is_removed_without_state_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for day in range(2):
         archive(write_day(tmp_path / "log", day), folder)
-    assert remove_old(folder, keep_ms=1, now_ms=BEGAN_MS * 2) == 0
-    assert len(offsets_read(ArchiveSource(str(folder)))[0]) == 2 * RECORDS_A_DAY
+    assert remove_old_audits(folder, keep_ms=1, now_ms=BEGAN_MS * 2) == 0
+    assert len(read_log_offsets(ArchiveSource(str(folder)))[0]) == 2 * RECORDS_A_DAY

@@ -19,7 +19,7 @@ from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import LogCut, LogRange, Plan
+from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
@@ -27,7 +27,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
-from tests.recovery.log_strategies import comparable_rows, core_rows, core_shard, sort_by_key
+from tests.recovery.log_strategies import comparable_rows, load_shard_core, shard_core_rows, sort_by_key
 from tests.recovery.logs_on_disk import make_varied_records
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, read_all
@@ -44,7 +44,7 @@ RECORDS_EACH = 400
 
 
 @pytest.fixture(scope="module")
-def began_ms() -> int:
+def record_time_ms() -> int:
     """Return a timestamp that brokers accept and that is later than the claims, which have the current
     time.
     """
@@ -52,7 +52,7 @@ def began_ms() -> int:
 
 
 @pytest.fixture(scope="module")
-def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
+def source(built_in: BuiltInRig, record_time_ms: int) -> TopicSource:
     """A topic with records of three successive owners, and late records of the first owner."""
     topic = new_topic("recovery")
     bootstrap = built_in.broker.bootstrap
@@ -61,9 +61,9 @@ def source(built_in: BuiltInRig, began_ms: int) -> TopicSource:
         for begin, end in ((0, 200), (200, 300), (300, RECORDS_EACH)):
             async with topic_log(bootstrap, topic, PARTITIONS, own=False) as log:
                 await claim_all(log)
-                await write_log(log, begin, end, began_ms)
+                await write_log(log, begin, end, record_time_ms)
             if begin == 200:
-                await late_records(bootstrap, topic)
+                await write_late_records(bootstrap, topic)
 
     asyncio.run(main())
     return TopicSource(topic, bootstrap)
@@ -81,15 +81,15 @@ async def claim_all(log: Any) -> None:
         return
 
 
-async def write_log(log: Any, begin: int, end: int, began_ms: int) -> None:
+async def write_log(log: Any, begin: int, end: int, record_time_ms: int) -> None:
     for p in range(PARTITIONS):
         records = make_varied_records(RECORDS_EACH, seed=p)[begin:end]
         for at in range(0, len(records), 20):
-            _, error = await append(log, p, records[at : at + 20], began_ms + begin + at)
+            _, error = await append(log, p, records[at : at + 20], record_time_ms + begin + at)
             assert error is None
 
 
-async def late_records(bootstrap: str, topic: str) -> None:
+async def write_late_records(bootstrap: str, topic: str) -> None:
     """Write to partition 1 with an outdated owner epoch, as a deposed owner might."""
     brokers = Brokers(bootstrap, topic)
     await brokers.connect()
@@ -111,8 +111,8 @@ def load_expected_states(source: TopicSource, cut: dict[int, int] | None = None)
                 record = (records.keys.get(row) or b"", records.values.get(row))
                 offset, at_ms = int(records.log_offset[row]), int(records.timestamp_ms[row])
                 batches.append(encode_batch(offset, at_ms, [record], headers=headers))
-        states.update(core_shard(batches).items())
-    return core_rows(states)
+        states.update(load_shard_core(batches).items())
+    return shard_core_rows(states)
 
 
 def state_rows(states: Any) -> list[dict[str, Any]]:
@@ -148,10 +148,10 @@ def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Pat
         archive(TopicSource(other, source.bootstrap_servers), tmp_path / "archive")
 
 
-def test_cut_by_time_finds_offsets(source: TopicSource, began_ms: int) -> None:
+def test_cut_by_time_finds_offsets(source: TopicSource, record_time_ms: int) -> None:
     everything = source.plan(LogCut()).ends
-    assert source.plan(LogCut(time_ms=2 * began_ms)).ends == everything
-    halfway = source.plan(LogCut(time_ms=began_ms + RECORDS_EACH // 2 - 1)).ends
+    assert source.plan(LogCut(time_ms=2 * record_time_ms)).ends == everything
+    halfway = source.plan(LogCut(time_ms=record_time_ms + RECORDS_EACH // 2 - 1)).ends
     assert all(0 < halfway[p] < everything[p] for p in range(PARTITIONS))
 
 
@@ -278,5 +278,5 @@ def test_spark_reads_live_topic(source: TopicSource, spark_engine: "SparkEngine"
 
 def test_plan_counts_records_of_its_ranges(source: TopicSource) -> None:
     plan = source.plan(LogCut(), range_records=100)
-    assert isinstance(plan, Plan)
+    assert isinstance(plan, ReadPlan)
     assert sum(each.records for each in plan.ranges) == plan.records == sum(plan.ends.values())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.recovery.archive import archive
-from coordinator.recovery.audit import Options, audit
+from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
 from coordinator.recovery.engines import LocalEngine
@@ -28,7 +28,7 @@ from coordinator.recovery.verdict import (
 )
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
-from tests.recovery.share_groups import Groups, audit_segments, write_log
+from tests.recovery.share_groups import SimulatedShareGroups, audit_segments, write_log
 from tests.unit.cli.command_line import CommandLine
 
 TOPIC = "A" * 22
@@ -172,9 +172,9 @@ def test_gap_makes_groups_without_later_snapshot_suspect() -> None:
     "name", [name for name in FAULTS if CATALOGUE[name.partition(":")[0]].severity == "critical"]
 )
 def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: Path) -> None:
-    log = Groups(3).work(600).log
+    log = SimulatedShareGroups(3).run_steps(600).log
     limits = FAULTS[name](log) or CLEAN_LIMITS
-    found = audit_segments(write_log(tmp_path, log), Options(limits=limits))
+    found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits))
     severities = set(found.findings.column("severity").to_pylist())
     text = as_text(make_content(found))
     assert ("after it: NO" in text) == ("critical" in severities)
@@ -182,13 +182,13 @@ def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: 
 
 
 def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
-    log = Groups(3).work(600).log
+    log = SimulatedShareGroups(3).run_steps(600).log
     FAULTS["K1"](log)
     folder = write_log(tmp_path / "log", log)
-    whole = Groups(3).work(600).log
+    whole = SimulatedShareGroups(3).run_steps(600).log
     archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
-    copy = ArchiveSource(str(tmp_path / "copy")).as_copy()
-    found = audit_segments(folder, Options(limits=CLEAN_LIMITS, copy=copy))
+    copy = ArchiveSource(str(tmp_path / "copy")).as_log_copy()
+    found = audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS, copy=copy))
     text = as_text(make_content(found))
     assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
     assert (
@@ -198,28 +198,28 @@ def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
 
 
 def test_baseline_survives_restart(tmp_path: Path) -> None:
-    whole = write_log(tmp_path / "log", Groups(5).work(300).log)
+    whole = write_log(tmp_path / "log", SimulatedShareGroups(5).run_steps(300).log)
     source = SegmentSource(str(whole))
     kept = tmp_path / "kept"
 
-    def run(number: int) -> Any:
+    def restart_and_audit(number: int) -> Any:
         # Each run simulates a newly started process.
         store = BaselineStore(kept, keep=2)
         baseline = store.current(source.text)
-        options = Options(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
+        options = AuditOptions(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
         found = audit(LocalEngine(1), source, options)
-        store.remove_old()
+        store.remove_old_audits()
         return found
 
-    first = run(1)
-    log = Groups(5).work(300).log
+    first = restart_and_audit(1)
+    log = SimulatedShareGroups(5).run_steps(300).log
     key = log[0][0].record.key
     log[0] = [each for each in log[0] if each.record.key != key]
     for path in (tmp_path / "log").rglob("*.log"):
         path.unlink()
     write_log(tmp_path / "log", {n: list(each) for n, each in log.items()})
     for number in (2, 3, 4, 5):
-        found = run(number)
+        found = restart_and_audit(number)
         assert "X3" in found.manifest["checks"]
         assert found.manifest["baseline"] == first.manifest["run_id"]
     # The baseline and the two newest other runs remain.
@@ -229,7 +229,7 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
 def test_periodic_audit_requires_directory_for_baseline(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
-    write_log(tmp_path / "log", Groups(5).work(50).log)
+    write_log(tmp_path / "log", SimulatedShareGroups(5).run_steps(50).log)
     said = share_coordinator("recovery", "audit", "--from", f"segments:{tmp_path / 'log'}", "--every", "1s")
     assert said.exit_code == 3
     assert "--to" in said.err

@@ -44,7 +44,7 @@ def permit_stale_reads(history: History, age_s: float) -> None:
             op.client = f"{op.client}, {op.number}"
 
 
-def answers_well_formed(history: History) -> None:
+def check_state_batches_are_well_formed(history: History) -> None:
     """Check that the batches of each read are ascending, disjoint, merged, and not below the start offset."""
     for op in history.ops:
         if op.kind == READ and op.accepted:
@@ -61,7 +61,7 @@ def _is_at_or_after(batch: StateBatch, start_offset: int) -> bool:
     return start_offset <= batch.first_offset <= batch.last_offset
 
 
-def acknowledged_is_durable(history: History) -> None:
+def check_acknowledged_writes_are_durable(history: History) -> None:
     """Check that a read that begins after the acknowledgement of a write shows at least that write.
 
     A write and a read are not compared if an initialize or delete may have reset the state in between.
@@ -115,7 +115,7 @@ def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation
     return end > earlier.invoked and reset.invoked < later.answered
 
 
-def refused_is_invisible(history: History, start_state: StartState = no_initial_state) -> None:
+def check_refused_writes_are_invisible(history: History, start_state: StartState = no_initial_state) -> None:
     """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
     write.
     """
@@ -141,7 +141,7 @@ def refused_is_invisible(history: History, start_state: StartState = no_initial_
                         raise Violation(f"{key} shows a refused write:\n  {refused[count]}\n  {op}")
 
 
-def epochs_never_fall(history: History) -> None:
+def check_epochs_never_decrease(history: History) -> None:
     """Check that no lower epoch is accepted or returned after a higher epoch, except after a deletion.
 
     Reads, summaries, writes and initializations have state epochs; reads and writes have leader epochs.
@@ -183,7 +183,7 @@ def _leader_epochs(op: Operation) -> tuple[int, int] | None:
     return None
 
 
-def start_offset_never_falls(history: History) -> None:
+def check_start_offset_never_decreases(history: History) -> None:
     """Check that the start offset never decreases within a state epoch without a reset in between."""
     for key, ops in history.operations_by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
@@ -204,9 +204,9 @@ def check_history(
     history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
 ) -> int:
     """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
-    answers_well_formed(history)
-    acknowledged_is_durable(history)
-    refused_is_invisible(history, start_state)
-    epochs_never_fall(history)
-    start_offset_never_falls(history)
+    check_state_batches_are_well_formed(history)
+    check_acknowledged_writes_are_durable(history)
+    check_refused_writes_are_invisible(history, start_state)
+    check_epochs_never_decrease(history)
+    check_start_offset_never_decreases(history)
     return check_linearizable(history, topic_known, start_state)

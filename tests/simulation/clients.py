@@ -126,7 +126,9 @@ class Peer:
         self.end.send(_SIZE.pack(len(frame)) + frame)
         return answered
 
-    async def ask(self, kind: str, asked: Asked, *, version: int | None = None) -> list[Operation]:
+    async def send_state_request(
+        self, kind: str, asked: Asked, *, version: int | None = None
+    ) -> list[Operation]:
         """Send one request about share-partitions of one group; return an operation for each of them.
 
         If the connection is lost, the operations without a response have an unknown outcome.
@@ -139,7 +141,10 @@ class Peer:
             units.setdefault(key, []).append(part)
             topics.setdefault(key.topic_id, []).append(part)
         now_s = self._loop.time()
-        ops = {key: self._history.invoke(now_s, self.name, kind, key, unit) for key, unit in units.items()}
+        ops = {
+            key: self._history.record_request(now_s, self.name, kind, key, unit)
+            for key, unit in units.items()
+        }
         request = rpc.request(asked[0][0].group_id, [rpc.topic(*topic) for topic in topics.items()])
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
@@ -170,7 +175,7 @@ class Peer:
         for topic in response.results:
             for result in topic.partitions:
                 op = ops[SharePartitionKey(group_id, topic.topic_id, result.partition)]
-                self._history.answer(now_s, op, result)
+                self._history.record_response(now_s, op, result)
 
     def close(self, *, reset: bool = False) -> None:
         """Close the connection, or reset it."""
@@ -262,7 +267,7 @@ class Clients:
         """Return the index of the node id that client `who` believes to coordinate a share-partition."""
         return state_partition(key, self._state_partitions) % self.node_ids
 
-    def missed(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
         """Record that client `who` did not learn the outcome of an operation."""
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
@@ -332,7 +337,7 @@ class Broker:
             attempts -= 1
             if op.known:
                 return op
-            self._clients.missed(key, self.name)
+            self._clients.on_unknown_outcome(key, self.name)
             if not attempts:
                 return op
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
@@ -360,7 +365,7 @@ class Broker:
                 if self._rng.random() < self._look_up_rate:
                     await self._clients.look_up(peer, together[0][1])
                 asked = [(key, part) for _, key, part, _ in together]
-                ops = {op.key: op for op in await peer.ask(kind, asked)}
+                ops = {op.key: op for op in await peer.send_state_request(kind, asked)}
             except ConnectionLost:
                 pass
             for _, key, part, answered in together:

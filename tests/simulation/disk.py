@@ -2,9 +2,10 @@
 
 Possible faults: a write stops in the middle (no space, or an I/O error). If a sync fails, some dirty sectors
 are durable, and the operating system never writes the others, though reads still return them. A file cannot
-be created, read or removed. Writes and syncs take time.  If the process dies, a prefix of the write in
-progress remains. If the power fails, any subset of the unsynced sectors remains. `flip` and `zero_out` damage
-durable data.  Impossible: synced bytes change without `flip` or `zero_out`, or a durable file disappears.
+be created, read or removed. Writes and syncs take time. If the process dies, a prefix of the write in
+progress remains. If the power fails, any subset of the unsynced sectors remains. `flip_bit` and `zero_out`
+damage durable data. Impossible: synced bytes change without `flip_bit` or `zero_out`, or a durable file
+disappears.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class SimFile:
         self.shown[position:end] = data
         self.dirty.update(range(position // SECTOR_BYTES, -(-end // SECTOR_BYTES)))
 
-    def keep(self, sector: int) -> None:
+    def make_sector_durable(self, sector: int) -> None:
         """Make a sector durable."""
         begin = sector * SECTOR_BYTES
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
@@ -62,7 +63,7 @@ class SimFile:
         """Mark all sectors as clean; the dirty sectors for which `kept` returns True become durable."""
         for sector in sorted(self.dirty):
             if kept(sector):
-                self.keep(sector)
+                self.make_sector_durable(sector)
         self.dirty.clear()
 
 
@@ -102,7 +103,7 @@ class SimStorage:
             file.sync(lambda sector: self.rng.random() < 0.5)
             file.shown[:] = file.durable
 
-    def flip(self, name: str, position: int) -> None:
+    def flip_bit(self, name: str, position: int) -> None:
         """Flip one bit of a file, in the durable content and in the content that reads return."""
         file = self.files[name]
         file.durable[position] ^= 1 << self.rng.randrange(8)
@@ -114,7 +115,7 @@ class SimStorage:
         file.durable[position : position + size] = bytes(size)
         file.shown[position : position + size] = bytes(size)
 
-    def fails(self, operation: str) -> bool:
+    def draw_failure(self, operation: str) -> bool:
         """Decide whether an operation fails."""
         if self.next_faults and self.next_faults[0] == operation:
             del self.next_faults[0]
@@ -135,7 +136,7 @@ class SimStorage:
             return float("inf")
         return self.faults.capacity_bytes - sum(len(file.shown) for file in self.files.values())
 
-    def take(self, holder: "SimDisk") -> None:
+    def lock_directory(self, holder: "SimDisk") -> None:
         """Lock the directory for one process."""
         if self._holder is not None and self._holder is not holder:
             raise LogLocked("simulated/lock", 1)
@@ -166,7 +167,7 @@ class SimDisk:
 
     def lock(self) -> None:
         """Lock the directory."""
-        self._storage.take(self)
+        self._storage.lock_directory(self)
 
     def unlock(self) -> None:
         """Unlock the directory."""
@@ -225,7 +226,7 @@ class SimDisk:
         await self._pass_time(self._storage.faults.sync_s)
         file.sync(lambda sector: True)
 
-    def put(self, name: str, position: int, data: bytes) -> bool:
+    def try_write(self, name: str, position: int, data: bytes) -> bool:
         """Do nothing: each write takes time here and may be interrupted."""
         return False
 
@@ -242,7 +243,7 @@ class SimDisk:
             self._complete_write(OSError(errno.ENOENT, "No such file"))
             return
         data = write.data
-        broke_off = self._storage.fails("write")
+        broke_off = self._storage.draw_failure("write")
         if broke_off:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._file(write.name).write(write.position, data)
@@ -257,7 +258,7 @@ class SimDisk:
 
     def _sync(self, name: str) -> OSError | None:
         rng = self._storage.rng
-        if self._storage.fails("sync"):
+        if self._storage.draw_failure("sync"):
             self._file(name).sync(lambda sector: rng.random() < 0.5)
             return OSError(errno.EIO, "Input/output error")
         self._file(name).sync(lambda sector: True)
@@ -275,7 +276,7 @@ class SimDisk:
         return self._storage.files[name]
 
     def _may_fail(self, operation: str) -> None:
-        if self._storage.fails(operation):
+        if self._storage.draw_failure(operation):
             raise OSError(errno.EIO, "Input/output error")
 
     def _run_later(self, mean_s: float, step: Callable[[], None]) -> None:

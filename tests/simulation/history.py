@@ -47,7 +47,7 @@ class Violation(AssertionError):
     """A violated guarantee, with the operations that prove it."""
 
 
-def _sign(kind: str, parts: Sequence[Any]) -> object:
+def _request_signature(kind: str, parts: Sequence[Any]) -> object:
     return kind, tuple(astuple(part) for part in parts)
 
 
@@ -93,7 +93,7 @@ class Operation:
     @property
     def signature(self) -> object:
         """A value that is equal for operations with equal requests."""
-        return _sign(self.kind, self.parts)
+        return _request_signature(self.kind, self.parts)
 
     def __str__(self) -> str:
         parts = " + ".join(str(part) for part in self.parts)
@@ -129,7 +129,7 @@ class History:
         self._order += 1
         return now_s, self._order
 
-    def invoke(
+    def record_request(
         self,
         now_s: float,
         client: str,
@@ -152,11 +152,13 @@ class History:
             self._held.add(op.number)
         return op
 
-    def repeat(self, now_s: float, kind: str, key: SharePartitionKey, parts: Sequence[Any]) -> None:
+    def record_repetition(
+        self, now_s: float, kind: str, key: SharePartitionKey, parts: Sequence[Any]
+    ) -> None:
         """Record that a coordinator forwards pending operations again. The earlier attempt, whose outcome is
         unknown, becomes an operation of its own.
         """
-        signature = _sign(kind, parts)
+        signature = _request_signature(kind, parts)
         for op in list(self._open.values()):
             if op.forwarded and op.answer is None and op.key == key and op.signature == signature:
                 earlier = Operation(len(self.ops), f"{op.client} again", kind, key, op.parts, op.invoked)
@@ -169,7 +171,7 @@ class History:
         self._open[op.number] = op
         return op
 
-    def answer(self, now_s: float, op: Operation, result: Any) -> None:
+    def record_response(self, now_s: float, op: Operation, result: Any) -> None:
         """Record the response to an operation."""
         op.answered = self.next_time(now_s)
         op.answer = result

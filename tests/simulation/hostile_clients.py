@@ -39,7 +39,7 @@ class HostileClient:
         peer: Peer | None = None
         while True:
             await cluster.pause_randomly(rng, cluster.load.stranger_think_s)
-            await cluster.begin(self.name)
+            await cluster.wait_for_permission(self.name)
             try:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
@@ -52,7 +52,7 @@ class HostileClient:
                 answered = await asyncio.gather(*asked)
                 for ops in answered:
                     for op in ops:
-                        cluster.note(self.name, op)
+                        cluster.count_final_response(self.name, op)
                 astray = any(op.reached_wrong_coordinator for ops in answered for op in ops)
                 if astray or rng.random() < 0.02:
                     peer.close(reset=rng.random() < 0.5)
@@ -72,7 +72,9 @@ class HostileClient:
         chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         make = _PARTS[kind]
         asked = [(key, make(self, key)) for key in chosen]
-        return peer.ask(kind, asked, version=0 if kind == WRITE and self._fits_version_0(asked) else None)
+        return peer.send_state_request(
+            kind, asked, version=0 if kind == WRITE and self._fits_version_0(asked) else None
+        )
 
     def _fits_version_0(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
         """Return whether all parts can be sent in version 0, which has no delivery complete count."""
@@ -141,16 +143,18 @@ class PollingReader:
         peer: Peer | None = None
         while True:
             await cluster.pause_randomly(rng, self._every_s)
-            await cluster.begin(self.name)
+            await cluster.wait_for_permission(self.name)
             try:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
                 key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
                 if rng.random() < cluster.load.summary_rate:
-                    (op,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+                    (op,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
                 else:
-                    (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))])
-                cluster.note(self.name, op)
+                    (op,) = await peer.send_state_request(
+                        READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))]
+                    )
+                cluster.count_final_response(self.name, op)
                 cluster.clients.history.idle_ops += 1
                 if op.reached_wrong_coordinator:
                     peer.close()

@@ -19,7 +19,7 @@ def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], Non
 
 
 @_register_mutant
-def syncs_nothing(patch: Patch) -> None:
+def replaces_sync_always_with_os(patch: Patch) -> None:
     init = Journal.__init__
 
     def without_sync(self: Any, *args: Any, **named: Any) -> None:
@@ -29,7 +29,7 @@ def syncs_nothing(patch: Patch) -> None:
 
 
 @_register_mutant
-def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
+def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
     async def do_nothing(*args: Any) -> None:
         pass
 
@@ -37,7 +37,7 @@ def serves_what_it_recovered_before_it_is_durable(patch: Patch) -> None:
 
 
 @_register_mutant
-def takes_a_failed_commit_for_done(patch: Patch) -> None:
+def treats_failed_commit_as_successful(patch: Patch) -> None:
     commit = Journal.flush
 
     def flush(self: Any) -> None:
@@ -57,28 +57,28 @@ def takes_a_failed_commit_for_done(patch: Patch) -> None:
 
 
 @_register_mutant
-def checks_no_sums(patch: Patch) -> None:
+def ignores_checksums(patch: Patch) -> None:
     # Disable the checksums of the journal and of Kafka's record batches in it.
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
 
 @_register_mutant
-def cuts_off_damage_as_if_it_were_torn(patch: Patch) -> None:
+def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
     def tail(self: Any, data: Any, later: Any) -> JournalTail:
         name, _ = self._begun[len(self.segments) - 1]
         return JournalTail(name, self.segments[-1].end, False, 0)
 
-    patch.setattr(SegmentScan, "tail", tail)
+    patch.setattr(SegmentScan, "find_tail", tail)
 
 
 @_register_mutant
-def drops_segments_that_are_needed(patch: Patch) -> None:
-    patch.setattr(segments.JournalSegments, "first_needed", lambda self, starts: self.used[-1])
+def removes_needed_segments(patch: Patch) -> None:
+    patch.setattr(segments.JournalSegments, "first_needed_segment", lambda self, starts: self.used[-1])
 
 
 @_register_mutant
-def never_writes_anything_anew(patch: Patch) -> None:
+def never_compacts_or_writes_cold_snapshots(patch: Patch) -> None:
     async def do_nothing(self: Any) -> None:
         pass
 
@@ -87,19 +87,19 @@ def never_writes_anything_anew(patch: Patch) -> None:
 
 
 @_register_mutant
-def gives_nothing_up_that_failed(patch: Patch) -> None:
+def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
     # After a commit with an unknown outcome, the journal writes the next commit behind it.
-    def _failed(self: Any, group: Any, error: Any) -> None:
+    def _on_commit_failed(self: Any, group: Any, error: Any) -> None:
         segment = self._segments.current
         segment.end += layout.frame_bytes(sum(len(append.entry) for append in group))
-        self._refuse("commits fail", error)
+        self._refuse_appends("commits fail", error)
         self._failure = None
 
-    patch.setattr(Journal, "_failed", _failed)
+    patch.setattr(Journal, "_on_commit_failed", _on_commit_failed)
 
 
 @_register_mutant
-def shows_what_is_in_doubt(patch: Patch) -> None:
+def reads_appends_of_unknown_outcome(patch: Patch) -> None:
     # Return the valid frames after the end offset too, although their commit failed.
     read = Journal.read
 
@@ -120,18 +120,18 @@ def shows_what_is_in_doubt(patch: Patch) -> None:
 
 
 @_register_mutant
-def does_not_settle_what_is_in_doubt(patch: Patch) -> None:
+def reports_unknown_outcome_as_success(patch: Patch) -> None:
     # Report success for appends whose outcome is unknown.
-    refuse = Journal._refuse
+    refuse = Journal._refuse_appends
 
-    def _refuse(self: Any, what: str, error: Any) -> None:
+    def _refuse_appends(self: Any, what: str, error: Any) -> None:
         pending, self._pending = self._pending, []
         for append in pending:
             self._end_offsets[append.state_partition] = append.end_offset
             append.done(append.base_offset, None)
         refuse(self, what, error)
 
-    patch.setattr(Journal, "_refuse", _refuse)
+    patch.setattr(Journal, "_refuse_appends", _refuse_appends)
 
 
 @_register_mutant

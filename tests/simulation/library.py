@@ -35,13 +35,13 @@ class LibraryUser:
         """Call until cancelled."""
         async with asyncio.TaskGroup() as callers:
             for _ in range(self._cluster.load.library_calls):
-                callers.create_task(self._call_again_and_again())
+                callers.create_task(self._call_repeatedly())
 
-    async def _call_again_and_again(self) -> None:
+    async def _call_repeatedly(self) -> None:
         cluster = self._cluster
         while True:
             await cluster.pause_randomly(self._rng, cluster.load.think_s + 0.05)
-            await cluster.begin(self.name)
+            await cluster.wait_for_permission(self.name)
             try:
                 await self._send_random_call()
             finally:
@@ -63,7 +63,7 @@ class LibraryUser:
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
         # The library connects before it sends, so a later process may receive the request.
-        ops = [history.invoke(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
+        ops = [history.record_request(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
         rpc = RPCS[kind]
         request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])
         response = await self._client.send(request)
@@ -75,8 +75,8 @@ class LibraryUser:
         if results.keys() != units.keys():
             raise Violation(f"the library returned {response} for {request}")
         for op in ops:
-            history.answer(cluster.clients.loop.time(), op, results[op.key])
-            cluster.note(self.name, op)
+            history.record_response(cluster.clients.loop.time(), op, results[op.key])
+            cluster.count_final_response(self.name, op)
 
     def _make_random_part(self, kind: str, key: SharePartitionKey) -> Any:
         rng, cluster = self._rng, self._cluster

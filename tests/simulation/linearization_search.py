@@ -71,7 +71,7 @@ class LinearizationSearch:
         self._writes: dict[int, Operation] = {}
         self._told: dict[int, AnswerFields] = {}
 
-    def invoked(self, op: Operation) -> None:
+    def add_operation(self, op: Operation) -> None:
         """Record that an operation is pending."""
         if op.known:
             self._told[op.number] = answer_fields(op)
@@ -82,7 +82,7 @@ class LinearizationSearch:
         else:
             self._unanswered[op.number] = op
 
-    def ended(self, op: Operation) -> bool:
+    def end_operation(self, op: Operation) -> bool:
         """Place an answered operation, or drop an unanswered one. Return whether a configuration is left."""
         number = op.number
         if op.kind == WRITE and not op.known:
@@ -98,7 +98,9 @@ class LinearizationSearch:
 
     def _iterate_configurations(self, wanted: Operation) -> Iterator[PossibleState]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
-        waiting = [self._place_harmless(configuration) for configuration in self.configurations]
+        waiting = [
+            self._place_operations_without_effect(configuration) for configuration in self.configurations
+        ]
         seen = set(waiting)
         while waiting:
             now = waiting.pop()
@@ -106,7 +108,7 @@ class LinearizationSearch:
             if wanted.number in now.placed:
                 continue
             for following in self._next_configurations(now, wanted):
-                following = self._place_harmless(following)
+                following = self._place_operations_without_effect(following)
                 if following not in seen:
                     seen.add(following)
                     waiting.append(following)
@@ -296,7 +298,7 @@ class LinearizationSearch:
                 if state == now.state:
                     return
 
-    def _place_harmless(self, now: PossibleState) -> PossibleState:
+    def _place_operations_without_effect(self, now: PossibleState) -> PossibleState:
         fitting = [
             number
             for number, op in self._answered.items()

@@ -64,8 +64,8 @@ def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: Lin
     for _, is_end, op in events:
         before = search.configurations
         if not is_end:
-            search.invoked(op)
-        elif not search.ended(op):
+            search.add_operation(op)
+        elif not search.end_operation(op):
             states = "\n  ".join(sorted({str(configuration.state) for configuration in before})[:5])
             nearby = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
             raise Violation(

@@ -57,7 +57,7 @@ class LogStorage:
         self.batches[state_partition].append(encode_batch(base_offset, timestamp_ms, records))
         return base_offset
 
-    def free(self, rng: Random) -> None:
+    def drop_pruned_batches(self, rng: Random) -> None:
         """Drop some of the pruned batches; the last one stays, because it determines the end offset."""
         for state_partition, batches in enumerate(self.batches):
             before = self.pruned[state_partition]
@@ -89,7 +89,7 @@ class FaultyLog:
 
     async def open(self) -> None:
         """Open the log; some pruned batches may be dropped."""
-        self._storage.free(self._rng)
+        self._storage.drop_pruned_batches(self._rng)
 
     async def close(self) -> None:
         """Wait for the appends in progress."""
@@ -158,7 +158,7 @@ class FaultyLog:
             self._start_offsets[state_partition] = start_offset
             self._storage.pruned[state_partition] = max(self._storage.pruned[state_partition], start_offset)
             if self._rng.random() < 0.5 and not self._in_flight:
-                self._storage.free(self._rng)
+                self._storage.drop_pruned_batches(self._rng)
 
     def start_offset(self, state_partition: int) -> int:
         """Return the offset of the first record that is not pruned."""
@@ -168,7 +168,7 @@ class FaultyLog:
         """Return the offset of the next record."""
         return self._storage.end(state_partition)
 
-    def pinned(self, live_bytes: int = 0) -> Mapping[int, int]:
+    def prune_offsets_freeing_storage(self, live_bytes: int = 0) -> Mapping[int, int]:
         """Request at random that a part of the log is rewritten, until it has been pruned."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._pins_until_s:

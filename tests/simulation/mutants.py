@@ -50,7 +50,7 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
 
 
 @_register_mutant
-def answers_reads_from_what_is_not_durable(patch: Patch) -> None:
+def answers_reads_from_pending_writes(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_is_in_flight", lambda self, key: False)
     patch.setattr(ShardRunner, "_is_queued", lambda self, key: False)
 
@@ -66,7 +66,7 @@ def loses_the_tail_of_the_log(patch: Patch) -> None:
 
 
 @_register_mutant
-def writes_nothing(patch: Patch) -> None:
+def drops_update_records(patch: Patch) -> None:
     write = LogStorage.write
 
     def skip_write(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
@@ -80,7 +80,7 @@ def writes_nothing(patch: Patch) -> None:
 
 
 @_register_mutant
-def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
+def keeps_state_whose_append_failed(patch: Patch) -> None:
     def _recover(self: Any, error: Any, waiting: Any) -> None:
         refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
         self._next_log_offset = self._log.end_offset(self.state_partition)
@@ -91,7 +91,7 @@ def keeps_in_memory_what_the_log_refused(patch: Patch) -> None:
 
 
 @_register_mutant
-def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
+def treats_unknown_outcome_as_success(patch: Patch) -> None:
     appended = ShardRunner.on_append_done
 
     def on_append_done(self: Any, base_offset: int, error: Any) -> None:
@@ -104,7 +104,7 @@ def takes_an_unknown_outcome_for_success(patch: Patch) -> None:
 
 
 @_register_mutant
-def prunes_what_is_needed(patch: Patch) -> None:
+def prunes_needed_records(patch: Patch) -> None:
     patch.setattr(PruningOffsets, "redundant_offset", property(lambda self: self.end_log_offset))
 
 
@@ -123,7 +123,7 @@ def deletes_in_memory_only(patch: Patch) -> None:
 
 
 @_register_mutant
-def snapshots_without_the_batches(patch: Patch) -> None:
+def writes_snapshots_without_state_batches(patch: Patch) -> None:
     next_snapshot = state.next_snapshot
 
     def mutated(*args: Any, **named: Any) -> Any:
@@ -133,29 +133,29 @@ def snapshots_without_the_batches(patch: Patch) -> None:
 
 
 @_register_mutant
-def fences_no_leader(patch: Patch) -> None:
+def does_not_fence_old_leader_epochs(patch: Patch) -> None:
     patch.setattr(checks, "check_leader_epoch", lambda state, leader_epoch: None)
 
 
 @_register_mutant
-def fences_no_state_epoch(patch: Patch) -> None:
+def does_not_fence_old_state_epochs(patch: Patch) -> None:
     patch.setattr(checks, "check_state_epoch", lambda state, state_epoch: None)
 
 
 @_register_mutant
-def forgets_who_was_fenced(patch: Patch) -> None:
+def does_not_store_leader_epoch_max(patch: Patch) -> None:
     for module in (decisions, state):
         patch.setattr(module, "stored_leader_epoch_max", lambda leader_epoch, leader_epoch_max: -1)
 
 
 @_register_mutant
-def does_not_note_a_new_leader(patch: Patch) -> None:
+def does_not_store_new_leader_epoch(patch: Patch) -> None:
     decide_read = decisions.decide_read
     patch.setattr(decisions, "decide_read", lambda *args: (None, decide_read(*args)[1]))
 
 
 @_register_mutant
-def lets_the_start_offset_go_back(patch: Patch) -> None:
+def allows_lower_start_offset(patch: Patch) -> None:
     decide_write = decisions.decide_write
 
     def mutated(now: Any, part: Any, *rest: Any) -> Any:
@@ -168,7 +168,7 @@ def lets_the_start_offset_go_back(patch: Patch) -> None:
 
 
 @_register_mutant
-def lets_the_last_write_win(patch: Patch) -> None:
+def replaces_state_batches_instead_of_merging(patch: Patch) -> None:
     def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         laid: dict[int, Any] = {}
         for batch in (*unpack(current), *unpack(written)):
@@ -181,7 +181,7 @@ def lets_the_last_write_win(patch: Patch) -> None:
 
 
 @_register_mutant
-def initialises_again_when_asked_twice(patch: Patch) -> None:
+def resets_state_on_repeated_initialize(patch: Patch) -> None:
     decide = decisions.decide_initialize
 
     def mutated(now: Any, part: Any, *rest: Any) -> Any:
@@ -193,7 +193,7 @@ def initialises_again_when_asked_twice(patch: Patch) -> None:
 
 
 @_register_mutant
-def writes_a_part_of_a_unit(patch: Patch) -> None:
+def writes_valid_parts_of_a_refused_unit(patch: Patch) -> None:
     def _decide(self: Any, decide: Any, key: Any, unit: Sequence[Any], facts: Any) -> CoordinatorResult:
         records, answer = [], None
         now = self.state(key)
@@ -210,7 +210,7 @@ def writes_a_part_of_a_unit(patch: Patch) -> None:
 
 
 @_register_mutant
-def answers_in_any_order(patch: Patch) -> None:
+def sends_responses_out_of_order(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         slots = self._response_slots
         ready = [slot for slot in slots if slot.response is not None]
@@ -223,7 +223,7 @@ def answers_in_any_order(patch: Patch) -> None:
 
 
 @_register_mutant
-def answers_twice(patch: Patch) -> None:
+def sends_responses_twice(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         if self._response_slots and (first := self._response_slots[0]).response is not None:
             first.response += first.response
@@ -233,7 +233,7 @@ def answers_twice(patch: Patch) -> None:
 
 
 @_register_mutant
-def forgets_to_go_on_after_an_append(patch: Patch) -> None:
+def schedules_no_batch_after_an_append(patch: Patch) -> None:
     appended = ShardRunner.on_append_done
 
     def on_append_done(self: Any, base_offset: int, error: Any) -> None:
@@ -245,7 +245,7 @@ def forgets_to_go_on_after_an_append(patch: Patch) -> None:
 
 
 @_register_mutant
-def forgets_who_waited_for_loading(patch: Patch) -> None:
+def drops_operations_queued_during_loading(patch: Patch) -> None:
     loaded = ShardRunner.finish_loading
 
     def mutated(self: Any, *args: Any) -> None:
@@ -256,7 +256,7 @@ def forgets_who_waited_for_loading(patch: Patch) -> None:
 
 
 @_register_mutant
-def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
+def keeps_request_memory_of_lost_connections(patch: Patch) -> None:
     lost = Connection.connection_lost
 
     def connection_lost(self: Any, exc: Any) -> None:
@@ -267,12 +267,12 @@ def keeps_count_of_bytes_that_have_gone(patch: Patch) -> None:
 
 
 @_register_mutant
-def waits_for_ever_for_clients_that_never_read(patch: Patch) -> None:
+def never_aborts_stalled_connections(patch: Patch) -> None:
     _replace_in_connection(patch, abort_if_stalled=lambda self, now_s: None)
 
 
 @_register_mutant
-def lets_clients_that_never_read_fill_the_queue(patch: Patch) -> None:
+def never_closes_slow_readers(patch: Patch) -> None:
     timeout_reason = Connection.timeout_reason
 
     def ignore_slow_reader(self: Any, now_s: float) -> str | None:

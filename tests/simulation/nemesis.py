@@ -45,9 +45,9 @@ async def _shift_clock(world: World, rng: Random) -> None:
 
 
 async def _fill_storage(world: World, rng: Random) -> None:
-    world.storage.fill(True)
+    world.storage.set_full(True)
     await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.full_s))
-    world.storage.fill(False)
+    world.storage.set_full(False)
 
 
 def make_faults(world: World, rng: Random) -> list[Coroutine[Any, Any, None]]:

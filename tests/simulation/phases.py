@@ -161,9 +161,9 @@ class Simulation:
         history = self._history
         while self.loop.time() < until_s and len(history.ops) - history.idle_ops < ops:
             await asyncio.sleep(0.05)
-            self._stop_if_wrong()
+            self._raise_if_violated()
 
-    def _stop_if_wrong(self) -> None:
+    def _raise_if_violated(self) -> None:
         if self._violations or self.loop.failures:
             raise Violation("see the first reported violation")
         for task in self._tasks:
@@ -198,7 +198,7 @@ class Simulation:
             self._spawn(GarbageSender(cluster, self._fork_random(), load.noise_s).run())
         return [worker.name for worker in workers]
 
-    async def _live(self, workers: list[str]) -> None:
+    async def _check_liveness(self, workers: list[str]) -> None:
         """Check that every client makes progress, and that no operation is deferred without a reason."""
         cluster, load, history = self._cluster, self.plan.load, self._history
         await self._wait_until_idle()
@@ -214,7 +214,7 @@ class Simulation:
                     f"without faults, {lagging} got too few answers; not ready: {self._health_problems()}"
                 )
             await asyncio.sleep(0.5)
-            self._stop_if_wrong()
+            self._raise_if_violated()
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
                 if op.invoked > healed_at and op.error_code in DEFERRED and not self._may_be_deferred(op):
@@ -239,8 +239,8 @@ class Simulation:
         for key in self._keys:
             peer = peers[clients.coordinating_node(key)]
             leader_epoch = self._cluster.leader_epochs[key] + 1
-            (op,) = await peer.ask(READ, [(key, ReadPart(key.partition, leader_epoch))])
-            (summary,) = await peer.ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+            (op,) = await peer.send_state_request(READ, [(key, ReadPart(key.partition, leader_epoch))])
+            (summary,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
             if not (op.known and summary.known):
                 raise Violation(f"no fault is active, but a read failed: {op}")
         for peer in peers.values():

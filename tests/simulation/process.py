@@ -44,7 +44,7 @@ class SimClock:
 class Storage(Protocol):
     """The data that outlives the process: a disk or a simulated log."""
 
-    def attach(self, plan: Plan) -> StateLog:
+    def create_log(self, plan: Plan) -> StateLog:
         """Create the log object of a new process."""
         ...
 
@@ -52,15 +52,15 @@ class Storage(Protocol):
         """Discard the data that a crash of the process or the machine loses, and release the lock."""
         ...
 
-    def change(self, plan: Plan) -> None:
+    def set_fault_plan(self, plan: Plan) -> None:
         """Apply the faults of a plan from now on."""
         ...
 
-    def fill(self, full: bool) -> None:
+    def set_full(self, full: bool) -> None:
         """Fill the storage, or free it again."""
         ...
 
-    def opened(self) -> None:
+    def on_log_opened(self) -> None:
         """Process the notification that the log was opened without an error."""
         ...
 
@@ -103,7 +103,7 @@ class CoordinatorProcess:
     async def _start(self) -> None:
         plan = self._plan
         metrics = Metrics()
-        self.log = self._storage.attach(plan)
+        self.log = self._storage.create_log(plan)
         self.runtime = Runtime(
             log=self.log,
             clock=self._clock,

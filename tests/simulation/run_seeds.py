@@ -6,7 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from tests.simulation.kafka.scenarios import draw_kafka
+from tests.simulation.kafka.scenarios import draw_kafka_plan
 from tests.simulation.kafka.simulator import KafkaSimulator
 from tests.simulation.phases import SimulationOutcome
 from tests.simulation.plan import draw_plan
@@ -20,7 +20,7 @@ def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
 
 def run_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate several coordinators on a Kafka cluster."""
-    return KafkaSimulator(draw_kafka(seed, minutes=minutes)).run()
+    return KafkaSimulator(draw_kafka_plan(seed, minutes=minutes)).run()
 
 
 # The kinds of simulation. The same seed has a different plan for each kind.

@@ -59,7 +59,7 @@ class Simulator(Simulation):
         )
         self._cluster = SharedClientState(clients, plan.load, self._keys, self._fork_random())
         await world.start()
-        self._spawn(self._close_what_is_late())
+        self._spawn(self._close_late_operations())
         workers = self._spawn_workloads()
         for strike in make_faults(world, self._fork_random()):
             self._spawn(strike)
@@ -73,13 +73,13 @@ class Simulator(Simulation):
                 await self._compare_when_idle()
         world.stop_faults()
         self._cluster.is_noisy = False
-        await self._live(workers)
+        await self._check_liveness(workers)
         await self._compare_when_idle()
         await self._wait_until_idle()
-        await world.forget_all_connections()
-        world.journal_is_not_too_big()
+        await world.wait_until_connections_are_closed()
+        world.check_journal_size()
 
-    async def _close_what_is_late(self) -> None:
+    async def _close_late_operations(self) -> None:
         """Periodically set the deadline of old operations with an unknown outcome.
 
         The coordinator must not start such operations any more. While the log accepts no writes, earlier

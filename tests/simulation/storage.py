@@ -29,7 +29,7 @@ class PortStorage:
         self._rng = rng
         self._log: FaultyLog | None = None
 
-    def attach(self, plan: Plan) -> StateLog:
+    def create_log(self, plan: Plan) -> StateLog:
         """Create the log for a new process."""
         self._log = FaultyLog(self._log_storage, self._rng, self._faults)
         return self._log
@@ -37,16 +37,16 @@ class PortStorage:
     def crash(self) -> None:
         """Keep all written data; the kill of the process drops unwritten appends."""
 
-    def change(self, plan: Plan) -> None:
+    def set_fault_plan(self, plan: Plan) -> None:
         """Apply the faults of a plan from now on."""
         self._faults = plan.log_faults
         if self._log is not None:
             self._log.faults = plan.log_faults
 
-    def fill(self, full: bool) -> None:
+    def set_full(self, full: bool) -> None:
         """Do nothing: the faults of the log include a full storage."""
 
-    def opened(self) -> None:
+    def on_log_opened(self) -> None:
         """Do nothing."""
 
     def undo_damage(self, error: LogDamaged) -> None:
@@ -64,7 +64,7 @@ class JournalStorage:
         # A flipped bit: the file, the position, the original byte, and the damaged byte.
         self._flipped: tuple[SimFile, int, int, int] | None = None
 
-    def attach(self, plan: Plan) -> StateLog:
+    def create_log(self, plan: Plan) -> StateLog:
         """Create a journal for a new process."""
         return Journal(
             Path("simulated"),
@@ -93,7 +93,7 @@ class JournalStorage:
             file = self.disk.files[name]
             position = self._rng.choice([place for place, byte in enumerate(file.durable) if byte])
             before = file.durable[position]
-            self.disk.flip(name, position)
+            self.disk.flip_bit(name, position)
             self._flipped = (file, position, before, file.durable[position])
 
     def _restore_bit(self) -> None:
@@ -105,7 +105,7 @@ class JournalStorage:
                     content[position] = before
             self._flipped = None
 
-    def opened(self) -> None:
+    def on_log_opened(self) -> None:
         """Undo damage that the journal did not detect. The checkers report damage that had an effect."""
         self._restore_bit()
 
@@ -115,11 +115,11 @@ class JournalStorage:
             raise Violation(f"the journal reports damage, but it was not damaged: {error}") from error
         self._restore_bit()
 
-    def change(self, plan: Plan) -> None:
+    def set_fault_plan(self, plan: Plan) -> None:
         """Apply the faults of a plan from now on."""
         self.disk.faults = replace(plan.disk_faults)
 
-    def fill(self, full: bool) -> None:
+    def set_full(self, full: bool) -> None:
         """Limit the disk to its used space, or remove the limit."""
         used = sum(len(file.shown) for file in self.disk.files.values())
         self.disk.faults.capacity_bytes = used if full else self._plan.disk_faults.capacity_bytes

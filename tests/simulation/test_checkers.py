@@ -18,11 +18,11 @@ from protocol.messages.write_share_group_state import PartitionResult as WriteRe
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import (
-    acknowledged_is_durable,
-    answers_well_formed,
-    epochs_never_fall,
-    refused_is_invisible,
-    start_offset_never_falls,
+    check_acknowledged_writes_are_durable,
+    check_epochs_never_decrease,
+    check_refused_writes_are_invisible,
+    check_start_offset_never_decreases,
+    check_state_batches_are_well_formed,
 )
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
 from tests.simulation.linearize import check_linearizable
@@ -43,11 +43,11 @@ class ScriptedHistory:
         self._now_s += 1.0
         # Concurrent operations come from different connections.
         self._connections += 1
-        return self.history.invoke(self._now_s, f"connection {self._connections}", kind, KEY, parts)
+        return self.history.record_request(self._now_s, f"connection {self._connections}", kind, KEY, parts)
 
     def end(self, op: Operation, result: Any) -> None:
         self._now_s += 1.0
-        self.history.answer(self._now_s, op, result)
+        self.history.record_response(self._now_s, op, result)
 
     def crash(self) -> None:
         self._now_s += 1.0
@@ -101,7 +101,7 @@ def check_refused(judge: Judge, script: ScriptedHistory) -> None:
         judge(script.history)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
+@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
 def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -113,7 +113,7 @@ def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
+@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
 def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -124,7 +124,7 @@ def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [acknowledged_is_durable, check_linearizable])
+@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
 def test_write_may_be_lost_after_reset(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -134,7 +134,7 @@ def test_write_may_be_lost_after_reset(judge: Judge) -> None:
     check_accepted(judge, script)
 
 
-@pytest.mark.parametrize("judge", [refused_is_invisible, check_linearizable])
+@pytest.mark.parametrize("judge", [check_refused_writes_are_invisible, check_linearizable])
 def test_visible_refused_write_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -146,7 +146,7 @@ def test_visible_refused_write_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
+@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
 def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize()
@@ -157,7 +157,7 @@ def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
+@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
 def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
@@ -167,7 +167,7 @@ def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
     check_refused(judge, script)
 
 
-@pytest.mark.parametrize("judge", [epochs_never_fall, check_linearizable])
+@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
 def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
@@ -178,7 +178,7 @@ def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
     check_accepted(judge, script)
 
 
-@pytest.mark.parametrize("judge", [start_offset_never_falls, check_linearizable])
+@pytest.mark.parametrize("judge", [check_start_offset_never_decreases, check_linearizable])
 def test_decreased_start_offset_is_refused(judge: Judge) -> None:
     script = ScriptedHistory()
     script.initialize(start_offset=7)
@@ -202,9 +202,9 @@ def test_decreased_start_offset_is_refused(judge: Judge) -> None:
 def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int, int]]) -> None:
     script = ScriptedHistory()
     script.read((0, 4, 2, 1), (5, 9, 0, 1), (11, 12, 0, 1))
-    check_accepted(answers_well_formed, script)
+    check_accepted(check_state_batches_are_well_formed, script)
     script.read(*batches)
-    check_refused(answers_well_formed, script)
+    check_refused(check_state_batches_are_well_formed, script)
 
 
 def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:

@@ -35,10 +35,10 @@ class ModelSession:
         return self.step(READ, ReadPart(0, leader_epoch))
 
     def write(self, *batches: StateBatch, **fields: int) -> int:
-        return self.step(WRITE, self.part(*batches, **fields)).error_code
+        return self.step(WRITE, self.make_write_part(*batches, **fields)).error_code
 
     @staticmethod
-    def part(*batches: StateBatch, **fields: int) -> WriteOperation:
+    def make_write_part(*batches: StateBatch, **fields: int) -> WriteOperation:
         values = {"state_epoch": 1, "leader_epoch": 2, "start_offset": 110} | fields
         return WriteOperation(partition=0, state_batches=pack(batches), **values)
 
@@ -96,8 +96,8 @@ def test_greater_count_wins_then_greater_state() -> None:
 def test_unit_is_applied_completely_or_not_at_all() -> None:
     session = ModelSession()
     session.initialize(1, 0)
-    good = session.part(StateBatch(0, 0, 2, 1), start_offset=0)
-    bad = session.part(StateBatch(1, 0, 2, 1), start_offset=0)
+    good = session.make_write_part(StateBatch(0, 0, 2, 1), start_offset=0)
+    bad = session.make_write_part(StateBatch(1, 0, 2, 1), start_offset=0)
     before = session.state
     assert session.step(WRITE, good, bad) == AnswerFields(INVALID)
     assert session.state == before

@@ -43,11 +43,11 @@ class RecordingProtocol(asyncio.Protocol):
 
 
 Scene = Callable[[Network, RecordingProtocol, ClientEnd], Awaitable[None]]
-Play = Callable[..., tuple[RecordingProtocol, bytes, list[str]]]
+RunScenario = Callable[..., tuple[RecordingProtocol, bytes, list[str]]]
 
 
 @pytest.fixture
-def run_scene() -> Iterator[Play]:
+def run_scene() -> Iterator[RunScenario]:
     loops: list[SimLoop] = []
 
     def run(faults: NetFaults, scene: Scene, seed: int = 7) -> tuple[RecordingProtocol, bytes, list[str]]:
@@ -77,7 +77,7 @@ def run_scene() -> Iterator[Play]:
 MESSAGE = bytes(range(256)) * 4
 
 
-def test_fragmented_bytes_arrive_in_order(run_scene: Play) -> None:
+def test_fragmented_bytes_arrive_in_order(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
@@ -89,7 +89,7 @@ def test_fragmented_bytes_arrive_in_order(run_scene: Play) -> None:
     assert (server.received, received, server.events, lost) == (MESSAGE, MESSAGE, [], [])
 
 
-def test_connect_without_listener_is_refused(run_scene: Play) -> None:
+def test_connect_without_listener_is_refused(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         network.stop_listening(("here", 1))
         with pytest.raises(ConnectionRefusedError):
@@ -99,7 +99,7 @@ def test_connect_without_listener_is_refused(run_scene: Play) -> None:
 
 
 @pytest.mark.parametrize(("reset", "event"), [(False, "lost"), (True, "ConnectionResetError")])
-def test_server_detects_close_or_reset_by_client(run_scene: Play, reset: bool, event: str) -> None:
+def test_server_detects_close_or_reset_by_client(run_scene: RunScenario, reset: bool, event: str) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         client.send(b"last words")
         client.close(reset=reset)
@@ -109,7 +109,7 @@ def test_server_detects_close_or_reset_by_client(run_scene: Play, reset: bool, e
     assert (server.received, server.events) == (b"last words", [event])
 
 
-def test_server_close_follows_its_last_byte(run_scene: Play) -> None:
+def test_server_close_follows_its_last_byte(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.transport.write(b"last words")
         server.transport.close()
@@ -120,7 +120,7 @@ def test_server_close_follows_its_last_byte(run_scene: Play) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_connection_can_be_cut_between_any_two_bytes(run_scene: Play, seed: int) -> None:
+def test_connection_can_be_cut_between_any_two_bytes(run_scene: RunScenario, seed: int) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         for begin in range(0, len(MESSAGE), 100):
@@ -135,7 +135,7 @@ def test_connection_can_be_cut_between_any_two_bytes(run_scene: Play, seed: int)
     assert lost == ["lost"]
 
 
-def test_one_end_may_never_detect_a_cut(run_scene: Play) -> None:
+def test_one_end_may_never_detect_a_cut(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.echoes = True
         client.send(MESSAGE)
@@ -148,7 +148,7 @@ def test_one_end_may_never_detect_a_cut(run_scene: Play) -> None:
     assert told in ([([], True)], [(["ConnectionResetError"], False)])
 
 
-def test_slow_reader_pauses_writer(run_scene: Play) -> None:
+def test_slow_reader_pauses_writer(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         client.read_slowly(10.0)
         server.transport.write(MESSAGE)
@@ -162,7 +162,7 @@ def test_slow_reader_pauses_writer(run_scene: Play) -> None:
     assert (server.events, received) == (["pause", "resume"], MESSAGE)
 
 
-def test_paused_server_defers_arriving_data(run_scene: Play) -> None:
+def test_paused_server_defers_arriving_data(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         server.transport.pause_reading()
         client.send(MESSAGE)
@@ -176,7 +176,7 @@ def test_paused_server_defers_arriving_data(run_scene: Play) -> None:
     assert (told, server.received) == ([b""], MESSAGE)
 
 
-def test_client_detects_death_of_server_process(run_scene: Play) -> None:
+def test_client_detects_death_of_server_process(run_scene: RunScenario) -> None:
     async def scenario(network: Network, server: RecordingProtocol, client: ClientEnd) -> None:
         network.drop_connections(("here", 1))
         client.send(MESSAGE)

@@ -61,21 +61,21 @@ class SharedClientState:
 
     async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Operation:
         """Send a call when the gate is open; count its answer."""
-        await self.begin(who)
+        await self.wait_for_permission(who)
         try:
             op = await broker.call(kind, key, part)
         finally:
             self.busy -= 1
-        self.note(who, op)
+        self.count_final_response(who, op)
         return op
 
-    async def begin(self, who: str) -> None:
+    async def wait_for_permission(self, who: str) -> None:
         """Wait until a call is permitted. A waiting client does not count in `busy`."""
         while not self.gate.is_set() or self._has_enough(who):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.busy += 1
 
-    def note(self, who: str, op: Operation) -> None:
+    def count_final_response(self, who: str, op: Operation) -> None:
         """Count an operation if its response is final, which includes a refusal."""
         if op.known:
             self.answers[who] = self.answers.get(who, 0) + 1

@@ -88,7 +88,7 @@ class World:
                 await process.crash()
                 await asyncio.sleep(0.1)
             else:
-                self.storage.opened()
+                self.storage.on_log_opened()
                 self.process = process
 
     async def crash(self) -> None:
@@ -122,13 +122,13 @@ class World:
         healed = self.plan.without_faults()
         self.faulty = False
         self.network.faults = healed.net
-        self.storage.change(healed)
+        self.storage.set_fault_plan(healed)
 
     def resume_faults(self) -> None:
         """Enable faults again."""
         self.faulty = True
         self.network.faults = self.plan.net
-        self.storage.change(self.plan)
+        self.storage.set_fault_plan(self.plan)
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
         """Replay the log, and compare the result with memory; raise Violation for a difference.
@@ -164,7 +164,7 @@ class World:
                         shards[partition].replay(record, logged.offset, logged.timestamp_ms)
         return {key: state for shard in shards for key, state in shard.items()}
 
-    async def forget_all_connections(self) -> None:
+    async def wait_until_connections_are_closed(self) -> None:
         """Wait until the coordinator must have closed all connections as idle. Raise Violation if one is
         open.
 
@@ -179,7 +179,7 @@ class World:
                 f"and requests occupy {listener.held_bytes} bytes"
             )
 
-    def journal_is_not_too_big(self) -> None:
+    def check_journal_size(self) -> None:
         """Raise Violation if a journal is much larger than its segments and live state explain."""
         assert self.process is not None
         if self.plan.log != "journal":

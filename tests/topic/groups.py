@@ -8,8 +8,8 @@ from time import monotonic
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.cluster.kafka.group import (
-    CoordinatorLookup,
     DescribeResult,
+    FindCoordinatorResult,
     JoinResult,
     MetadataSnapshot,
     SyncResult,
@@ -56,7 +56,7 @@ class CuttableGroupClient:
             await self._group_client.close()
             raise NoResponse("cut", sent=False)
 
-    async def find_coordinator(self) -> CoordinatorLookup:
+    async def find_coordinator(self) -> FindCoordinatorResult:
         await self._check_connected()
         return await self._group_client.find_coordinator()
 
@@ -82,8 +82,8 @@ class CuttableGroupClient:
         await self._check_connected()
         return await self._group_client.describe(node)
 
-    async def leaders(self) -> Mapping[int, int]:
-        return await self._group_client.leaders()
+    async def leaders_by_partition(self) -> Mapping[int, int]:
+        return await self._group_client.leaders_by_partition()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]

@@ -16,7 +16,7 @@ def broker_name(node: int) -> str:
     return f"broker-{node}"
 
 
-class LinkedBrokers:
+class BrokersWithFaultyLinks:
     """Three brokers and their network. Clients at `bootstrap` use links only if they are in the network."""
 
     def __init__(

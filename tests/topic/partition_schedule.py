@@ -96,7 +96,9 @@ def make_island_schedule(place: int, lasts_s: float) -> FaultSchedule:
     That broker reaches no other coordinator and no other broker.
     """
     inside = (_COORDINATORS[place], _BROKERS[place % len(_BROKERS)])
-    return FaultSchedule(place, (ScheduledFault(0.5, lasts_s, FaultKind.CUT, inside, _all_but(*inside)),))
+    return FaultSchedule(
+        place, (ScheduledFault(0.5, lasts_s, FaultKind.CUT, inside, _all_processes_but(*inside)),)
+    )
 
 
 def draw_schedule(seed: int, lasts_s: float) -> FaultSchedule:
@@ -143,7 +145,7 @@ def _draw_broker_fault(
 ) -> ScheduledFault:
     if rng.random() < 0.4:
         inside = (broker, coordinator)
-        return ScheduledFault(start_s, end_s, FaultKind.CUT, inside, _all_but(*inside))
+        return ScheduledFault(start_s, end_s, FaultKind.CUT, inside, _all_processes_but(*inside))
     if rng.random() < 0.2:
         return ScheduledFault(start_s, end_s, FaultKind.PAUSE, (broker,))
     kind = rng.choice((FaultKind.CUT, FaultKind.CUT, FaultKind.DELAY, FaultKind.HALF_OPEN))
@@ -160,5 +162,5 @@ def _draw_link_fault(rng: Random, fault: ScheduledFault) -> ScheduledFault:
     return replace(fault, direction=direction, seconds=delay_s)
 
 
-def _all_but(*names: str) -> tuple[str, ...]:
+def _all_processes_but(*names: str) -> tuple[str, ...]:
     return tuple(each for each in _BROKERS + _COORDINATORS if each not in names)

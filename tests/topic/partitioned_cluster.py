@@ -20,9 +20,9 @@ from tests.kafka.processes import ChildProcess
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.simulation.history import Violation
 from tests.topic.groups import group_settings
-from tests.topic.linked_brokers import LinkedBrokers, broker_name
+from tests.topic.linked_brokers import BrokersWithFaultyLinks, broker_name
 from tests.topic.partition_schedule import PLACES, FaultKind, FaultSchedule, ScheduledFault, coordinator_name
-from tests.topic.recorded_clients import RecordedClients
+from tests.topic.recorded_clients import HistoryRecordingClients
 
 SHARDS = 6
 # The lease of each coordinator. One is longer than the session timeout, so the next owner must wait for it.
@@ -70,7 +70,7 @@ class PartitionedCluster:
 
     def __init__(
         self,
-        brokers: LinkedBrokers,
+        brokers: BrokersWithFaultyLinks,
         directory: Path,
         stack: ExitStack,
         topic: str,
@@ -114,11 +114,11 @@ class PartitionedCluster:
         for one in self.coordinators:
             one.process.wait_ready(lambda one=one: one.get("/readyz")[0] == 200, seconds=RECOVERY_S)
 
-    def run(self, schedule: FaultSchedule) -> RecordedClients:
+    def run(self, schedule: FaultSchedule) -> HistoryRecordingClients:
         """Run a schedule, wait for the recovery, and check the history. Raise Violation with the schedule."""
         ports = [one.port for one in self.coordinators]
         keys = keys_of_each_shard(f"run-{next(self._runs)}")
-        clients = RecordedClients(keys, ports, Random(schedule.seed))
+        clients = HistoryRecordingClients(keys, ports, Random(schedule.seed))
         try:
             asyncio.run(self._run_schedule(schedule, clients))
             clients.check()
@@ -134,7 +134,7 @@ class PartitionedCluster:
         """Return the resident memory of the largest coordinator."""
         return max(_resident_mb(one.process.pid) for one in self.coordinators)
 
-    async def _run_schedule(self, schedule: FaultSchedule, clients: RecordedClients) -> None:
+    async def _run_schedule(self, schedule: FaultSchedule, clients: HistoryRecordingClients) -> None:
         async with asyncio.timeout(RECOVERY_S):
             await clients.initialize()
         async with asyncio.TaskGroup() as tasks:

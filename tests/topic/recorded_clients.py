@@ -34,7 +34,7 @@ STATE_EPOCH = 1
 USER_OFFSETS = 40
 
 
-class RecordedClients:
+class HistoryRecordingClients:
     """Some share-partitions, their history, and clients that read and write them until cancelled."""
 
     def __init__(self, keys: Sequence[SharePartitionKey], ports: Sequence[int], rng: Random) -> None:
@@ -137,14 +137,14 @@ class RecordedClients:
     ) -> Operation:
         self._calls += 1
         # Requests of one client may overtake each other, so each has its own client name.
-        op = self.history.invoke(monotonic(), f"call {self._calls}", kind, key, [part])
+        op = self.history.record_request(monotonic(), f"call {self._calls}", kind, key, [part])
         rpc = RPCS[kind]
         response = await client.send(rpc.request(key.group_id, [rpc.topic(key.topic_id, [part])]))
         ((result,),) = (topic.partitions for topic in response.results)
         if result.error_code in UNSURE:
             # A coordinator may have forwarded the request to another one before this error.
             result.error_code = int(ErrorCode.NETWORK_EXCEPTION)
-        self.history.answer(monotonic(), op, result)
+        self.history.record_response(monotonic(), op, result)
         known = self._leader_epochs[key]
         if op.accepted and kind == READ:
             self._leader_epochs[key] = max(known, part.leader_epoch)

@@ -20,7 +20,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.topic.groups import group_settings
 from tests.topic.partitioned_cluster import SHARDS, keys_of_each_shard
-from tests.topic.recorded_clients import RecordedClients
+from tests.topic.recorded_clients import HistoryRecordingClients
 
 PLACES = 3
 TOPIC = "rolling-upgrade"
@@ -75,7 +75,9 @@ class MixedGroup:
         assert errors == [], "\n".join(errors)
 
 
-async def _roll_coordinators(group: MixedGroup, clients: RecordedClients, earlier: ProgramBuild) -> None:
+async def _roll_coordinators(
+    group: MixedGroup, clients: HistoryRecordingClients, earlier: ProgramBuild
+) -> None:
     """Replace each coordinator by this working tree, and then by the earlier commit, under load."""
     await clients.initialize()
     async with asyncio.TaskGroup() as tasks:
@@ -105,7 +107,7 @@ def main() -> int:
         group = MixedGroup(broker, directory, stack)
         for place in range(PLACES):
             group.replace(place, earlier, "earlier")
-        clients = RecordedClients(keys_of_each_shard("rolling"), group.ports[:PLACES], Random())
+        clients = HistoryRecordingClients(keys_of_each_shard("rolling"), group.ports[:PLACES], Random())
         asyncio.run(_roll_coordinators(group, clients, earlier))
         group.stop()
         clients.check()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.simulation.history import Violation
 from tests.topic.broken_coordinator import make_broken_build
-from tests.topic.linked_brokers import LinkedBrokers
+from tests.topic.linked_brokers import BrokersWithFaultyLinks
 from tests.topic.partition_schedule import (
     PLACES,
     FaultSchedule,
@@ -47,9 +47,9 @@ class PlantedDefect(NamedTuple):
 
 
 PLANTED = (
-    PlantedDefect("has_a_lease_that_never_ends", isolate_coordinator, 8.0),
-    PlantedDefect("has_a_lease_that_never_ends", make_island_schedule, 12.0),
-    PlantedDefect("waits_for_no_earlier_lease", isolate_coordinator, 7.0, LONG_LEASES_S),
+    PlantedDefect("has_endless_lease", isolate_coordinator, 8.0),
+    PlantedDefect("has_endless_lease", make_island_schedule, 12.0),
+    PlantedDefect("does_not_wait_for_earlier_leases", isolate_coordinator, 7.0, LONG_LEASES_S),
     PlantedDefect(
         "measures_leases_on_a_clock_that_omits_suspensions", isolate_and_suspend, 20.0, LONG_LEASES_S
     ),
@@ -77,8 +77,8 @@ def main() -> int:
     schedules = arguments.schedules or (1 if arguments.seed is not None else None)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        brokers = LinkedBrokers(fetch_jars(RELEASES[-1]), directory, stack, BROKER_SETTINGS)
-        if not arguments.no_planted and not _planted_defects_are_noticed(brokers, directory):
+        brokers = BrokersWithFaultyLinks(fetch_jars(RELEASES[-1]), directory, stack, BROKER_SETTINGS)
+        if not arguments.no_planted and not _are_planted_defects_detected(brokers, directory):
             return 1
         cluster = PartitionedCluster(brokers, directory, stack, "soak")
         cluster.start()
@@ -103,14 +103,16 @@ def _run_schedules(
     return soak.report()
 
 
-def _planted_defects_are_noticed(brokers: LinkedBrokers, directory: Path) -> bool:
+def _are_planted_defects_detected(brokers: BrokersWithFaultyLinks, directory: Path) -> bool:
     return all(
-        _is_noticed(planted, brokers, directory, f"planted-{number}")
+        _is_detected(planted, brokers, directory, f"planted-{number}")
         for number, planted in enumerate(PLANTED)
     )
 
 
-def _is_noticed(planted: PlantedDefect, brokers: LinkedBrokers, directory: Path, topic: str) -> bool:
+def _is_detected(
+    planted: PlantedDefect, brokers: BrokersWithFaultyLinks, directory: Path, topic: str
+) -> bool:
     what = f"The planted defect {planted.defect} ({planted.schedule.__name__})"
     with ExitStack() as stack:
         build = make_broken_build(planted.defect)

@@ -41,7 +41,7 @@ class ExpectedState:
         self.asked = self.acknowledged = 0
         self.initialized = False
 
-    async def work(self, client: ShareCoordinatorClient) -> None:
+    async def send_next_request(self, client: ShareCoordinatorClient) -> None:
         if not self.initialized:
             await client.initialize(self.key, 1, 0)
             self.initialized = True
@@ -82,10 +82,10 @@ class KilledCoordinator:
         )
         self._killed = False
 
-    async def live(self, dice: random.Random) -> None:
+    async def kill_and_restart_repeatedly(self, rng: random.Random) -> None:
         for _ in range(ROUNDS):
             await asyncio.to_thread(self.coordinator.start)
-            await self._write_until_killed(dice)
+            await self._write_until_killed(rng)
         await asyncio.to_thread(self.coordinator.start)
         async with AsyncExitStack() as stack:
             await self._check_states(await self._open_clients(stack))
@@ -105,9 +105,9 @@ class KilledCoordinator:
             if book.initialized:
                 book.check(await clients[number % CLIENTS].read(book.key, 0))
 
-    async def _write_until_killed(self, dice: random.Random) -> None:
+    async def _write_until_killed(self, rng: random.Random) -> None:
         self._killed = False
-        goal = self.written() + dice.randint(1, WRITES)
+        goal = self.count_written() + rng.randint(1, WRITES)
         async with AsyncExitStack() as stack:
             clients = await self._open_clients(stack)
             await self._check_states(clients)
@@ -118,8 +118,8 @@ class KilledCoordinator:
     async def _keep_writing(self, client: ShareCoordinatorClient, book: ExpectedState, goal: int) -> None:
         try:
             while True:
-                await book.work(client)
-                if self.written() >= goal and not self._killed:
+                await book.send_next_request(client)
+                if self.count_written() >= goal and not self._killed:
                     self._killed = True
                     self.coordinator.kill()
         except CoordinatorUnavailable:
@@ -127,7 +127,7 @@ class KilledCoordinator:
             if not self._killed:
                 raise
 
-    def written(self) -> int:
+    def count_written(self) -> int:
         return sum(book.acknowledged for book in self.books)
 
 
@@ -135,9 +135,9 @@ class KilledCoordinator:
 def test_no_acknowledged_write_is_lost_by_a_kill(built_in: BuiltInRig, tmp_path: Path) -> None:
     lives = KilledCoordinator(built_in.broker.bootstrap, new_topic("kills"), tmp_path)
     try:
-        asyncio.run(lives.live(random.Random(SEED)))
+        asyncio.run(lives.kill_and_restart_repeatedly(random.Random(SEED)))
     finally:
         lives.coordinator.kill()
     log = lives.coordinator.process.log.read_text()
     assert "ERROR" not in log, log[-3000:]
-    assert lives.written() > ROUNDS * WRITES / 5
+    assert lives.count_written() > ROUNDS * WRITES / 5

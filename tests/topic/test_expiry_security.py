@@ -54,7 +54,7 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         client.produce("hidden", 1)
         consumer = client.share_consumer("hidden", "hidden")
         wait_until(lambda: consumer.poll(200), seconds=120, what="a record")
-        consumer.settle(["ACCEPT"])
+        consumer.acknowledge(["ACCEPT"])
         consumer.close()
 
         presence = run_query(topics(), lambda each: each.resolve([topic_id, TOPIC_ID]))

@@ -43,12 +43,12 @@ async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) 
         assert [one.ownership.generation for one in replicas] == [generation] * 2
 
 
-async def none_resigns_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
+async def check_no_resignation_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
     """Await a task. Check that no replica loses a shard meanwhile."""
     resigned = [list(one.listener.resignations) for one in fleet.replicas]
     await condition
     await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
-    await fleet.wait_until(lambda: fleet.shared_by(*fleet.replicas))
+    await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
     assert [one.listener.resignations for one in fleet.replicas] == resigned
 
 
@@ -69,11 +69,11 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
         async with run_fleet(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
-            await fleet.wait_until(lambda: fleet.shared_by(*fleet.replicas))
+            await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
             # The group coordinator is among the restarted brokers.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
-                await none_resigns_until(fleet, restarting)
+                await check_no_resignation_until(fleet, restarting)
             await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
 
     try:
@@ -96,7 +96,7 @@ def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJar
             one = await fleet.add()
             await fleet.wait_until(lambda: "cannot be reached" in str(one.ownership.health()))
             await asyncio.to_thread(broker.start)
-            await fleet.wait_until(lambda: fleet.shared_by(one))
+            await fleet.wait_until(lambda: fleet.is_shared_by(one))
             await asyncio.to_thread(broker.kill)
             await fleet.wait_until(lambda: one.listener.assignment is None)
             assert "cannot be reached" in str(one.ownership.health())
@@ -106,7 +106,7 @@ def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJar
             assert fleet.now() - began < PATIENCE_S
             other = await fleet.add()
             await asyncio.to_thread(broker.start)
-            await fleet.wait_until(lambda: fleet.shared_by(other))
+            await fleet.wait_until(lambda: fleet.is_shared_by(other))
 
     try:
         asyncio.run(main())

@@ -11,7 +11,7 @@ from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.messages import (
     GroupSettings,
-    Metadata,
+    MemberMetadata,
     encode_message,
     plan_assignment,
     read_group_view,
@@ -95,7 +95,7 @@ def make_metadata(number: int) -> bytes:
     address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
     replica = Replica(uuid.UUID(int=number).hex, f"{address}:9095", f"{address}:9096", number)
     return encode_message(
-        Metadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica)
+        MemberMetadata(setting=GroupSettings("_share-coordinator-state", SHARDS), replica=replica)
     )
 
 

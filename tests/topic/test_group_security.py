@@ -52,7 +52,7 @@ def test_read_on_the_group_is_the_only_needed_permission(newest_jars: KafkaJars,
             await fleet.wait_until(lambda: refused in str(one.ownership.health()))
             group = ("--group", "coordinators-", "--resource-pattern-type", "prefixed")
             await asyncio.to_thread(allow_operation, broker, "--operation", "READ", *group)
-            await fleet.wait_until(lambda: fleet.shared_by(one))
+            await fleet.wait_until(lambda: fleet.is_shared_by(one))
             await fleet.wait_until(lambda: one.ownership.health() == [])
 
     try:

@@ -34,7 +34,7 @@ class CoordinatorPair:
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._token = write_token_file(directory, f"operator write {WRITING}\n")
         topic = new_topic("hand-over")
-        self.combined_file = [
+        self.both_coordinators = [
             self._start_coordinator(bootstrap, topic, directory / name) for name in ("one", "two")
         ]
 
@@ -57,7 +57,7 @@ class CoordinatorPair:
         command = [PROGRAM, *arguments, "--url", url, "--token-file", str(self._token)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    def served_by(self, asked: CoordinatorProcess) -> set[int]:
+    def shards_served_by(self, asked: CoordinatorProcess) -> set[int]:
         """Return the shards that a coordinator serves."""
         shards: list[dict[str, Any]] = json.loads(self.run(asked, "shards", "-o", "json").stdout)
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
@@ -67,8 +67,8 @@ class CoordinatorPair:
         rows: list[dict[str, Any]] = json.loads(self.run(asked, "prune", "-o", "json").stdout)["shards"]
         return rows
 
-    def share(self) -> bool:
-        sizes = sorted(len(self.served_by(each)) for each in self.combined_file)
+    def is_shared_equally(self) -> bool:
+        sizes = sorted(len(self.shards_served_by(each)) for each in self.both_coordinators)
         return sizes == [SHARDS // 2, SHARDS // 2]
 
 
@@ -76,12 +76,12 @@ class CoordinatorPair:
 def coordinator_pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPair]:
     two = CoordinatorPair(built_in.broker.bootstrap, tmp_path)
     try:
-        for each in two.combined_file:
+        for each in two.both_coordinators:
             each.start()
-        wait_until(two.share, seconds=120, what="each coordinator has half of the shards")
+        wait_until(two.is_shared_equally, seconds=120, what="each coordinator has half of the shards")
         yield two
     finally:
-        for each in two.combined_file:
+        for each in two.both_coordinators:
             each.kill()
 
 
@@ -91,7 +91,7 @@ class AcknowledgingWriters:
     """
 
     def __init__(self, pair: CoordinatorPair) -> None:
-        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.combined_file)
+        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.both_coordinators)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self.acknowledged = [0] * BOOKS
@@ -142,11 +142,11 @@ def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: Coordinat
     writers.start()
     try:
         writers.wait_for_progress()
-        shard = min(coordinator_pair.served_by(coordinator_pair.combined_file[0]))
+        shard = min(coordinator_pair.shards_served_by(coordinator_pair.both_coordinators[0]))
         for turn in range(HAND_OVERS):
             giver, taker = (
-                coordinator_pair.combined_file[turn % 2],
-                coordinator_pair.combined_file[1 - turn % 2],
+                coordinator_pair.both_coordinators[turn % 2],
+                coordinator_pair.both_coordinators[1 - turn % 2],
             )
             to = f"127.0.0.1:{taker.port}"
             # A coordinator that does not own the shard names the owner.
@@ -155,23 +155,23 @@ def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: Coordinat
             assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
             dry = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to)
             assert (dry.returncode, "dry run: nothing was changed" in dry.stderr) == (0, True)
-            assert shard in coordinator_pair.served_by(giver)
+            assert shard in coordinator_pair.shards_served_by(giver)
 
             done = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
             assert done.returncode == 0, done.stderr
             assert f"shard {shard} was released and is owned by {to}" in done.stdout
             wait_until(
-                lambda taker=taker: shard in coordinator_pair.served_by(taker),
+                lambda taker=taker: shard in coordinator_pair.shards_served_by(taker),
                 seconds=120,
                 what="it is served",
             )
-            assert shard not in coordinator_pair.served_by(giver)
-            wait_until(coordinator_pair.share, seconds=120, what="each has half of the shards")
+            assert shard not in coordinator_pair.shards_served_by(giver)
+            wait_until(coordinator_pair.is_shared_equally, seconds=120, what="each has half of the shards")
             writers.wait_for_progress()
     finally:
         writers.stop()
     assert writers.failures == []
-    for each in coordinator_pair.combined_file:
+    for each in coordinator_pair.both_coordinators:
         log = each.process.log.read_text()
         assert "ERROR" not in log, log[-3000:]
         lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
@@ -180,10 +180,10 @@ def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: Coordinat
 
 
 def test_hand_over_is_refused_if_there_is_no_other_member(coordinator_pair: CoordinatorPair) -> None:
-    first, second = coordinator_pair.combined_file
+    first, second = coordinator_pair.both_coordinators
     second.stop()
     wait_until(
-        lambda: len(coordinator_pair.served_by(first)) == SHARDS,
+        lambda: len(coordinator_pair.shards_served_by(first)) == SHARDS,
         seconds=120,
         what="one coordinator has all shards",
     )
@@ -204,8 +204,8 @@ def test_snapshots_and_pruning_reach_the_topic(coordinator_pair: CoordinatorPair
     writers.wait_for_progress()
     writers.stop()
     assert writers.failures == []
-    for each in coordinator_pair.combined_file:
-        for shard in sorted(coordinator_pair.served_by(each)):
+    for each in coordinator_pair.both_coordinators:
+        for shard in sorted(coordinator_pair.shards_served_by(each)):
             done = coordinator_pair.run(each, "snapshot", "--shard", str(shard), "--execute")
             assert done.returncode == 0, done.stderr
         starts = [row["start_log_offset"] for row in coordinator_pair.prunable(each)]

@@ -20,7 +20,7 @@ from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC
 from coordinator.operate.migration.log_target import OWNER, LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
-from coordinator.operate.migration.plan import Action
+from coordinator.operate.migration.plan import MigrationAction
 from coordinator.operate.migration.readers import TopicReader
 from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -69,12 +69,12 @@ class KafkaCluster:
     def reader(self, topic: str) -> TopicReader:
         return TopicReader(topic, self.connect, timeout_s=60)
 
-    async def folded(self, topic: str) -> FoldedLog:
+    async def read_folded_log(self, topic: str) -> FoldedLog:
         folded = await self.reader(topic).fold(ignore_progress)
         assert folded is not None
         return folded
 
-    def ours(self, topic: str, partitions: int) -> LogTarget:
+    def own_target(self, topic: str, partitions: int) -> LogTarget:
         def make_log(state_partitions: int) -> KafkaLog:
             wish = TopicConfig(topic, state_partitions, replication_factor=1, min_isr=1)
             return KafkaLog(self.connect(topic), wish, owner=OWNER, clock=SystemClock(), limits=LIMITS)
@@ -143,7 +143,7 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         # A dry run sends no request that would make the broker create its state topic.
         told = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
         assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
-        assert told.plan.counts()[Action.COPY] == len(GROUPS) * PARTITIONS
+        assert told.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
 
         target = cluster.builtin_coordinator()
         report = await cluster.migrate(first, target, EXECUTE)
@@ -152,16 +152,16 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
             any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
         )
         wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-        own = await cluster.folded(KAFKA_STATE_TOPIC)
-        assert own.held() == wanted
+        own = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
+        assert own.comparable_states() == wanted
         ends = own.ends
         again = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
-        assert again.plan.counts()[Action.ALREADY_PRESENT] == len(wanted)
-        assert (await cluster.folded(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
+        assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(wanted)
+        assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
 
-        back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.ours(last, 3), EXECUTE)
+        back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.own_target(last, 3), EXECUTE)
         assert back.different == []
-        assert (await cluster.folded(last)).held() == wanted
+        assert (await cluster.read_folded_log(last)).comparable_states() == wanted
 
     run_async(cluster, main)
 
@@ -179,7 +179,7 @@ def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: Kafka
             report = await cluster.migrate(topic, target, REPLACE)
             assert report.different == []
             wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-            assert (await cluster.folded(KAFKA_STATE_TOPIC)).held() == wanted
+            assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == wanted
 
     run_async(cluster, main)
 
@@ -196,7 +196,7 @@ def test_interrupted_migration_continues_between_two_requests(cluster: KafkaClus
             await client.initialize(added[1], 5, 90)
             await client.read(added[1], 7)
         report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
-        assert (report.plan.keys(Action.COPY), report.different) == (added, [])
+        assert (report.plan.keys(MigrationAction.COPY), report.different) == (added, [])
         assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
     run_async(cluster, main)
@@ -233,6 +233,6 @@ def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) 
             topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
         )
         assert report.different == []
-        assert report.plan.keys(Action.OMIT) == [gone]
+        assert report.plan.keys(MigrationAction.OMIT) == [gone]
 
     run_async(cluster, main)

@@ -25,7 +25,7 @@ from tests.kafka.ports import free_ports
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.kafka.wire import send_request
 from tests.topic.groups import group_settings
-from tests.topic.linked_brokers import BROKERS, LinkedBrokers, broker_name
+from tests.topic.linked_brokers import BROKERS, BrokersWithFaultyLinks, broker_name
 from tests.topic.logs import new_topic
 from tests.topic.partition_schedule import draw_schedule
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
@@ -44,13 +44,13 @@ FAR = "far"
 @pytest.fixture(scope="module")
 def linked_brokers(
     newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[LinkedBrokers]:
+) -> Iterator[BrokersWithFaultyLinks]:
     with ExitStack() as stack:
-        yield LinkedBrokers(newest_jars, tmp_path_factory.mktemp("linked"), stack, BROKER_SETTINGS)
+        yield BrokersWithFaultyLinks(newest_jars, tmp_path_factory.mktemp("linked"), stack, BROKER_SETTINGS)
 
 
 def test_histories_are_linearizable_in_random_partitions(
-    linked_brokers: LinkedBrokers, tmp_path: Path
+    linked_brokers: BrokersWithFaultyLinks, tmp_path: Path
 ) -> None:
     with ExitStack() as stack:
         cluster = PartitionedCluster(linked_brokers, tmp_path, stack, new_topic("partitions"))
@@ -62,7 +62,7 @@ def test_histories_are_linearizable_in_random_partitions(
 class PartitionedCoordinators:
     """Two coordinators. Only the links of the far one can fail."""
 
-    def __init__(self, brokers: LinkedBrokers, directory: Path, stack: ExitStack) -> None:
+    def __init__(self, brokers: BrokersWithFaultyLinks, directory: Path, stack: ExitStack) -> None:
         self.topic = new_topic("reach")
         self.bootstrap = brokers.bootstrap
         self.network = brokers.network
@@ -100,24 +100,24 @@ class PartitionedCoordinators:
 
         return asyncio.run(main())
 
-    def led_by(self, node: int) -> set[int]:
+    def shards_led_by(self, node: int) -> set[int]:
         """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
 
         async def main() -> set[int]:
             async with self._group_client() as client:
-                leaders = await client.leaders()
+                leaders = await client.leaders_by_partition()
             return {shard for shard, leader in leaders.items() if leader == node}
 
         return asyncio.run(main())
 
-    def served_by(self, one: CoordinatorProcess) -> set[int]:
+    def shards_served_by(self, one: CoordinatorProcess) -> set[int]:
         status, body = one.get("/api/v1/shards")
         assert status == 200, body
         shards = json.loads(body)["items"]
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
 
-    def share(self) -> bool:
-        near, far = self.served_by(self.near), self.served_by(self.far)
+    def is_shared_equally(self) -> bool:
+        near, far = self.shards_served_by(self.near), self.shards_served_by(self.far)
         return len(near) == len(far) == SHARDS // 2 and len(near | far) == SHARDS
 
     def write(self, offset: int) -> None:
@@ -126,13 +126,13 @@ class PartitionedCoordinators:
         async def main() -> None:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
             async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
-                for key in _a_key_of_each_shard():
+                for key in _key_of_each_shard():
                     writers.create_task(_write_until_accepted(client, key, offset))
 
         asyncio.run(main())
 
 
-def _a_key_of_each_shard() -> list[SharePartitionKey]:
+def _key_of_each_shard() -> list[SharePartitionKey]:
     found: dict[int, SharePartitionKey] = {}
     for number in count():
         key = SharePartitionKey(f"group-{number}", TOPIC_ID, 0)
@@ -152,59 +152,68 @@ async def _write_until_accepted(client: ShareCoordinatorClient, key: SharePartit
 
 
 @pytest.fixture
-def partitioned_world(linked_brokers: LinkedBrokers, tmp_path: Path) -> Iterator[PartitionedCoordinators]:
+def partitioned_coordinators(
+    linked_brokers: BrokersWithFaultyLinks, tmp_path: Path
+) -> Iterator[PartitionedCoordinators]:
     with ExitStack() as stack:
         yield PartitionedCoordinators(linked_brokers, tmp_path, stack)
 
 
 def test_shards_move_to_the_coordinator_that_reaches_their_leader(
-    partitioned_world: PartitionedCoordinators,
+    partitioned_coordinators: PartitionedCoordinators,
 ) -> None:
-    partitioned_world.near.start()
-    partitioned_world.far.start()
-    wait_until(partitioned_world.share, seconds=PATIENCE_S, what="each coordinator has half of the shards")
-    partitioned_world.write(0)
-    coordinating = partitioned_world.group_coordinator()
+    partitioned_coordinators.near.start()
+    partitioned_coordinators.far.start()
+    wait_until(
+        partitioned_coordinators.is_shared_equally,
+        seconds=PATIENCE_S,
+        what="each coordinator has half of the shards",
+    )
+    partitioned_coordinators.write(0)
+    coordinating = partitioned_coordinators.group_coordinator()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
     away = next(node for node in BROKERS if node != coordinating)
-    assert partitioned_world.served_by(partitioned_world.far) & partitioned_world.led_by(away)
+    assert partitioned_coordinators.shards_served_by(
+        partitioned_coordinators.far
+    ) & partitioned_coordinators.shards_led_by(away)
 
-    partitioned_world.network.cut(FAR, broker_name(away))
+    partitioned_coordinators.network.cut(FAR, broker_name(away))
     wait_until(
         lambda: (
-            not partitioned_world.served_by(partitioned_world.far) & partitioned_world.led_by(away)
-            and partitioned_world.share()
+            not partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
+            & partitioned_coordinators.shards_led_by(away)
+            and partitioned_coordinators.is_shared_equally()
         ),
         seconds=PATIENCE_S,
         what="the near coordinator serves the shards of the unreachable broker",
     )
-    partitioned_world.write(1)
-    assert f"broker {away} at 127.0.0.1:" in partitioned_world.far.process.log.read_text()
+    partitioned_coordinators.write(1)
+    assert f"broker {away} at 127.0.0.1:" in partitioned_coordinators.far.process.log.read_text()
 
     # The far coordinator alone serves all shards that it reaches. The far coordinator can claim these shards
     # although the unreachable broker coordinates some transactional ids.
-    partitioned_world.near.stop()
+    partitioned_coordinators.near.stop()
     wait_until(
         lambda: (
-            partitioned_world.served_by(partitioned_world.far)
-            == set(range(SHARDS)) - partitioned_world.led_by(away)
+            partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
+            == set(range(SHARDS)) - partitioned_coordinators.shards_led_by(away)
         ),
         seconds=PATIENCE_S,
         what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    partitioned_world.network.end_faults(FAR, broker_name(away))
+    partitioned_coordinators.network.end_faults(FAR, broker_name(away))
     wait_until(
-        lambda: len(partitioned_world.served_by(partitioned_world.far)) == SHARDS,
+        lambda: len(partitioned_coordinators.shards_served_by(partitioned_coordinators.far)) == SHARDS,
         seconds=PATIENCE_S,
         what="the far coordinator serves all",
     )
-    partitioned_world.write(2)
+    partitioned_coordinators.write(2)
 
 
-def _share_coordinator(brokers: LinkedBrokers, asked: int, key: SharePartitionKey) -> int | None:
+def _share_coordinator(brokers: BrokersWithFaultyLinks, asked: int, key: SharePartitionKey) -> int | None:
     """Return the broker that coordinates the state of a share-partition according to a broker."""
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
     port = brokers.brokers[asked].client_port
@@ -215,7 +224,7 @@ def _share_coordinator(brokers: LinkedBrokers, asked: int, key: SharePartitionKe
 class KafkaCoordinators:
     """Clients of Kafka's own share coordinator: of its present broker, and of the other brokers."""
 
-    def __init__(self, brokers: LinkedBrokers, key: SharePartitionKey) -> None:
+    def __init__(self, brokers: BrokersWithFaultyLinks, key: SharePartitionKey) -> None:
         self._brokers = brokers
         self._key = key
         self.owner = wait_until(
@@ -253,7 +262,7 @@ class KafkaCoordinators:
 
 
 def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
-    linked_brokers: LinkedBrokers, newest_jars: KafkaJars, tmp_path: Path
+    linked_brokers: BrokersWithFaultyLinks, newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     """The lease of this coordinator prevents such reads, so they are a difference from Kafka."""
     kafka = KafkaClient(newest_jars, linked_brokers.bootstrap, tmp_path)

@@ -84,7 +84,7 @@ def _consume_half(client: KafkaClient) -> None:
     client.produce(TOPIC, 5)
     consumer = client.share_consumer(GROUP, TOPIC)
     records = wait_until(consumer.poll, seconds=120, what="records are delivered")
-    consumer.settle(["ACCEPT"] * len(records))
+    consumer.acknowledge(["ACCEPT"] * len(records))
     consumer.close()
     client.produce(TOPIC, 5, first=5)
 

@@ -74,7 +74,7 @@ def coordinator_pair(
         yield CoordinatorPair(built_in.broker.bootstrap, tmp_path, stack, named=request.param)
 
 
-async def all_are_written(client: ShareCoordinatorClient, user_offset: int) -> None:
+async def write_all_share_partitions(client: ShareCoordinatorClient, user_offset: int) -> None:
     """Write to every share-partition. Retry until each write succeeds."""
 
     async def is_written(key: SharePartitionKey) -> bool:
@@ -103,11 +103,11 @@ async def test_shards_are_available_again_after_a_restart_in_place(
     named = "nameless" not in request.node.name
     restarted = coordinator_pair.coordinators[0]
     async with ShareCoordinatorClient(coordinator_pair.addresses, retry=ONCE) as client:
-        await all_are_written(client, 0)
+        await write_all_share_partitions(client, 0)
         await asyncio.to_thread(restarted.kill)
         began_s = monotonic()
         await asyncio.to_thread(restarted.process.start)
-        writing = asyncio.create_task(all_are_written(client, 1))
+        writing = asyncio.create_task(write_all_share_partitions(client, 1))
         await asyncio.to_thread(
             wait_until,
             lambda: restarted.process.count_logged("share coordinator on"),

@@ -62,7 +62,7 @@ def make_secured_log(broker: Broker, security: ClientSecurity) -> KafkaLog:
     )
 
 
-def a_wrong_password_ends_a_coordinator(broker: Broker, signer: Path, directory: Path) -> None:
+def check_wrong_password_ends_coordinator(broker: Broker, signer: Path, directory: Path) -> None:
     port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
         directory,
@@ -112,6 +112,6 @@ def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_pat
     try:
         broker.start()
         asyncio.run(main())
-        a_wrong_password_ends_a_coordinator(broker, signer, tmp_path)
+        check_wrong_password_ends_coordinator(broker, signer, tmp_path)
     finally:
         broker.kill()

@@ -52,7 +52,7 @@ def running_member(rig: BuiltInRig, group: str, topic: str) -> Iterator[None]:
     consumer = rig.client.share_consumer(group, topic)
     try:
         wait_until(lambda: consumer.poll(200) or None, seconds=120, what="a record")
-        consumer.settle(["ACCEPT"])
+        consumer.acknowledge(["ACCEPT"])
         yield
     finally:
         consumer.close()

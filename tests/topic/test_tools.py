@@ -110,28 +110,28 @@ def builtin_coordinator(
         yield BuiltInCluster(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
 
 
-async def change_at_random(
-    client: ShareCoordinatorClient, key: SharePartitionKey, dice: random.Random
+async def write_random_change(
+    client: ShareCoordinatorClient, key: SharePartitionKey, rng: random.Random
 ) -> None:
     """Change a share-partition at random: rising epochs, overlapping writes, and sometimes a deletion."""
-    start_offset = dice.randrange(100)
-    for state_epoch in range(1, dice.randint(2, 4)):
+    start_offset = rng.randrange(100)
+    for state_epoch in range(1, rng.randint(2, 4)):
         await client.initialize(key, state_epoch, start_offset)
-        leader_epoch = 3 * state_epoch + dice.randrange(3)
+        leader_epoch = 3 * state_epoch + rng.randrange(3)
         await client.read(key, leader_epoch)
-        for _ in range(dice.randrange(12)):
-            start_offset += dice.randrange(5)
-            first = start_offset + dice.randrange(20)
-            batch = StateBatch(first, first + dice.randrange(10), dice.choice((0, 2, 4)), dice.randint(1, 5))
+        for _ in range(rng.randrange(12)):
+            start_offset += rng.randrange(5)
+            first = start_offset + rng.randrange(20)
+            batch = StateBatch(first, first + rng.randrange(10), rng.choice((0, 2, 4)), rng.randint(1, 5))
             await client.write(
                 key,
                 state_epoch=state_epoch,
                 leader_epoch=leader_epoch,
                 start_offset=start_offset,
-                delivery_complete_count=dice.randrange(50),
+                delivery_complete_count=rng.randrange(50),
                 batches=[batch],
             )
-    if dice.random() < 0.2:
+    if rng.random() < 0.2:
         await client.delete(key)
 
 
@@ -153,10 +153,10 @@ async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
 async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     builtin_coordinator: BuiltInCluster,
 ) -> None:
-    peer, dice = builtin_coordinator.coordinator, random.Random(5)
+    peer, rng = builtin_coordinator.coordinator, random.Random(5)
     keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
     async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-        await asyncio.gather(*(change_at_random(client, key, dice) for key in keys))
+        await asyncio.gather(*(write_random_change(client, key, rng) for key in keys))
         found = await fold_topic(builtin_coordinator.bootstrap)
         assert 0 < sum(key not in found for key in keys) < len(keys)
         for key in keys:

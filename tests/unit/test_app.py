@@ -18,7 +18,7 @@ from coordinator.serve.server import Listener
 from protocol.messages import write_share_group_state as write_api
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.blocking_log import BlockingLog
-from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_body
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_state_body
 from tests.unit.server.wire import WireClient, request_frame
 
 # Longer than a test takes, so that only a second signal can end the wait for responses.
@@ -61,7 +61,7 @@ async def run_coordinator(
         port = int((await said).split()[3].rstrip(",").rsplit(":", 1)[1])
     client = WireClient(*await asyncio.open_connection("127.0.0.1", port))
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
-    await client.frame()
+    await client.read_frame()
     try:
         yield RunningCoordinator(log, client, ended)
     finally:
@@ -77,14 +77,14 @@ async def test_first_signal_waits_for_accepted_requests(
 ) -> None:
     async with run_coordinator(monkeypatch, tmp_path) as one:
         one.log.blocking = True
-        one.client.send(request_frame(85, 1, 2, write_body()))
+        one.client.send(request_frame(85, 1, 2, write_state_body()))
         await one.wait_until_append_held()
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.05)
         assert not one.ended.done()
         one.log.blocking = False
         one.log.release_appends()
-        correlation_id, rest = await one.client.frame()
+        correlation_id, rest = await one.client.read_frame()
         response = write_api.decode_response(rest, 1, 1)
         assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
         async with asyncio.timeout(60):
@@ -96,7 +96,7 @@ async def test_second_signal_does_not_wait_for_accepted_requests(
 ) -> None:
     async with run_coordinator(monkeypatch, tmp_path) as one:
         one.log.blocking = True
-        one.client.send(request_frame(85, 1, 2, write_body()))
+        one.client.send(request_frame(85, 1, 2, write_state_body()))
         await one.wait_until_append_held()
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)

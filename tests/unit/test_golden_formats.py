@@ -16,7 +16,7 @@ from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.messages import (
     AssignmentMessage,
     GroupSettings,
-    Metadata,
+    MemberMetadata,
     decode_assignment,
     decode_metadata,
     encode_message,
@@ -55,8 +55,8 @@ STATE_RECORDS: dict[str, StateRecord] = {
     "update": StateRecord(KEY, ShareUpdateValue(3, 5, 6, BATCHES, 7)),
     "tombstone": StateRecord(KEY, None),
 }
-GROUP_MESSAGES: dict[str, Metadata | AssignmentMessage] = {
-    "metadata": Metadata(
+GROUP_MESSAGES: dict[str, MemberMetadata | AssignmentMessage] = {
+    "metadata": MemberMetadata(
         setting=GroupSettings("_share-coordinator-state", 50),
         replica=Replica("a1b2", "host-1:9095", "https://host-1:9096", 3, 4),
         started_ms=1_700_000_000_000,
@@ -69,7 +69,7 @@ GROUP_MESSAGES: dict[str, Metadata | AssignmentMessage] = {
         unreached=(2,),
         joins=5,
     ),
-    "metadata of a new member": Metadata(
+    "metadata of a new member": MemberMetadata(
         setting=GroupSettings("_share-coordinator-state", 50), replica=Replica("a1b2", "host-1:9095")
     ),
     "assignment": AssignmentMessage(

@@ -13,8 +13,8 @@ from coordinator.cli.demo.story import (
     ARCHIVING,
     AVAILABLE,
     RECORDS,
+    DemoCall,
     DemoStep,
-    RecordedCall,
 )
 from coordinator.client import ReadState, SharePartitionKey, StateBatch
 from protocol.state_records import topic_id_text
@@ -34,7 +34,7 @@ _LABEL_CHARS = 12
 class DemoOutput(Protocol):
     """The interface of an output format: it receives the steps of the demo one by one."""
 
-    def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
+    def show_share_partition(self, bootstrap: str, key: SharePartitionKey) -> None:
         """Print the coordinator and the share-partition."""
         ...
 
@@ -95,7 +95,7 @@ class TextOutput:
         self._arrow = "→" if _can_encode("→", stream) else "->"
         self._number = 0
 
-    def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
+    def show_share_partition(self, bootstrap: str, key: SharePartitionKey) -> None:
         """Print the coordinator and the share-partition, and explain the offset row."""
         self._print_indented(
             Text(
@@ -150,7 +150,7 @@ class JsonOutput:
         self._stream = stream
         self._number = 0
 
-    def begin(self, bootstrap: str, key: SharePartitionKey) -> None:
+    def show_share_partition(self, bootstrap: str, key: SharePartitionKey) -> None:
         """Write the coordinator and the share-partition."""
         self._write({"bootstrap": bootstrap, "share_partition": str(key)})
 
@@ -181,7 +181,7 @@ class JsonOutput:
         self._stream.flush()
 
 
-def _error_fields(call: RecordedCall) -> dict[str, Any] | None:
+def _error_fields(call: DemoCall) -> dict[str, Any] | None:
     if call.error is None:
         return None
     return {
@@ -222,7 +222,7 @@ def _to_json_value(value: Any) -> Any:
     return value
 
 
-def _format_arguments(call: RecordedCall) -> str:
+def _format_arguments(call: DemoCall) -> str:
     return ", ".join(
         f"{name}=[{', '.join(map(_describe_batch, value))}]" if name == "batches" else f"{name}={value}"
         for name, value in call.request.items()
@@ -237,7 +237,7 @@ def _describe_batch(batch: StateBatch) -> str:
     return f"{offsets}:{_STATE_NAMES.get(batch.delivery_state, batch.delivery_state)}:{batch.delivery_count}"
 
 
-def _format_outcome(call: RecordedCall) -> str:
+def _format_outcome(call: DemoCall) -> str:
     if call.error is not None:
         return f"refused, {call.error.error_code.name}: {call.error.message}"
     took = f"({call.took_ms:.1f} ms)"

@@ -68,7 +68,7 @@ async def _run_demo(
         try:
             async for step in DemoScenario(client, key).steps():
                 if not began:
-                    page.begin(bootstrap, key)
+                    page.show_share_partition(bootstrap, key)
                     began = True
                 page.show_step(step)
         except (ShareCoordinatorError, UnexpectedAcceptance) as error:

@@ -23,7 +23,7 @@ AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 RECORDS = 10
 
 
-class RecordedCall(NamedTuple):
+class DemoCall(NamedTuple):
     """One request to the coordinator and its response: an error, or values."""
 
     name: str
@@ -38,7 +38,7 @@ class DemoStep(NamedTuple):
 
     title: str
     text: str
-    calls: list[RecordedCall]
+    calls: list[DemoCall]
     state: ReadState | None
 
 
@@ -52,7 +52,7 @@ class DemoScenario:
     def __init__(self, client: ShareCoordinatorClient, key: SharePartitionKey) -> None:
         self._client = client
         self._key = key
-        self._calls: list[RecordedCall] = []
+        self._calls: list[DemoCall] = []
         self._leader_epoch = 1
 
     async def steps(self) -> AsyncIterator[DemoStep]:
@@ -198,5 +198,5 @@ class DemoScenario:
             raise UnexpectedAcceptance(
                 f"The coordinator accepted a {name} that it must refuse ({refused_with.__name__})."
             )
-        self._calls.append(RecordedCall(name, request, answer, refusal, took_ms))
+        self._calls.append(DemoCall(name, request, answer, refusal, took_ms))
         return answer

@@ -162,19 +162,19 @@ class Brokers:
             for partition, code, base_offset, *_ in partitions
         }
 
-    async def list_ends(
+    async def list_end_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the high watermarks."""
         return await self._list_offsets_at(node, channel, partitions, _LATEST)
 
-    async def list_starts(
+    async def list_start_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the log start offsets."""
         return await self._list_offsets_at(node, channel, partitions, _EARLIEST)
 
-    async def list_later(
+    async def list_offsets_after(
         self, node: int, channel: str, partitions: Sequence[int], time_ms: int
     ) -> Mapping[int, ListedOffset]:
         """Return the offset of the first record after a time, -1 if there is none."""
@@ -240,7 +240,7 @@ class Brokers:
         """Get a producer id; with a transactional id, from its transaction coordinator."""
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
         if transactional_id is None:
-            response = await self._connections.send_to_any(request)
+            response = await self._connections.send_to_any_broker(request)
             return ProducerId(response.error_code, response.producer_id, response.producer_epoch)
         code, node = await self._find_transaction_coordinator(transactional_id)
         if code != ErrorCode.NONE:
@@ -258,7 +258,9 @@ class Brokers:
         known = self._coordinators.get(transactional_id)
         if known is not None:
             return ErrorCode.NONE, known
-        found = await self._connections.send_to_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
+        found = await self._connections.send_to_any_broker(
+            FindCoordinatorRequest(transactional_id, _TRANSACTION)
+        )
         if found.error_code == ErrorCode.NONE:
             self._coordinators[transactional_id] = found.coordinator_id
             self._connections.add_address(found.coordinator_id, found.host, found.port)
@@ -266,7 +268,7 @@ class Brokers:
 
     # Administration.
 
-    async def brokers(self) -> int:
+    async def broker_count(self) -> int:
         """Return the number of brokers."""
         await self._connections.refresh()
         return len(self._connections.nodes())
@@ -289,7 +291,9 @@ class Brokers:
         """Create the topic through any broker, which forwards the request to the controller."""
         wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
         timeout_ms = round(self._request_timeout_s * 1000)
-        response = await self._connections.send_to_any(CreateTopicsRequest([wanted], timeout_ms, False))
+        response = await self._connections.send_to_any_broker(
+            CreateTopicsRequest([wanted], timeout_ms, False)
+        )
         ((_, code, message, *_),) = response.topic_errors
         if code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             error = LogRefused if code in _REFUSALS else LogUnavailable
@@ -300,7 +304,7 @@ class Brokers:
     async def topic_configs(self) -> Mapping[str, str] | None:
         """Return all configs of the topic including defaults, None if they cannot be read."""
         try:
-            response = await self._connections.send_to_any(
+            response = await self._connections.send_to_any_broker(
                 DescribeConfigsRequest([(_TOPIC_RESOURCE, self._topic, None)], include_synonyms=False)
             )
         except UnsupportedApi:

@@ -109,13 +109,13 @@ class Cluster(Protocol):
         """Append one batch to each of these partitions, acks=all; a channel takes one request at a time."""
         ...
 
-    async def list_ends(
+    async def list_end_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the high watermark of each partition."""
         ...
 
-    async def list_starts(
+    async def list_start_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
         """Return the log start offset of each partition."""
@@ -140,7 +140,7 @@ class Cluster(Protocol):
         """Get a producer id, with a higher producer epoch than any before for the same transactional id."""
         ...
 
-    async def brokers(self) -> int:
+    async def broker_count(self) -> int:
         """Return the number of brokers."""
         ...
 

@@ -95,7 +95,7 @@ class Connections:
             else None,
         }
         self.metadata = MetadataCache(
-            topic, self._ask_metadata, self._ask_bootstrap_servers, process_number()
+            topic, self._ask_metadata, self._ask_bootstrap_servers, broker_order_seed()
         )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
@@ -105,7 +105,9 @@ class Connections:
     def start_refreshing(self) -> None:
         """Refresh the metadata periodically from now on."""
         if self._refreshing is None:
-            self._refreshing = asyncio.create_task(self._keep_fresh(), name="kafka metadata")
+            self._refreshing = asyncio.create_task(
+                self._refresh_metadata_periodically(), name="kafka metadata"
+            )
 
     async def close(self) -> None:
         """Close all connections."""
@@ -138,7 +140,7 @@ class Connections:
         """Store the address of a broker unless it is known."""
         self.metadata.addresses.setdefault(node, (host, port))
 
-    def drop(self, node: int, channel: str) -> None:
+    def close_connection(self, node: int, channel: str) -> None:
         """Close a connection whose request was cancelled, because it would delay later requests."""
         connection = self._connections.pop((node, channel), None)
         if connection is not None:
@@ -146,7 +148,7 @@ class Connections:
 
     # Metadata.
 
-    async def _keep_fresh(self) -> None:
+    async def _refresh_metadata_periodically(self) -> None:
         while True:
             was_reachable = self.unreachable_reason() is None
             try:
@@ -204,7 +206,7 @@ class Connections:
 
     # Requests.
 
-    async def send_to_any(self, request: Any) -> Any:
+    async def send_to_any_broker(self, request: Any) -> Any:
         """Send a request to one broker after the other until one answers. Raises LogUnavailable."""
         error: NoResponse = NoResponse("no broker is known", sent=False)
         # Begin with the last broker that answered: each broker that does not answer costs a request timeout.
@@ -318,6 +320,6 @@ class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
             raise LogUnavailable(f"no token in {self._file}: {error}") from None
 
 
-def process_number() -> int:
+def broker_order_seed() -> int:
     """Return a number that differs between processes, so that they ask different brokers first."""
     return crc32(f"{socket.gethostname()}:{os.getpid()}".encode())

@@ -14,7 +14,7 @@ PROTOCOL_NAME = "v1"
 STABLE = "Stable"
 
 
-class CoordinatorLookup(NamedTuple):
+class FindCoordinatorResult(NamedTuple):
     """The broker that coordinates the group, if the error code is 0."""
 
     error_code: int
@@ -66,7 +66,7 @@ class GroupClient(Protocol):
     delay later ones. `instance_id` is Kafka's group.instance.id, "" for a member without one.
     """
 
-    async def find_coordinator(self) -> CoordinatorLookup:
+    async def find_coordinator(self) -> FindCoordinatorResult:
         """Ask brokers, or else the bootstrap servers, which broker coordinates the group."""
         ...
 
@@ -95,7 +95,7 @@ class GroupClient(Protocol):
         """Return the metadata and the assignments of all members."""
         ...
 
-    async def leaders(self) -> Mapping[int, int]:
+    async def leaders_by_partition(self) -> Mapping[int, int]:
         """Return the leader of each state partition, as far as is known. Never raises."""
         ...
 

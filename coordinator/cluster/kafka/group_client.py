@@ -20,8 +20,8 @@ from coordinator.cluster.kafka.group import (
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
     STABLE,
-    CoordinatorLookup,
     DescribeResult,
+    FindCoordinatorResult,
     JoinResult,
     MemberDescription,
     MetadataSnapshot,
@@ -79,13 +79,13 @@ class KafkaGroupClient:
             channel_timeouts_s={_JOIN_CHANNEL: rebalance_timeout_s + _JOIN_MARGIN_S},
         )
 
-    async def find_coordinator(self) -> CoordinatorLookup:
+    async def find_coordinator(self) -> FindCoordinatorResult:
         """Find the coordinator through brokers of refreshed metadata."""
         await self._connections.refresh(ask_others=True)
-        found = await self._connections.send_to_any(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
+        found = await self._connections.send_to_any_broker(FindCoordinatorRequest(self._group_id, _GROUP_KEY))
         if found.error_code == ErrorCode.NONE:
             self._connections.add_address(found.coordinator_id, found.host, found.port)
-        return CoordinatorLookup(found.error_code, found.coordinator_id)
+        return FindCoordinatorResult(found.error_code, found.coordinator_id)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
         """Join the next generation."""
@@ -101,7 +101,7 @@ class KafkaGroupClient:
         try:
             answer = await self._connections.send(node, _JOIN_CHANNEL, request)
         except asyncio.CancelledError:
-            self._connections.drop(node, _JOIN_CHANNEL)
+            self._connections.close_connection(node, _JOIN_CHANNEL)
             raise
         # Newer versions of JoinGroup insert the instance id between member id and metadata. It is not needed.
         members = {member: metadata for member, *_, metadata in answer.members}
@@ -124,7 +124,7 @@ class KafkaGroupClient:
         try:
             answer = await self._connections.send(node, _JOIN_CHANNEL, request)
         except asyncio.CancelledError:
-            self._connections.drop(node, _JOIN_CHANNEL)
+            self._connections.close_connection(node, _JOIN_CHANNEL)
             raise
         return SyncResult(answer.error_code, answer.member_assignment or b"")
 
@@ -156,7 +156,7 @@ class KafkaGroupClient:
             ErrorCode.NONE, [MemberDescription(member[-2], member[-1]) for member in group[5]]
         )
 
-    async def leaders(self) -> Mapping[int, int]:
+    async def leaders_by_partition(self) -> Mapping[int, int]:
         """Return the partition leaders, refreshed if that takes at most a second."""
         try:
             async with asyncio.timeout(_LEADERS_WITHIN_S):
@@ -195,7 +195,7 @@ class KafkaGroupClient:
         except LogError as error:
             return str(error)
         except TimeoutError:
-            self._connections.drop(node, _PROBE_CHANNEL)
+            self._connections.close_connection(node, _PROBE_CHANNEL)
             address = self._connections.address(node)
             return f"broker {node} at {address}: no answer within {self._request_timeout_s:g} s"
         return ""

@@ -40,7 +40,7 @@ class ClusterMetadata(NamedTuple):
     topics: Sequence[TopicMetadata]
 
 
-class NewestTopic:
+class MergedTopicMetadata:
     """One topic as several brokers report it.
 
     A broker that is disconnected from the controller continues to report old metadata. For each partition,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse, UnsupportedApi
-from coordinator.cluster.kafka.metadata import ClusterMetadata, NewestTopic
+from coordinator.cluster.kafka.metadata import ClusterMetadata, MergedTopicMetadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.state_records import topic_id_text
@@ -49,7 +49,7 @@ class MetadataCache:
         self._topic_name = topic
         self._ask = ask
         self._ask_bootstrap_servers = ask_bootstrap_servers
-        self.topic = NewestTopic()
+        self.topic = MergedTopicMetadata()
         self.addresses: dict[int, tuple[str, int]] = {}
         self.unreachable_reason: str | None = None
         self._recreation_is_logged = False

@@ -19,30 +19,30 @@ _GROUP_KEY = 0
 _FIND_COORDINATOR_VERSION = 4
 
 
-def list_share_groups() -> GeneratedRequest:
+def list_groups_request() -> GeneratedRequest:
     """Return a request for the share groups that a broker coordinates."""
     return GeneratedRequest(list_api, list_api.ListGroupsRequest([], [_SHARE]))
 
 
-def describe_offsets(groups: Sequence[str]) -> GeneratedRequest:
+def describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request for the start offsets of groups in all their topics."""
     described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
     message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
     return GeneratedRequest(describe_offsets_api, message)
 
 
-def find_coordinators(groups: Sequence[str]) -> GeneratedRequest:
+def find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to any broker for the coordinators of groups."""
     message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
     return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
 
 
-def make_describe_request(groups: Sequence[str]) -> GeneratedRequest:
+def describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
 
 
-def make_alter_request(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
+def alter_offsets_request(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
     """Return a request that sets start offsets, by topic name and partition."""
     topics = [
         alter_api.RequestedTopic(
@@ -54,7 +54,7 @@ def make_alter_request(group: str, offsets: Mapping[str, Mapping[int, int]]) -> 
     return GeneratedRequest(alter_api, alter_api.AlterShareGroupOffsetsRequest(group, topics))
 
 
-def delete_offsets(group: str, topics: Sequence[str]) -> GeneratedRequest:
+def delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
     """Return a request that deletes all offsets of a group in some topics."""
     deleted = [delete_api.RequestedTopic(topic) for topic in topics]
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))

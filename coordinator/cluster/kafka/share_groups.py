@@ -84,7 +84,7 @@ class ShareGroups(ClusterReader):
     async def names(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and UnsupportedApi."""
         found: set[str] = set()
-        for response in await self._send_to_all_brokers(requests.list_share_groups()):
+        for response in await self._send_to_all_brokers(requests.list_groups_request()):
             if response.error_code != ErrorCode.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
             found |= {group.group_id for group in response.groups}
@@ -99,7 +99,7 @@ class ShareGroups(ClusterReader):
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
             for response in await self._send_to_all_brokers(
-                requests.describe_offsets(names[at : at + _GROUPS_MAX])
+                requests.describe_offsets_request(names[at : at + _GROUPS_MAX])
             ):
                 found += [
                     GroupOffset(
@@ -128,7 +128,7 @@ class ShareGroups(ClusterReader):
                 for group in response.groups
             }
 
-        answers = await self._send_to_coordinators(groups, requests.describe_offsets, read_results)
+        answers = await self._send_to_coordinators(groups, requests.describe_offsets_request, read_results)
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -142,7 +142,9 @@ class ShareGroups(ClusterReader):
         def read_descriptions(response: Any) -> dict[str, GroupDescription]:
             return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(groups, requests.make_describe_request, read_descriptions)
+        answers = await self._send_to_coordinators(
+            groups, requests.describe_groups_request, read_descriptions
+        )
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -170,7 +172,7 @@ class ShareGroups(ClusterReader):
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.delete_offsets(group, topics), read_results, _CHANGE_CHANNEL
+            [group], lambda _: requests.delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, ChangeResult] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -203,7 +205,7 @@ class ShareGroups(ClusterReader):
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.make_alter_request(group, offsets), read_results, _CHANGE_CHANNEL
+            [group], lambda _: requests.alter_offsets_request(group, offsets), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -276,7 +278,9 @@ class ShareGroups(ClusterReader):
                         doubtful.update(asked)
                     continue
                 answers |= {group: answer for group, answer in answers_in(response).items() if group in asked}
-            waiting = [group for group in waiting if _has_moved(answers[group]) and group not in doubtful]
+            waiting = [
+                group for group in waiting if _coordinator_has_moved(answers[group]) and group not in doubtful
+            ]
             if not waiting:
                 break
             for group in waiting:
@@ -294,8 +298,8 @@ class ShareGroups(ClusterReader):
         if unknown and not self._connections.nodes():
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
-            found = await self._connections.send_to_any(
-                requests.find_coordinators(unknown[at : at + _GROUPS_MAX])
+            found = await self._connections.send_to_any_broker(
+                requests.find_coordinators_request(unknown[at : at + _GROUPS_MAX])
             )
             for coordinator in found.coordinators:
                 if coordinator.error_code == ErrorCode.NONE:
@@ -316,7 +320,7 @@ class ShareGroups(ClusterReader):
         ]
 
 
-def _has_moved(answer: Any) -> bool:
+def _coordinator_has_moved(answer: Any) -> bool:
     return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
 
 

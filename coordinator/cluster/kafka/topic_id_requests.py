@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.cluster.kafka.cluster import FetchResult, ProduceResult
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, NewestTopic
+from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, MergedTopicMetadata
 from protocol.errors import ErrorCode
 from protocol.messages import fetch as fetch_api
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -38,7 +38,7 @@ def read_produce_response(response: ProduceResponse) -> dict[int, ProduceResult]
 
 
 def fetch_request(
-    topic: NewestTopic, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
+    topic: MergedTopicMetadata, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
 ) -> GeneratedRequest:
     """Return a fetch request. Brokers reject it if they lead with another leader epoch (KIP-320)."""
     known = topic.partitions

@@ -105,10 +105,10 @@ class UserTopics(ClusterReader):
         if not self._connections.nodes():
             await self._connections.refresh()
         try:
-            metadata = read_metadata(await self._connections.send_to_any(request))
+            metadata = read_metadata(await self._connections.send_to_any_broker(request))
         except LogUnavailable:
             await self._connections.refresh()
-            metadata = read_metadata(await self._connections.send_to_any(request))
+            metadata = read_metadata(await self._connections.send_to_any_broker(request))
         if len(self._leaders) > _PARTITIONS_MAX:
             self._leaders.clear()
         found = {}

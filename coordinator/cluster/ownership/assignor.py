@@ -65,7 +65,7 @@ def assign_shards(
     `leaders` has the broker that leads each state partition, as far as known. Up to `moves_max` shards are
     moved to the host of their leader, although their owner could keep them.
     """
-    order = sorted(range(len(members)), key=lambda place: _start_order(members[place]))
+    order = sorted(range(len(members)), key=lambda place: _start_order_key(members[place]))
     holders = _find_holders(members, order, state_partitions)
     doubles = _find_duplicates(members, order)
     able = [place for place in order if place not in doubles and not members[place].draining]
@@ -73,17 +73,17 @@ def assign_shards(
     if not owning:
         return AssignmentPlan((NOBODY,) * state_partitions, tuple(holders), doubles)
     spread = _Balancer(members, owning, leaders, state_partitions)
-    spread.keep(holders)
-    spread.fill()
+    spread.keep_owned_shards(holders)
+    spread.assign_unowned_shards()
     spread.apply_preferences(members)
-    spread.move(moves_max)
+    spread.move_to_leader_hosts(moves_max)
     # Repeat at the end: the other steps may make a swap possible, and a repeated assignment must have the
     # same result.
     spread.move_to_reachable()
     return AssignmentPlan(tuple(spread.owners), tuple(holders), doubles)
 
 
-def _start_order(member: AssignableMember) -> tuple[int, str]:
+def _start_order_key(member: AssignableMember) -> tuple[int, str]:
     return (member.started_ms, member.instance)
 
 
@@ -139,7 +139,7 @@ class _Balancer:
             for partition in range(state_partitions)
         ]
 
-    def keep(self, holders: Sequence[int]) -> None:
+    def keep_owned_shards(self, holders: Sequence[int]) -> None:
         """Leave shards at their owners, as far as the balance allows."""
         held: dict[int, list[int]] = {place: [] for place in self._owned_shards}
         for partition, holder in enumerate(holders):
@@ -159,7 +159,7 @@ class _Balancer:
                 if self._has_capacity(place):
                     self._assign_shard(partition, place)
 
-    def fill(self) -> None:
+    def assign_unowned_shards(self) -> None:
         """Assign shards without an owner: on the leader's host, or else to the member with the fewest shards.
 
         Shards that only some members can serve are assigned first.
@@ -213,7 +213,7 @@ class _Balancer:
                 return True
         return False
 
-    def move(self, moves_max: int) -> None:
+    def move_to_leader_hosts(self, moves_max: int) -> None:
         """Move shards to the hosts of their leaders, by a swap if a move would upset the balance."""
         for partition in range(len(self.owners)):
             if moves_max <= 0:

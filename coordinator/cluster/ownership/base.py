@@ -60,7 +60,7 @@ class OwnershipListener(Protocol):
         """Stop owning a shard: finish appends in flight, and release it for the next owner."""
         ...
 
-    def ready(self) -> bool:
+    def is_ready_to_serve(self) -> bool:
         """Return whether this replica could serve shards. Called often, from any thread.
 
         Problems of single shards are ignored: a replica that is not ready loses all its shards.

@@ -36,7 +36,7 @@ class BrokerReachability:
         self._away: frozenset[int] = frozenset()
         self._last_probed = -1
 
-    def probes(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
+    def brokers_to_probe(self, leaders: Mapping[int, int], held: Iterable[int]) -> set[int]:
         """Return the brokers to probe next; `leaders` has the leader of each shard, `held` the own shards."""
         all_leaders = {*leaders.values()}
         due = {leaders[shard] for shard in held if shard in leaders} | (self.suspected & all_leaders)

@@ -28,7 +28,7 @@ from coordinator.cluster.ownership.messages import (
     GroupPlan,
     GroupSettings,
     GroupView,
-    Metadata,
+    MemberMetadata,
     UnreadableMessage,
     decode_assignment,
     decode_metadata,
@@ -134,11 +134,11 @@ class GroupMember:
             if partition in self._owned_shards.held
         }
         return encode_message(
-            Metadata(
+            MemberMetadata(
                 setting=self._setting,
                 replica=self._replica,
                 started_ms=self._started_ms,
-                ready=self._readiness.tell(),
+                ready=self._readiness.report(),
                 draining=self._draining,
                 owned=tuple(sorted(self._owned_shards.held)),
                 claim_generation=self.membership.assignment_generation,
@@ -151,7 +151,7 @@ class GroupMember:
 
     async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
         """Compute the assignments as the leader."""
-        self._leaders = await self._group_client.leaders()
+        self._leaders = await self._group_client.leaders_by_partition()
         moves_max, self._moves_max = self._moves_max, 0
         decided = plan_assignment(members, self._leaders, moves_max=moves_max)
         self._led_generation, self._decided, self._decided_generation = members, decided, generation
@@ -162,17 +162,17 @@ class GroupMember:
                 "Two members have the same address. The one that started first gets no shards.",
                 extra={"instance": instance},
             )
-        if decided.unread:
+        if decided.unreadable_members:
             _logger.warning(
                 "The metadata of some members cannot be read. They get no shards.",
-                extra={"members": decided.unread},
+                extra={"members": decided.unreadable_members},
             )
         assignments = decided.compute_assignments(generation)
         return {member_id: encode_message(decision) for member_id, decision in assignments.items()}
 
     async def resign_all(self) -> None:
         """Resign all held shards; return when the listener has processed it."""
-        change = self._owned_shards.follow(None)
+        change = self._owned_shards.apply_assignment(None)
         if change.resigned:
             _logger.info("Assignments of the group were missed.", extra={"resigned": len(change.resigned)})
             await self._deliver_and_wait(self._listener_calls(change))
@@ -190,9 +190,9 @@ class GroupMember:
             if self.membership.leads:
                 self._request_rebalance()
             return
-        ours = self._decode_applicable(decision)
-        change = self._owned_shards.follow(ours)
-        self._follow_owners(generation, concerned=ours is not None)
+        ours = self._decode_own_assignment(decision)
+        change = self._owned_shards.apply_assignment(ours)
+        self._update_owners(generation, concerned=ours is not None)
         _logger.info(
             "New assignment.",
             extra={
@@ -206,7 +206,7 @@ class GroupMember:
         if self._draining_told and not self._owned_shards.held:
             self._given_away.set()
 
-    def _follow_owners(self, generation: int, *, concerned: bool) -> None:
+    def _update_owners(self, generation: int, *, concerned: bool) -> None:
         """Use the owners of this leader's plan, or begin to read them from the group."""
         if not concerned:
             self._reader.cancel()
@@ -240,7 +240,7 @@ class GroupMember:
             ),
         ]
 
-    def _decode_applicable(self, data: bytes) -> AssignmentMessage | None:
+    def _decode_own_assignment(self, data: bytes) -> AssignmentMessage | None:
         """Return the assignment, or None if the group refuses this replica; store the reason."""
         self._refused = None
         try:
@@ -305,9 +305,9 @@ class GroupMember:
     async def _watch_readiness(self) -> None:
         while True:
             # If the listener's loop hangs, this call is not made, and the process counts as not ready.
-            self._deliver([self._readiness.alive])
+            self._deliver([self._readiness.record_loop_alive])
             await asyncio.sleep(self._limits.heartbeat_interval_s)
-            if self._readiness.changed():
+            if self._readiness.has_changed():
                 self._request_rebalance()
 
     async def _watch_reachability(self) -> None:
@@ -318,7 +318,7 @@ class GroupMember:
             await asyncio.sleep(self._limits.reachability_interval_s)
 
     def _brokers_to_probe(self, leaders: Mapping[int, int]) -> set[int]:
-        return self._reachability.probes(leaders, self._owned_shards.held)
+        return self._reachability.brokers_to_probe(leaders, self._owned_shards.held)
 
     async def _improve_locality(self) -> None:
         """As the leader, check periodically whether shards could be closer to their partition leaders."""
@@ -326,7 +326,7 @@ class GroupMember:
             await asyncio.sleep(self._limits.locality_interval_s)
             if not self.membership.leads or self._decided is None:
                 continue
-            before, self._leaders = self._leaders, await self._group_client.leaders()
+            before, self._leaders = self._leaders, await self._group_client.leaders_by_partition()
             # While partition leaders still move, for example during a rolling restart, nothing is changed.
             if before == self._leaders and self._locality_can_improve(self._decided):
                 self._moves_max = self._limits.locality_moves_max
@@ -378,7 +378,7 @@ class GroupMember:
         held = sorted(self._owned_shards.held)
         _logger.warning("Draining timed out; some shards were not handed over.", extra={"shards": len(held)})
         self._deliver([partial(self._listener.on_resigned, partition) for partition in held])
-        self._owned_shards.follow(None)
+        self._owned_shards.apply_assignment(None)
 
     def health(self) -> list[str]:
         """Return why this replica does not own the shards that it should own."""

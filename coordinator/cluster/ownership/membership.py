@@ -191,7 +191,7 @@ class Membership:
         self._check_error_code(joined.error_code)
         self.member_id, self.generation = joined.member_id, joined.generation
         self.leads = joined.leader_id == joined.member_id
-        if self._missed_assignments(joined):
+        if self._may_have_missed_assignments(joined):
             await self._wait_for_callback(self._callbacks.resign_all())
         assignments = await self._compute_assignments(joined) if self.leads else {}
         sent_s = self._monotonic()
@@ -209,7 +209,7 @@ class Membership:
         self._lease.renew(sent_s)
         self._record_success()
 
-    def _missed_assignments(self, joined: JoinResult) -> bool:
+    def _may_have_missed_assignments(self, joined: JoinResult) -> bool:
         """Return whether other members may have owned this process's shards since its last assignment.
 
         A missed generation may have had no assignment. While the lease is fresh, no assignment gave these

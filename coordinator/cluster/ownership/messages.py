@@ -42,7 +42,7 @@ class GroupSettings(msgspec.Struct, frozen=True, order=True, array_like=True):
         return f"topic {self.state_topic} of {self.state_partitions} partitions, layout {self.layout_version}"
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The metadata with which a member joins.
 
     `unreached` are the brokers that lead shards and do not answer the member. `joins` is the number of
@@ -133,7 +133,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
     instances: dict[str, str] = {}
 
     @property
-    def unread(self) -> int:
+    def unreadable_members(self) -> int:
         """The number of members whose metadata cannot be read."""
         return sum(not instance for instance in self.instances.values())
 
@@ -188,16 +188,16 @@ class _VersionHeader(msgspec.Struct, array_like=True):
 
 _encoder = msgspec.json.Encoder()
 _version_decoder = msgspec.json.Decoder(_VersionHeader)
-_metadata_decoder = msgspec.json.Decoder(Metadata)
+_metadata_decoder = msgspec.json.Decoder(MemberMetadata)
 _assignment_decoder = msgspec.json.Decoder(AssignmentMessage)
 
 
-def encode_message(message: Metadata | AssignmentMessage) -> bytes:
+def encode_message(message: MemberMetadata | AssignmentMessage) -> bytes:
     """Encode a message."""
     return _encoder.encode(message)
 
 
-def decode_metadata(data: bytes) -> Metadata:
+def decode_metadata(data: bytes) -> MemberMetadata:
     """Decode the metadata of a member. Raises UnreadableMessage."""
     _check_version(data, METADATA_VERSION)
     try:
@@ -232,7 +232,7 @@ def read_group_view(
     Returns None if an assignment has another generation. Members with unreadable messages own nothing. Raises
     UnreadableMessage if two replicas own one shard.
     """
-    read: list[tuple[str, Metadata]] = []
+    read: list[tuple[str, MemberMetadata]] = []
     decisions: dict[str, AssignmentMessage] = {}
     for metadata_bytes, assignment_bytes in members:
         try:
@@ -244,7 +244,7 @@ def read_group_view(
         if decision.instance and not decision.refused:
             read.append((decision.instance, metadata))
             decisions[metadata.replica.instance] = decision
-    accepted = _newest_by_replica(read)
+    accepted = _newest_metadata_by_replica(read)
     owners = [NOBODY] * state_partitions
     for place, metadata in enumerate(accepted):
         for partition in decisions[metadata.replica.instance].owned:
@@ -256,19 +256,19 @@ def read_group_view(
     return GroupView(Assignment(generation, replicas, tuple(owners)), unreached)
 
 
-def _newest_by_replica(members: Iterable[tuple[str, Metadata]]) -> list[Metadata]:
+def _newest_metadata_by_replica(members: Iterable[tuple[str, MemberMetadata]]) -> list[MemberMetadata]:
     """Return the newest metadata for each replica, in the order of their starts.
 
     A process that had to join again has two members, until Kafka removes the one that sends no heartbeats. A
     restarted static member has the assignment of the replica before.
     """
-    newest: dict[str, Metadata] = {}
+    newest: dict[str, MemberMetadata] = {}
     for replica, metadata in sorted(members, key=_age_sort_key):
         newest[replica] = metadata
     return sorted(newest.values(), key=lambda metadata: (metadata.started_ms, metadata.replica.instance))
 
 
-def _age_sort_key(member: tuple[str, Metadata]) -> tuple[int, int, int]:
+def _age_sort_key(member: tuple[str, MemberMetadata]) -> tuple[int, int, int]:
     _, metadata = member
     return metadata.started_ms, metadata.claim_generation, metadata.joins
 
@@ -280,7 +280,7 @@ def plan_assignment(
 
     A member with unreadable metadata gets no shards. Raises UnreadableMessage if all are unreadable.
     """
-    read: list[Metadata] = []
+    read: list[MemberMetadata] = []
     instances: dict[str, str] = {}
     for member_id, data in sorted(members.items()):
         try:
@@ -293,7 +293,7 @@ def plan_assignment(
     if not read:
         raise UnreadableMessage("no member's metadata can be read")
     setting = _prevailing_settings(read)
-    accepted = _newest_by_replica(
+    accepted = _newest_metadata_by_replica(
         (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
     )
     claimants = [metadata.to_assignable(leaders) for metadata in accepted]
@@ -324,7 +324,7 @@ def plan_assignment(
     )
 
 
-def _prevailing_settings(members: list[Metadata]) -> GroupSettings:
+def _prevailing_settings(members: list[MemberMetadata]) -> GroupSettings:
     held: dict[GroupSettings, int] = {}
     count: dict[GroupSettings, int] = {}
     for metadata in members:

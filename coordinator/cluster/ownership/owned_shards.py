@@ -25,7 +25,7 @@ class OwnedShards:
         self.held: frozenset[int] = frozenset()
         self._taken: frozenset[int] = frozenset()
 
-    def follow(self, decision: AssignmentMessage | None) -> OwnershipChange:
+    def apply_assignment(self, decision: AssignmentMessage | None) -> OwnershipChange:
         """Apply the assignment of this replica; None takes all shards away."""
         ours = frozenset(decision.owned if decision is not None else ())
         handed_over = frozenset(decision.handed_over if decision is not None else ())

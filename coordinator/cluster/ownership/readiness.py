@@ -10,7 +10,7 @@ from coordinator.cluster.ownership.limits import GroupLimits
 class Readiness:
     """The readiness that this process reports to its group.
 
-    `alive` is called on the listener's loop, all other methods on the membership's loop.
+    `record_loop_alive` is called on the listener's loop, all other methods on the membership's loop.
     """
 
     def __init__(
@@ -24,22 +24,22 @@ class Readiness:
         self._lease = lease
         self._limits = limits
         self._monotonic = monotonic
-        self._told = listener.ready()
+        self._told = listener.is_ready_to_serve()
         self._unready_since_s: float | None = None
         self._alive_s = monotonic()
 
-    def alive(self) -> None:
+    def record_loop_alive(self) -> None:
         """Record that the listener's event loop has run this call.
 
         If the loop hangs, the process is not ready.
         """
         self._alive_s = self._monotonic()
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether readiness differs from the last reported value."""
         return self._is_ready() != self._told
 
-    def tell(self) -> bool:
+    def report(self) -> bool:
         """Return whether the process is ready, and store it as reported."""
         self._told = self._is_ready()
         return self._told
@@ -52,7 +52,7 @@ class Readiness:
         """
         now_s = self._monotonic()
         hung = now_s - self._alive_s > self._limits.session_timeout_s
-        if self._listener.ready() and not hung:
+        if self._listener.is_ready_to_serve() and not hung:
             self._unready_since_s = None
             return True
         answer_age_s = self._lease.age_s()

@@ -90,7 +90,7 @@ class Disk(Protocol):
         """
         ...
 
-    def put(self, name: str, position: int, data: bytes) -> bool:
+    def try_write(self, name: str, position: int, data: bytes) -> bool:
         """Overwrite part of a prepared file now, without a sync.  Raises OSError.
 
         Returns False, without a write, if the write could block; the caller must then use `write`.
@@ -113,7 +113,7 @@ def write_promptly(
 
     If the disk raises an exception, it propagates and `done` is not called.
     """
-    if not sync and disk.put(name, position, data):
+    if not sync and disk.try_write(name, position, data):
         return True
     disk.write(name, position, data, sync, done)
     return False
@@ -299,7 +299,7 @@ class RealDisk:
         if is_new:
             _sync_folder(self._folder)
 
-    def put(self, name: str, position: int, data: bytes) -> bool:
+    def try_write(self, name: str, position: int, data: bytes) -> bool:
         """Overwrite part of a file and return True; the page cache takes the bytes in microseconds."""
         write_fully(self._descriptor(name), position, data)
         return True

@@ -193,7 +193,7 @@ async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged)
     walk.scan = SegmentScan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
     with suppress(LogDamaged):
         for name, _ in good:
-            walk.scan.segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)
+            walk.scan.scan_segment(memoryview(await disk.read(name, 0, disk.size(name))), walk.visit)
 
 
 def _decode_batches(

@@ -121,7 +121,7 @@ class Journal(UnsharedLog):
             except Exception as error:
                 if not found.segments:
                     raise
-                self._refuse("no new segment can be made", error)
+                self._refuse_appends("no new segment can be made", error)
 
     async def close(self) -> None:
         """Complete the commit in progress and all pending appends, then release the folder."""
@@ -148,7 +148,7 @@ class Journal(UnsharedLog):
             if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
-            if self._needs_progress():
+            if self._needs_new_oldest_segment():
                 durable_commit = self._segments.durable_commit
                 frame = layout.encode_frame(
                     segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
@@ -185,7 +185,7 @@ class Journal(UnsharedLog):
         self._commit_callback = over if self._sync_mode == "always" else self._commit_callback
         return self._sync_mode == "always"
 
-    def take_pending(self) -> PendingEntries | None:
+    def take_pending_entries(self) -> PendingEntries | None:
         """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
         self._gathering = True
         takes_writes = self._failure is None and self._is_open
@@ -204,7 +204,7 @@ class Journal(UnsharedLog):
         self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._is_open and self._needs_progress()
+        has_news = self._is_open and self._needs_new_oldest_segment()
         if not (self._pending or has_news):
             self._idle_event.set()
             return
@@ -226,7 +226,7 @@ class Journal(UnsharedLog):
                     self._append_observer(entries, layout.ENTRY_HEAD_BYTES)
                     self._on_committed(segment, group, size_bytes, oldest, sync)
                 else:
-                    self._failed(group, error)
+                    self._on_commit_failed(group, error)
             finally:
                 self._commit_callback()
 
@@ -261,11 +261,11 @@ class Journal(UnsharedLog):
         for append in group:
             call_done(append, None)
         self._recovery_point.commit_done()
-        self._segments.prepare_spare()
+        self._segments.prepare_spare_segment()
 
     # Failures.
 
-    def _failed(self, group: list[Append], error: Exception) -> None:
+    def _on_commit_failed(self, group: list[Append], error: Exception) -> None:
         """Write the records of a failed commit to a new segment; refuse them after a second failure."""
         self._abandoned_stretches = True
         self._pending[:0] = group
@@ -275,11 +275,11 @@ class Journal(UnsharedLog):
         if self._failure is not None:
             self._idle_event.set()
         elif self._failures > 1:
-            self._refuse("commits fail", error)
+            self._refuse_appends("commits fail", error)
         else:
             self._start_roll(0)
 
-    def _refuse(self, what: str, error: Exception) -> None:
+    def _refuse_appends(self, what: str, error: Exception) -> None:
         """Refuse appends until a new segment begins; fail the pending appends."""
         trouble = f"the journal takes no writes: {what}: {error_reason(error)}"
         if self._failure != trouble:
@@ -309,7 +309,7 @@ class Journal(UnsharedLog):
             await self._begin_segment(frame_bytes)
         except Exception as error:
             self._rolling = None
-            self._refuse("no new segment can be made", error)
+            self._refuse_appends("no new segment can be made", error)
             self.flush()
             return
         self._rolling = None
@@ -327,7 +327,7 @@ class Journal(UnsharedLog):
         # The header is durable at once. In `os` mode, records of the previous segment may not be durable yet,
         # so the header must not allow the removal of older segments.
         may_tell = before is None or before.durable
-        oldest = self._oldest if may_tell and self._needs_progress() else self._oldest_recorded
+        oldest = self._oldest if may_tell and self._needs_new_oldest_segment() else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
             sync=self._sync_mode,
@@ -337,31 +337,31 @@ class Journal(UnsharedLog):
             oldest=oldest,
             end_offsets=tuple(self._end_offsets),
         )
-        await self._segments.begin(header, frame_bytes)
+        await self._segments.begin_segment(header, frame_bytes)
         self._abandoned_stretches = False
         self._unconfirmed = 0
         if oldest != self._oldest_recorded:
             self._oldest_recorded = oldest
             self._segments.remove_segments_below(oldest)
         if self._sync_mode == "os":
-            self._segments.sync_retired()
-        self._segments.prepare_spare()
+            self._segments.sync_retired_segments()
+        self._segments.prepare_spare_segment()
 
     # Reading.
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
         """Yield the batches of the state partitions in one pass over the segments."""
-        with self.open_files() as files:
+        with self.files_for_reading() as files:
             async for chunk in read_segments(self._disk, *files[1:], state_partitions):
                 yield chunk
 
     @contextmanager
-    def open_files(self) -> Iterator[JournalFiles]:
+    def files_for_reading(self) -> Iterator[JournalFiles]:
         """Return the valid parts of the files for another process.
 
         The files are not removed within the block.
         """
-        with self._segments.reading() as stretches:
+        with self._segments.segments_for_reading() as stretches:
             yield JournalFiles(self._folder, tuple(stretches), layout.first_position(self._state_partitions))
 
     # Pruning.
@@ -372,11 +372,16 @@ class Journal(UnsharedLog):
         if before_offset <= self._start_offsets[state_partition]:
             return
         self._start_offsets[state_partition] = before_offset
-        self._oldest = max(self._oldest, self._segments.first_needed(self._start_offsets).number)
-        if self._is_open and not self._commit_is_scheduled and not self.committing and self._needs_progress():
+        self._oldest = max(self._oldest, self._segments.first_needed_segment(self._start_offsets).number)
+        if (
+            self._is_open
+            and not self._commit_is_scheduled
+            and not self.committing
+            and self._needs_new_oldest_segment()
+        ):
             self._schedule_commit()
 
-    def _needs_progress(self) -> bool:
+    def _needs_new_oldest_segment(self) -> bool:
         """Return whether a frame should contain a newer oldest segment.
 
         All records before that frame must be durable first, or a crash could lose both frame and files.
@@ -385,9 +390,9 @@ class Journal(UnsharedLog):
             self._sync_mode == "always" or self._segments.are_retired_segments_durable()
         )
 
-    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+    def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
         """Return the prune offsets that would free the oldest segment, if the journal is too big."""
-        return self._segments.pinned(self._start_offsets, live_bytes)
+        return self._segments.prune_offsets_freeing_storage(self._start_offsets, live_bytes)
 
     # Status.
 

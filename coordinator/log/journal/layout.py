@@ -251,13 +251,13 @@ def minimum_file_bytes(data: memoryview, last_end: int, segment: int) -> int:
     with entries, even if only its head is valid, was placed so that the reserve after it stays free.
     """
     needed = last_end + RESERVE_BYTES
-    for position, head in later_heads(data, last_end - 1, segment):
+    for position, head in find_later_heads(data, last_end - 1, segment):
         reserve_bytes = RESERVE_BYTES if head.length else 0
         needed = max(needed, position + frame_bytes(head.length) + reserve_bytes)
     return needed
 
 
-def later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple[int, FrameHead]]:
+def find_later_heads(data: memoryview, position: int, segment: int) -> Iterator[tuple[int, FrameHead]]:
     """Yield the valid heads after a position of a segment, whatever bytes are between them."""
     raw = bytes(data)
     found = raw.find(_FRAME_MAGIC, position + 1)

@@ -47,7 +47,7 @@ async def recover_journal(disk: Disk, state_partitions: int) -> RecoveredJournal
         for name in reversed(walk.headerless):
             await disk.remove(name)
         return RecoveredJournal([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
-    _log_tail(disk.describe(tail.name), tail)
+    _log_tail_warning(disk.describe(tail.name), tail)
     await _make_durable(disk, scan, begun[len(scan.segments) - 1].header)
     first = next(place for place, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
     unneeded = [segment.name for segment in scan.segments[:first]]
@@ -77,7 +77,7 @@ async def _make_durable(disk: Disk, scan: SegmentScan, last_header: layout.Segme
         segment.durable = True
 
 
-def _log_tail(path: str, tail: JournalTail) -> None:
+def _log_tail_warning(path: str, tail: JournalTail) -> None:
     if tail.lost_commits:
         _logger.error(
             "%s ends at byte %d, and %d later commits are ignored. With journal.sync=os, a machine "

@@ -131,7 +131,7 @@ def check_headerless_file(
     number = segment_number(name)
     assert number is not None, "only segment files are checked"
     path = describe(name)
-    if number < last_number or any(layout.later_heads(data, 0, number)):
+    if number < last_number or any(layout.find_later_heads(data, 0, number)):
         raise LogDamaged(path, 0, "its header is not valid, but commits follow it", ADVICE)
     if number > last_number + 1:
         missing = describe(segment_name(number - 1))
@@ -154,7 +154,7 @@ def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
 class SegmentScan:
     """One pass over the segments with headers, oldest first.
 
-    Call `segment` for each segment in order. When it returns False, call `tail` and stop. Without
+    Call `scan_segment` for each segment in order. When it returns False, call `find_tail` and stop. Without
     segments, call `check_recovery_point`. `describe` returns the path for a file name. The attributes are
     the results. All methods raise LogDamaged.
     """
@@ -180,12 +180,12 @@ class SegmentScan:
         # File name, begin and end of the last valid frame.
         self.last_frame: tuple[str, int, int] | None = None
 
-    def segment(self, data: memoryview, visit: Visit | None = None) -> bool:
+    def scan_segment(self, data: memoryview, visit: Visit | None = None) -> bool:
         """Scan the next segment; return True if it is valid up to its end in the next segment's header."""
         place = len(self.segments)
         name, header = self._begun[place]
         successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
-        self._check_follows(name, header)
+        self._check_continues_previous(name, header)
         self.oldest = max(self.oldest, header.oldest)
         position = self._entries_end = layout.first_position(len(self.end_offsets))
         limit = successor.previous_end if successor else len(data)
@@ -200,7 +200,7 @@ class SegmentScan:
         self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
         return successor is not None and position == limit
 
-    def tail(self, data: memoryview, later: Sequence[LaterFrame]) -> JournalTail:
+    def find_tail(self, data: memoryview, later: Sequence[LaterFrame]) -> JournalTail:
         """Return the tail at the end of the valid frames of the last scanned segment. Raises LogDamaged.
 
         `data` is that segment; `later` are the later frames and headers in all segments after it.
@@ -252,7 +252,7 @@ class SegmentScan:
             missing = self._describe(segment_name(self.oldest))
             raise LogDamaged(missing, 0, "the file is missing", ADVICE_MISSING)
 
-    def _check_follows(self, name: str, header: layout.SegmentHeader) -> None:
+    def _check_continues_previous(self, name: str, header: layout.SegmentHeader) -> None:
         """Refuse a segment that does not continue at the end of the previous one."""
         if segment_name(header.number) != name:
             raise self.make_damage_error(name, 0, f"its header has segment number {header.number}")
@@ -306,5 +306,5 @@ def find_later_frames(
     """Yield the heads after a position of a segment; from position 0, yield the header first."""
     if position == 0:
         yield LaterFrame(name, 0, header.first_commit, header.durable)
-    for where, head in layout.later_heads(data, position, header.number):
+    for where, head in layout.find_later_heads(data, position, header.number):
         yield LaterFrame(name, where, head.commit, head.durable)

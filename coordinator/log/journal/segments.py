@@ -71,7 +71,7 @@ class JournalSegments:
             return None
         return segment if segment.end + frame_bytes + reserve_bytes <= segment.size_bytes else None
 
-    async def begin(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
+    async def begin_segment(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
         """Make the segment of `header` the current one, with space for a frame of `frame_bytes`.
 
         Exceptions of the disk propagate; the previous segment then stays current.
@@ -100,7 +100,7 @@ class JournalSegments:
             Segment(header.number, size_bytes, first_position, {}, header.first_commit - 1, durable=True)
         )
 
-    def prepare_spare(self) -> None:
+    def prepare_spare_segment(self) -> None:
         """Start creating the next segment's file in the background, unless it exists already."""
         if self._spare is not None or _is_running(self._preparing):
             return
@@ -122,15 +122,15 @@ class JournalSegments:
 
     # Needed segments. `starts` has the start offset of each state partition.
 
-    def first_needed(self, starts: Sequence[int]) -> Segment:
+    def first_needed_segment(self, starts: Sequence[int]) -> Segment:
         """Return the oldest segment with a needed record, or the current segment."""
         return next((segment for segment in self.used if _needed_end_offsets(segment, starts)), self.used[-1])
 
-    def pinned(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
+    def prune_offsets_freeing_storage(self, starts: Sequence[int], live_bytes: int) -> dict[int, int]:
         """Return the start offsets that would free the oldest segment, if the journal is too big."""
         if not self.used:
             return {}
-        first = self.first_needed(starts)
+        first = self.first_needed_segment(starts)
         needed_bytes = sum(segment.size_bytes for segment in self.used if segment.number >= first.number)
         allowed_bytes = max(SEGMENTS_MIN * self._segment_bytes, LIVE_BYTES_FACTOR * live_bytes)
         if needed_bytes <= allowed_bytes or first is self.current:
@@ -162,7 +162,7 @@ class JournalSegments:
             del self._pending_removal[0]
 
     @contextmanager
-    def reading(self) -> Iterator[list[tuple[int, int]]]:
+    def segments_for_reading(self) -> Iterator[list[tuple[int, int]]]:
         """Return number and valid end of all segments; within the block, their files are not removed."""
         self._readers += 1
         try:
@@ -173,12 +173,12 @@ class JournalSegments:
 
     # Segments written without a sync in `os` mode.
 
-    def sync_retired(self) -> None:
+    def sync_retired_segments(self) -> None:
         """Sync all segments except the current one in the background."""
         if not _is_running(self._syncing):
-            self._syncing = _start_task(self._sync_retired(), "journal sync")
+            self._syncing = _start_task(self._sync_retired_in_background(), "journal sync")
 
-    async def _sync_retired(self) -> None:
+    async def _sync_retired_in_background(self) -> None:
         while retired := [segment for segment in self.used[:-1] if not segment.durable]:
             try:
                 await self._disk.sync(retired[0].name)

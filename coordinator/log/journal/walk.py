@@ -106,9 +106,9 @@ class SegmentWalk:
         for place, (name, _) in enumerate(self.begun):
             data = await self._read_segment(name)
             # On another thread: it takes about half a second for 64 MiB, too long for the event loop.
-            if not await asyncio.to_thread(self.scan.segment, data, self.visit):
+            if not await asyncio.to_thread(self.scan.scan_segment, data, self.visit):
                 later = self.begun[place + 1 :]
-                self.tail = self.scan.tail(data, await self._collect_later_frames(later))
+                self.tail = self.scan.find_tail(data, await self._collect_later_frames(later))
                 self.cut_off = [after.name for after in later]
                 return
 

@@ -152,7 +152,7 @@ class Appender:
             channels=CHANNELS,
             request_bytes_max=REQUEST_BYTES_MAX,
             send=self._send_batches,
-            settle=self._settle,
+            settle=self._handle_produce_result,
             no_answer=_mark_outcome_unknown,
             give_up=self._give_up,
         )
@@ -170,8 +170,9 @@ class Appender:
     ) -> None:
         """Send records with the ownership's next sequence.
 
-        With `anywhere`, the append succeeds at any offset: the offset of a claim is not known in advance. If a later batch fails, the earlier ones are in
-        the log. Then the shard must be loaded again before the next append.
+        With `anywhere`, the append succeeds at any offset: the offset of a claim is not known in advance. If
+        a later batch fails, the earlier ones are in the log. Then the shard must be loaded again before the
+        next append.
         """
         self._in_flight += 1
         append = AppendInFlight(ownership, timestamp_ms, done, landed, anywhere=anywhere)
@@ -213,25 +214,29 @@ class Appender:
         batches = [(append.state_partition, append.batch) for append in appends]
         return self._cluster.produce(node, channel, batches, self._request_timeout_ms)
 
-    def _settle(self, append: AppendInFlight, produced: ProduceResult) -> str | None:
+    def _handle_produce_result(self, append: AppendInFlight, produced: ProduceResult) -> str | None:
         """Handle a broker's result for one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == ErrorCode.NONE:
             if append.anywhere or produced.base_offset == ownership.next_offset:
                 self._record_result(append, produced.base_offset)
             else:
-                self._check_log_end(self._explain(append, ownership.next_offset, produced.base_offset))
+                self._check_log_end(
+                    self._explain_unexpected_offset(append, ownership.next_offset, produced.base_offset)
+                )
             return None
         if code in _FENCED:
-            self._end(
+            self._fail_append(
                 append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
             )
         elif code in _OUT_OF_STEP:
-            self._check_log_end(self._find_in_log(append, f"Kafka's error {code}"))
+            self._check_log_end(self._find_batch_in_log(append, f"Kafka's error {code}"))
         elif code in _REFUSED and not append.may_be_appended:
-            self._end(append, LogUnavailable(_REFUSED[code]))
+            self._fail_append(append, LogUnavailable(_REFUSED[code]))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
-            self._end(append, LogOutcomeUnknown(reason) if append.may_be_appended else LogRefused(reason))
+            self._fail_append(
+                append, LogOutcomeUnknown(reason) if append.may_be_appended else LogRefused(reason)
+            )
         else:
             append.may_be_appended |= code not in _NOT_APPENDED
             return f"Kafka's error {code}"
@@ -239,9 +244,9 @@ class Appender:
 
     def _give_up(self, append: AppendInFlight, why: str) -> None:
         if append.may_be_appended:
-            self._check_log_end(self._find_in_log(append, why))
+            self._check_log_end(self._find_batch_in_log(append, why))
         else:
-            self._end(append, LogUnavailable(f"the records could not be sent: {why}"))
+            self._fail_append(append, LogUnavailable(f"the records could not be sent: {why}"))
 
     def _record_result(self, append: AppendInFlight, base_offset: int) -> None:
         """Record that the batch in flight is in the log; send the next one, or end the append."""
@@ -252,7 +257,7 @@ class Appender:
         if append.waiting is None or not self._send_next_batch(append):
             self._call_done(append, None)
 
-    def _end(self, append: AppendInFlight, error: LogError) -> None:
+    def _fail_append(self, append: AppendInFlight, error: LogError) -> None:
         if append.begun and isinstance(error, LogUnavailable):
             # The error covers only this batch; earlier batches are in the log.
             error = LogOutcomeUnknown(f"a part of the append is in the log: {error}")
@@ -279,7 +284,7 @@ class Appender:
         self._end_checks.add(task)
         task.add_done_callback(self._end_checks.discard)
 
-    async def _explain(self, append: AppendInFlight, expected: int, found: int) -> None:
+    async def _explain_unexpected_offset(self, append: AppendInFlight, expected: int, found: int) -> None:
         """Determine why a batch has an unexpected offset, and end the append with that error."""
         ownership, partition = append.ownership, append.state_partition
         error: LogError
@@ -305,9 +310,9 @@ class Appender:
                 )
             if fencing_filter.claim is not None:
                 error = fenced_error(partition, fencing_filter)
-        self._end(append, error)
+        self._fail_append(append, error)
 
-    async def _find_in_log(self, append: AppendInFlight, why: str) -> None:
+    async def _find_batch_in_log(self, append: AppendInFlight, why: str) -> None:
         """End an append without a result, with the claim of another process if one follows in the log."""
         ownership = append.ownership
         expected = ownership.next_offset
@@ -316,11 +321,11 @@ class Appender:
             if not append.anywhere and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
                     if not _is_own_batch(batch, ownership, expected):
-                        await self._explain(append, expected, end)
+                        await self._explain_unexpected_offset(append, expected, end)
                         return
         except (LogError, DecodeError) as error:
             why = f"{why}; {error}"
-        self._end(append, LogOutcomeUnknown(f"no answer in time ({why})"))
+        self._fail_append(append, LogOutcomeUnknown(f"no answer in time ({why})"))
 
     async def _read_batches(self, partition: int, start: int, end: int) -> Any:
         async for chunk in self._replay.batches({partition: start}, {partition: end}):

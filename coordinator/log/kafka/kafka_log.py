@@ -4,7 +4,7 @@ Several processes can write to the topic, so an owner first claims a state parti
 only records that `coordinator.log.claims` accepts, so offsets have gaps where claims and records of fenced
 owners are. An ownership permits appends once `read` has reached its claim and found it accepted.
 
-`pinned` is always empty, because periodic snapshots advance the pruning offset.
+`prune_offsets_freeing_storage` is always empty, because periodic snapshots advance the pruning offset.
 `size_bytes` covers the offsets between start and end that this process has read or written.
 """
 
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
-from coordinator.log.base import AppendCallback, LoggedBatch, ObservedAppends, Unit
+from coordinator.log.base import AppendCallback, AppendReporter, LoggedBatch, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
 from coordinator.log.kafka.appends import Appender
 from coordinator.log.kafka.batches import record_bytes_max
@@ -25,9 +25,9 @@ from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.ownership import LogTailOwner, Ownership, ProducerIdAllocator, read_tail_owner
 from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.log.kafka.pruning import Pruner
-from coordinator.log.kafka.replay import PartitionReader, valid_batches
+from coordinator.log.kafka.replay import PartitionReader, keep_valid_records
 from coordinator.log.kafka.sizes import PartitionSize
-from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchBytes, TopicConfig, ensure_topic, find_topic
+from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchLimits, TopicConfig, ensure_topic, find_topic
 from coordinator.process.clock import Clock, seconds_since_boot
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
@@ -47,7 +47,7 @@ RELEASE_POLL_S = 0.02
 BROKERS_COME_WITHIN_S = 15.0
 
 
-class KafkaLog(ObservedAppends):
+class KafkaLog(AppendReporter):
     """A `SharedLog` in a topic; `coordinator.log.base` describes the interface."""
 
     def __init__(
@@ -77,7 +77,7 @@ class KafkaLog(ObservedAppends):
         self._read_only = read_only
         self._open = False
         self._few_brokers_timeout_s = float("-inf")
-        self._batch_bytes = BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+        self._batch_bytes = BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         self._ownerships = Ownerships(topic_config.partitions, monotonic)
         self._start_offsets = [0] * topic_config.partitions
         self._end_offsets = [0] * topic_config.partitions
@@ -110,8 +110,8 @@ class KafkaLog(ObservedAppends):
         self._topic_id = cluster.pin_topic_id()
         wait_s = limits.append_timeout_s
         self._replay = PartitionReader(cluster, timeout_s=wait_s)
-        self._end_finder = OffsetFinder(cluster, END_CHANNELS, cluster.list_ends, timeout_s=wait_s)
-        self._start_finder = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=wait_s)
+        self._end_finder = OffsetFinder(cluster, END_CHANNELS, cluster.list_end_offsets, timeout_s=wait_s)
+        self._start_finder = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=wait_s)
         self._producer_ids = ProducerIdAllocator(cluster, self._topic_config.name, timeout_s=wait_s)
         self._pruner = Pruner(cluster, self._prune_failed, self._may_prune)
         self._appender = Appender(
@@ -158,7 +158,7 @@ class KafkaLog(ObservedAppends):
         claim = encode_claim(state_partition, self._owner, ownership.lease_ms, self._topic_id)
         if not may_claim():
             raise LogUnavailable(f"state partition {state_partition} may have been given to somebody else")
-        ownership.claim_offset = await self._append_mark(ownership, claim, anywhere=True)
+        ownership.claim_offset = await self._append_ownership_record(ownership, claim, anywhere=True)
         ownership.lease_offset, ownership.claimed_s = ownership.claim_offset, self._monotonic()
         self._ownerships.add(ownership)
         return owner_epoch
@@ -184,7 +184,7 @@ class KafkaLog(ObservedAppends):
             await asyncio.sleep(wait_s)
         self._end_offsets[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
-        await self._append_mark(ownership, release, anywhere=False)
+        await self._append_ownership_record(ownership, release, anywhere=False)
         self._end_offsets[state_partition] = ownership.next_offset
 
     def _check_open(self, *, to_write: bool = True) -> None:
@@ -196,7 +196,9 @@ class KafkaLog(ObservedAppends):
         if to_write and self._read_only:
             raise LogUnavailable("the log was opened for reading only")
 
-    async def _append_mark(self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool) -> int:
+    async def _append_ownership_record(
+        self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool
+    ) -> int:
         """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -250,7 +252,7 @@ class KafkaLog(ObservedAppends):
                 partition, batch_bytes = logged
                 sizes[partition].add(int.from_bytes(batch_bytes[:8]), len(batch_bytes))
                 try:
-                    kept = valid_batches(batch_bytes, fencing_filter[partition], starts[partition])
+                    kept = keep_valid_records(batch_bytes, fencing_filter[partition], starts[partition])
                 except DecodeError as error:
                     raise self.make_damage_error(partition, batch_bytes, error) from error
                 counting.extend(LoggedBatch(partition, batch) for batch in kept)
@@ -342,7 +344,7 @@ class KafkaLog(ObservedAppends):
         if start_offset <= self._start_offsets[state_partition]:
             return
         self._start_offsets[state_partition] = start_offset
-        self._sizes[state_partition].cut(start_offset)
+        self._sizes[state_partition].subtract_below(start_offset)
         ownership = self._ownerships.get(state_partition)
         if ownership is not None:
             ownership.prune_before = start_offset
@@ -351,7 +353,7 @@ class KafkaLog(ObservedAppends):
     def _prune(self, ownership: Ownership) -> None:
         if ownership.prune_before is None or not self._may_prune(ownership.state_partition):
             return
-        before_offset = ownership.prunable(ownership.prune_before)
+        before_offset = ownership.prunable_offset(ownership.prune_before)
         if before_offset <= ownership.lease_offset:
             ownership.prune_before = None
             self._pruner.prune(ownership.state_partition, before_offset)
@@ -372,7 +374,7 @@ class KafkaLog(ObservedAppends):
         ownership = self._ownerships.get(state_partition)
         return self._end_offsets[state_partition] if ownership is None else ownership.next_offset
 
-    def pinned(self, live_bytes: int) -> Mapping[int, int]:
+    def prune_offsets_freeing_storage(self, live_bytes: int) -> Mapping[int, int]:
         """Return an empty mapping: the brokers free pruned records segment by segment."""
         return {}
 

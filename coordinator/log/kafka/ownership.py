@@ -75,7 +75,7 @@ class Ownership:
         # Producer sequences wrap around to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
 
-    def accepted(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
+    def record_accepted_claim(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
         """Record that the claim was accepted, and compute when the leases of earlier owners end.
 
         `before` is the previous ownership of this process, which answers no reads any more.
@@ -101,7 +101,7 @@ class Ownership:
         age_s = now_s - self.proven_s
         return self.prune_before is not None or (read and 2 * age_s > self.lease_s) or age_s > SILENCE_MAX_S
 
-    def prunable(self, before_offset: int) -> int:
+    def prunable_offset(self, before_offset: int) -> int:
         """Return the offset to which the log may be pruned if no record below `before_offset` is needed.
 
         The first remaining record must be valid, because its owner epoch replaces the pruned claims. If no

@@ -71,7 +71,7 @@ class Ownerships:
             # Records of fenced owners may follow the claim.
             ownership.next_offset = max(ownership.next_offset, end)
             ownership.state_end = state_end
-            ownership.accepted(claim, self._before.get(partition))
+            ownership.record_accepted_claim(claim, self._before.get(partition))
         elif claim is not None and claim.log_offset > ownership.claim_offset:
             ownership.lost = fenced_error(partition, fencing_filter)
         else:

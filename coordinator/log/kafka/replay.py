@@ -104,7 +104,7 @@ def _collect_batches(
         at += size_bytes
 
 
-def valid_batches(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
+def keep_valid_records(batch_bytes: bytes, fencing_filter: FencingFilter, start_offset: int) -> list[bytes]:
     """Remove ownership records and records of fenced owners from the next batch of a log; return the rest.
 
     Usually all records stay, and the batch is returned unchanged. Otherwise each remaining record is encoded

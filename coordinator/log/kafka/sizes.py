@@ -22,7 +22,7 @@ class PartitionSize:
         else:
             self._blocks.append((log_offset, size_bytes))
 
-    def cut(self, before_offset: int) -> None:
+    def subtract_below(self, before_offset: int) -> None:
         """Subtract the blocks that lie entirely below a log offset."""
         while len(self._blocks) > 1 and self._blocks[1][0] <= before_offset:
             self.total_bytes -= self._blocks.popleft()[1]

@@ -61,7 +61,7 @@ _WHY = {
 }
 
 
-class BatchBytes(NamedTuple):
+class BatchLimits(NamedTuple):
     """Limits in bytes.
 
     Batches are split at `wanted_max`; a single larger record may have up to `taken_max`.
@@ -73,7 +73,7 @@ class BatchBytes(NamedTuple):
 
 async def ensure_topic(
     cluster: Cluster, config: TopicConfig, *, timeout_s: float, allow_few_brokers: bool = True
-) -> BatchBytes:
+) -> BatchLimits:
     """Create or check the topic, and wait until all its partitions have leaders; return the batch limits.
 
     Raises ConfigError if the topic is unusable, LogUnavailable if it cannot be created or does not appear in
@@ -98,16 +98,16 @@ async def ensure_topic(
     # Another coordinator may have created the topic meanwhile, with another partition count.
     check_partition_count(config, topic)
     if not found:
-        return BatchBytes(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+        return BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     configs = await cluster.topic_configs()
     for finding in config_problems(config, topic, configs):
         _logger.warning("topic %s: %s", config.name, finding)
     if configs is None:
         # The limit of the topic is not known. Batches stay below the brokers' default limit. A larger single
         # record is sent all the same, because the topic may accept it.
-        return BatchBytes(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
+        return BatchLimits(BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
     bytes_max = _batch_bytes_max(configs)
-    return BatchBytes(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
+    return BatchLimits(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
 async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
@@ -180,7 +180,7 @@ def _batch_bytes_max(configs: Mapping[str, str]) -> int:
 
 
 async def _create_topic(cluster: Cluster, config: TopicConfig, *, allow_few_brokers: bool) -> None:
-    brokers = await cluster.brokers()
+    brokers = await cluster.broker_count()
     replicas = min(config.replication_factor, brokers)
     min_isr = min(config.min_isr, replicas)
     if replicas < config.replication_factor and not allow_few_brokers:

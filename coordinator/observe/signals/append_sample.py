@@ -1,8 +1,8 @@
 """Count acknowledged, released and rejected user records from the appends to a coordinator's log.
 
-A coordinator does not follow its own log. Its log passes each durable append to an `AppendSample`, which
-keeps references to the bytes. If more bytes are appended between two calls of `take` than it may keep,
-it keeps only every second append, then every fourth, and so on. `changes` decodes a part of the
+A coordinator does not follow its own log. Its log passes each durable append to an `AppendSampler`, which
+keeps references to the bytes. If more bytes are appended between two calls of `take_sample` than it may keep,
+it keeps only every second append, then every fourth, and so on. `count_changes` decodes a part of the
 kept appends and extrapolates the counts. Therefore, memory and CPU time are limited, and at usual loads the
 counts are complete.
 
@@ -38,15 +38,15 @@ class RecordCounts:
         self.acknowledged = self.released = self.rejected = 0.0
 
 
-class Appends:
-    """Appends of one interval: encoded record batches, of which some may be missing."""
+class SampledAppends:
+    """SampledAppends of one interval: encoded record batches, of which some may be missing."""
 
     def __init__(self, batches: Sequence[bytes] = (), appended_bytes: int = 0) -> None:
         self._batches = batches
         self._kept_bytes = sum(map(len, batches))
         self._appended_bytes = appended_bytes
 
-    async def changes(self) -> dict[str, RecordCounts]:
+    async def count_changes(self) -> dict[str, RecordCounts]:
         """Return the counts by group, extrapolated from a part of the appends."""
         stride = self._kept_bytes // DECODED_BYTES_MAX + 1
         decoded = self._batches[stride - 1 :: stride]
@@ -61,8 +61,8 @@ class Appends:
         return groups
 
 
-class AppendSample:
-    """Keeps at most `bytes_max` bytes of appends until the next `take`."""
+class AppendSampler:
+    """Keeps at most `bytes_max` bytes of appends until the next `take_sample`."""
 
     def __init__(self, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -87,11 +87,13 @@ class AppendSample:
             self._kept_bytes = sum(len(batch) - prefix for batches, prefix in self._kept for batch in batches)
             self._stride *= 2
 
-    def take(self) -> Appends:
+    def take_sample(self) -> SampledAppends:
         """Return the kept appends since the last call, and begin a new interval."""
         kept, appended_bytes = self._kept, self._appended_bytes
         self._clear_sample()
-        return Appends([batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes)
+        return SampledAppends(
+            [batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes
+        )
 
 
 def _add_record(counts: RecordCounts, record: StateRecord, scale: float) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.metrics import Metrics
-from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.detectors import SignalLimits
 from coordinator.observe.signals.event_queue import EventDestination, EventQueue
 from coordinator.observe.signals.event_topic import EventTopic
 from coordinator.observe.signals.losses import ReadSkips
-from coordinator.observe.signals.monitor import Event, SignalMonitor
+from coordinator.observe.signals.monitor import SignalEvent, SignalMonitor
 from coordinator.observe.signals.webhook import Webhook
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
@@ -32,7 +32,7 @@ class SignalService:
         view: StateView,
         metrics: Metrics,
         *,
-        sample: AppendSample | None = None,
+        sample: AppendSampler | None = None,
         read_skips: ReadSkips | None = None,
     ) -> None:
         """Create the monitor without connecting. For `sample` and `read_skips`, see `SignalMonitor`."""
@@ -81,7 +81,7 @@ class SignalService:
             if connection is not None:
                 await connection.close()
 
-    def _event_raised(self, event: Event) -> None:
+    def _event_raised(self, event: SignalEvent) -> None:
         _log_event(event)
         for queue in self._queues:
             queue.send(event)
@@ -111,6 +111,6 @@ def _make_destinations(config: Config) -> Iterator[EventDestination]:
         yield EventTopic(Brokers(config.bootstrap_servers, topic, security=security), topic)
 
 
-def _log_event(event: Event) -> None:
+def _log_event(event: SignalEvent) -> None:
     level = logging.WARNING if event.began else logging.INFO
     _logger.log(level, "%s", event.message, extra={"group": event.group, "problem": event.problem})

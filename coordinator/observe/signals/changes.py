@@ -53,7 +53,7 @@ def compute_change(before: ShareState | None, record: StateRecord) -> RecordChan
     known = list(unpack(before.batches))
     for first, last, state, count in unpack(value.state_batches):
         if state in counts:
-            counts[state] += _offsets_that_differ(known, first, last, state, count)
+            counts[state] += _count_differing_offsets(known, first, last, state, count)
     skipped = 0
     if before.start_offset >= 0 and value.start_offset > before.start_offset:
         skipped = value.start_offset - before.start_offset
@@ -78,7 +78,7 @@ def _is_initialization(before: ShareState, value: ShareSnapshotValue) -> bool:
     return value.leader_epoch == 0 and not value.state_batches and before.leader_epoch > 0
 
 
-def _offsets_that_differ(
+def _count_differing_offsets(
     known: Sequence[tuple[int, int, int, int]], first: int, last: int, state: int, count: int
 ) -> int:
     """Return how many offsets of first..last are not yet in this state with this delivery count."""

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Protocol
 
 from coordinator.errors import CoordinatorError
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SignalEvent
 
 _logger = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class EventDestination(Protocol):
 
     name: str
 
-    async def deliver(self, event: Event) -> None:
+    async def deliver(self, event: SignalEvent) -> None:
         """Deliver an event. Raises OSError or CoordinatorError if the event has to be delivered again."""
         ...
 
@@ -39,10 +39,10 @@ class EventQueue:
         """Create an empty queue."""
         self._destination = destination
         self._retry_after_s = retry_after_s
-        self._waiting: deque[Event] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[SignalEvent] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
 
-    def send(self, event: Event) -> None:
+    def send(self, event: SignalEvent) -> None:
         """Queue an event."""
         if len(self._waiting) == WAITING_MAX:
             _logger.warning("%s is too slow; the oldest event was dropped.", self._destination.name)
@@ -61,7 +61,7 @@ class EventQueue:
         """Close the destination."""
         await self._destination.close()
 
-    async def _deliver_event(self, event: Event) -> None:
+    async def _deliver_event(self, event: SignalEvent) -> None:
         name = self._destination.name
         for pause_s in (*self._retry_after_s, None):
             try:

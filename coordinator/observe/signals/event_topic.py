@@ -11,7 +11,7 @@ import msgspec
 
 from coordinator.cluster.kafka.cluster import NO_NODE, Cluster
 from coordinator.errors import LogRefused, LogUnavailable
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 
@@ -30,7 +30,7 @@ class EventTopic:
         self._topic = topic
         self._partitions = 0
 
-    async def deliver(self, event: Event) -> None:
+    async def deliver(self, event: SignalEvent) -> None:
         """Write an event. Raises LogError if it may not be in the topic."""
         partitions = await self._find_partitions()
         key = event.group.encode()

@@ -100,7 +100,7 @@ class LossCounter:
         if self._jumps and not is_reading and loop.time() >= self._read_after_s:
             self._reading = asyncio.create_task(self._explain_jumps(state_partitions), name="losses")
         skips, self._skips = self._skips, []
-        log_starts = await self._log_starts(key for key, _, _ in skips)
+        log_starts = await self._request_log_starts(key for key, _, _ in skips)
         for key, records, skipped_to in skips:
             if log_starts.get((key.topic_id, key.partition), -1) >= skipped_to:
                 lost, _ = self._lost.get(key.group_id, (0, 0))
@@ -114,7 +114,7 @@ class LossCounter:
 
     async def _explain_jumps(self, state_partitions: int) -> None:
         jumps, self._jumps = self._jumps, {}
-        log_starts = await self._log_starts(jumps)
+        log_starts = await self._request_log_starts(jumps)
         offsets: defaultdict[int, dict[SharePartitionKey, int]] = defaultdict(dict)
         for key, jump in jumps.items():
             if log_starts.get((key.topic_id, key.partition), -1) > jump.from_offset:
@@ -144,7 +144,7 @@ class LossCounter:
             from_offset = max(jump.from_offset, logged_offset)
             self._jumps[key] = _Jump(from_offset, end_offset, is_repeated=True)
 
-    async def _log_starts(self, keys: Iterable[SharePartitionKey]) -> Mapping[TopicPartition, int]:
+    async def _request_log_starts(self, keys: Iterable[SharePartitionKey]) -> Mapping[TopicPartition, int]:
         partitions = list({(key.topic_id, key.partition) for key in keys})
         starts: dict[TopicPartition, int] = {}
         if self._topics is None:

@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from coordinator.cluster.topics import compute_lag
-from coordinator.observe.signals.append_sample import AppendSample, RecordCounts
+from coordinator.observe.signals.append_sample import AppendSampler, RecordCounts
 from coordinator.observe.signals.changes import COMPLETE, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
-from coordinator.observe.signals.record_age import OffsetsAtTimes, group_ages
+from coordinator.observe.signals.record_age import OffsetsAtTimesQuery, group_ages
 from coordinator.observe.signals.topic_names import TopicNameCache, TopicNames
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
@@ -30,9 +30,9 @@ from protocol.state_records import SharePartitionKey, StateRecord
 
 _logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 5.0
+PASS_INTERVAL_S = 5.0
 # The pause after a pass is at least this many times its duration.
-PAUSE_PER_LOOK = 10.0
+PAUSE_PER_PASS = 10.0
 REMEMBERED_MAX = 200_000
 # Number of share-partitions whose end offsets are requested together.
 SLICE = 1_000
@@ -48,14 +48,14 @@ _SMOOTHING = 0.5
 TopicPartition = tuple[bytes, int]
 
 
-class TopicOffsets(OffsetsAtTimes, TopicNames, Protocol):
+class TopicOffsetQueries(OffsetsAtTimesQuery, TopicNames, Protocol):
     """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
-class Event(msgspec.Struct, frozen=True):
+class SignalEvent(msgspec.Struct, frozen=True):
     """A problem of a group that began or ended."""
 
     timestamp_ms: int
@@ -76,7 +76,7 @@ class _StartOffsetMove(NamedTuple):
     complete: int
 
 
-class _Lag(NamedTuple):
+class _LargestLag(NamedTuple):
     """The share-partition of a group that has the largest lag."""
 
     records: int
@@ -89,18 +89,18 @@ def _end_message(group: str, problem: Problem) -> str:
 
 
 class SignalMonitor:
-    """Reads a `StateView` every `LOOK_EVERY_S` seconds; `groups` has the result of the last pass."""
+    """Reads a `StateView` every `PASS_INTERVAL_S` seconds; `groups` has the result of the last pass."""
 
     def __init__(
         self,
         view: StateView,
         *,
-        topics: TopicOffsets | None,
+        topics: TopicOffsetQueries | None,
         members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
         now_ms: Callable[[], int],
         limits: SignalLimits | None = None,
-        event_raised: Callable[[Event], None] = lambda event: None,
-        sample: AppendSample | None = None,
+        event_raised: Callable[[SignalEvent], None] = lambda event: None,
+        sample: AppendSampler | None = None,
         read_skips: ReadSkips | None = None,
     ) -> None:
         """Create a monitor.
@@ -109,7 +109,7 @@ class SignalMonitor:
         `shard_loaded`, and reads skips of start offsets from its log with `read_skips`.
         """
         self.groups: dict[str, GroupSignals] = {}
-        self.events: deque[Event] = deque(maxlen=EVENTS_MAX)
+        self.events: deque[SignalEvent] = deque(maxlen=EVENTS_MAX)
         self.look_seconds = 0.0
         self.missing_access = MissingAccess()
         self._view = view
@@ -124,7 +124,7 @@ class SignalMonitor:
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         # Shards that were loaded since the last pass began.
         self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
-        self._most_lag: dict[str, _Lag] = {}
+        self._most_lag: dict[str, _LargestLag] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
         self._outdated: Collection[int] = ()
@@ -141,10 +141,10 @@ class SignalMonitor:
         """Compute the signals periodically until cancelled."""
         while True:
             try:
-                await self.look()
+                await self.compute_signals()
             except Exception:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
-            await asyncio.sleep(max(LOOK_EVERY_S, PAUSE_PER_LOOK * self.look_seconds))
+            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.look_seconds))
 
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         """Count the user records that a log record changed."""
@@ -175,7 +175,7 @@ class SignalMonitor:
         """Stop work in the background."""
         await self._losses.close()
 
-    async def look(self) -> None:
+    async def compute_signals(self) -> None:
         """Compute the signals of all groups once; keep the last ones if the whole state is outdated."""
         loop = asyncio.get_running_loop()
         self._outdated = self._view.outdated_partitions()
@@ -197,7 +197,7 @@ class SignalMonitor:
         if await self._names.add(hidden):
             self.missing_access.set_topics(hidden - self._names.known)
         if self._sample is not None:
-            self._add_counts(await self._sample.take().changes())
+            self._add_counts(await self._sample.take_sample().count_changes())
         await self._losses.count(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_ages(groups)
@@ -279,8 +279,10 @@ class SignalMonitor:
         lag = compute_lag(state.start_offset, known_complete, end_offset)
         if lag is not None:
             signals.lag = max(0, signals.lag) + lag
-            if lag > self._most_lag.get(key.group_id, _Lag(0, (b"", 0), 0)).records:
-                self._most_lag[key.group_id] = _Lag(lag, (key.topic_id, key.partition), state.start_offset)
+            if lag > self._most_lag.get(key.group_id, _LargestLag(0, (b"", 0), 0)).records:
+                self._most_lag[key.group_id] = _LargestLag(
+                    lag, (key.topic_id, key.partition), state.start_offset
+                )
         waits = lag > 0 if lag is not None else in_flight > 0
         before = self._moved.get(key)
         if before is not None and state.start_offset > before.start_offset + before.complete:
@@ -389,12 +391,12 @@ class SignalMonitor:
                 continue
             if before is not Problem.NONE:
                 self._report(
-                    Event(now_ms, group, before.label, began=False, message=_end_message(group, before))
+                    SignalEvent(now_ms, group, before.label, began=False, message=_end_message(group, before))
                 )
             if after is not Problem.NONE:
                 message = groups[group].message
-                self._report(Event(now_ms, group, after.label, began=True, message=message))
+                self._report(SignalEvent(now_ms, group, after.label, began=True, message=message))
 
-    def _report(self, event: Event) -> None:
+    def _report(self, event: SignalEvent) -> None:
         self.events.append(event)
         self._event_raised(event)

@@ -18,7 +18,7 @@ AGES_S = tuple(1.3**step for step in range(63))
 GROUPS_OF_PARTITION_MAX = 4
 
 
-class OffsetsAtTimes(Protocol):
+class OffsetsAtTimesQuery(Protocol):
     """The query of the search; `coordinator.cluster.kafka.user_topics.UserTopics` implements it."""
 
     async def offsets_at_times(
@@ -27,7 +27,7 @@ class OffsetsAtTimes(Protocol):
 
 
 async def group_ages(
-    topics: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
+    topics: OffsetsAtTimesQuery, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
 ) -> dict[str, float]:
     """Return the ages of the records at one start offset of each group, without unknown ones."""
     ages: dict[str, float] = {}
@@ -45,7 +45,7 @@ async def group_ages(
 
 
 async def record_ages(
-    topics: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
+    topics: OffsetsAtTimesQuery, start_offsets: Mapping[TopicPartition, int], now_ms: int
 ) -> dict[TopicPartition, float]:
     """Return the minimum age in whole seconds of each record at these offsets; omit records of unknown age.
 

@@ -4,7 +4,7 @@ import ssl
 
 import msgspec
 
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SignalEvent
 
 TIMEOUT_S = 10.0
 _RESPONSE_BYTES_MAX = 1_000
@@ -23,7 +23,7 @@ class Webhook:
         self._url = url
         self._tls = ssl.create_default_context()
 
-    async def deliver(self, event: Event) -> None:
+    async def deliver(self, event: SignalEvent) -> None:
         """Send an event. Raises OSError if the response status is not 2xx."""
         try:
             await self._send_request(

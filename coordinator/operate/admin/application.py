@@ -31,7 +31,7 @@ from coordinator.operate.admin.owner_directory import OwnerDirectory
 from coordinator.operate.admin.page_routes import page_routes
 from coordinator.operate.admin.paths import GROUPS_PATH
 from coordinator.operate.admin.signals import signal_routes
-from coordinator.operate.admin.state_routes import OwnedElsewhere, state_routes
+from coordinator.operate.admin.state_routes import OwnedElsewhereError, state_routes
 from coordinator.operate.admin.write_routes import write_routes
 from coordinator.operate.expiry import Expiry
 from coordinator.operate.history import HistoryProcess
@@ -94,7 +94,7 @@ def create_app(
         app.include_router(routes, dependencies=[Depends(refuse_unknown_parameters)])
     app.include_router(page_routes())
     _add_error_responses(app, metrics)
-    app.add_middleware(_EncodedSegments)
+    app.add_middleware(_EncodedPathMiddleware)
     app.add_middleware(AccessMiddleware, access=access, refused=metrics.http_refused)
     return app
 
@@ -119,7 +119,7 @@ _NO_ROUTE = {
 }
 
 
-class _EncodedSegments:
+class _EncodedPathMiddleware:
     """Keeps the path of a group percent-encoded until it is split.
 
     A server decodes a path as a whole, which would split the group `a/b` into two segments. Group ids may
@@ -144,7 +144,7 @@ async def _http_exception_response(_: Request, error: Exception) -> JSONResponse
         problem["message"] = _NO_ROUTE.get(error.status_code, error.detail)
     # The message may quote the request. JSON may contain lone surrogates, which UTF-8 cannot encode.
     problem["message"] = str(problem["message"]).encode("utf-8", "backslashreplace").decode()
-    if isinstance(error, OwnedElsewhere) and error.owner is not None:
+    if isinstance(error, OwnedElsewhereError) and error.owner is not None:
         problem["owner"] = error.owner.model_dump()
     return JSONResponse(problem, error.status_code, headers=error.headers)
 

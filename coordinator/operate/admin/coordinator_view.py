@@ -48,7 +48,7 @@ class CoordinatorView(NamedTuple):
         return not isinstance(self.runtime, Runtime)
 
     @property
-    def coordinator(self) -> Runtime:
+    def writable_runtime(self) -> Runtime:
         """The runtime, for routes that write; an observer has none."""
         assert isinstance(self.runtime, Runtime)
         return self.runtime

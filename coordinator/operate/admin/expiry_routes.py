@@ -14,7 +14,7 @@ from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.paths import MALFORMED, Limit, Offset
 from coordinator.operate.admin.views import iso_time
 from coordinator.operate.admin.write_routes import run_audited
-from coordinator.operate.expiry import AbandonedState, Expiry, Forecast, Status
+from coordinator.operate.expiry import AbandonedState, Expiry, ExpiryForecast, ExpiryStatus
 from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
@@ -143,7 +143,7 @@ async def _await_or_503(answer: Awaitable[Answer]) -> Answer:
         raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
-def _make_page(found: Forecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+def _make_page(found: ExpiryForecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
     return ExpiryPage(
         items=[_make_abandoned_topic(each) for each in found.items[offset : offset + limit]],
         total=len(found.items),
@@ -186,8 +186,8 @@ def _make_removed_topic(each: AbandonedState, share_partitions: int, refused: st
     )
 
 
-def _plan_round(found: Forecast) -> ExpiryRound:
-    due = [each for each in found.items if each.status is Status.DUE]
+def _plan_round(found: ExpiryForecast) -> ExpiryRound:
+    due = [each for each in found.items if each.status is ExpiryStatus.DUE]
     return ExpiryRound(
         executed=False,
         items=[_make_removed_topic(each, len(each.partitions)) for each in due],
@@ -198,7 +198,7 @@ def _plan_round(found: Forecast) -> ExpiryRound:
 
 async def _run_round(expiry: Expiry) -> ExpiryRound:
     """Run a round. Raises HTTPException if the cluster does not respond or the round takes too long."""
-    task = asyncio.ensure_future(expiry.round())
+    task = asyncio.ensure_future(expiry.run_round())
     # Retrieve the exception even if the request timed out, so that asyncio does not log it.
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:

@@ -65,7 +65,7 @@ class Connection(HttpToolsProtocol):
         self.network = client_network(transport)
         self._head_bytes = 0
         self._in_head = True
-        self.active_s = self.loop.time()
+        self.last_active_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
         self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
 

@@ -118,7 +118,7 @@ class GroupSelection(NamedTuple):
     page: list[tuple[str, GroupTotals]]
 
 
-async def groups(
+async def select_groups(
     runtime: StateView,
     contained: str,
     order: GroupOrder,
@@ -199,7 +199,7 @@ async def select_share_partitions(
     return SharePartitionSelection(total, first)
 
 
-async def share_partitions(
+async def list_matching_share_partitions(
     runtime: StateView,
     wanted: Callable[[SharePartitionKey], bool],
     order: SharePartitionOrder,

@@ -91,7 +91,7 @@ class DeliverySums:
         else:
             self._next_offset = batch.last_offset + 1
 
-    def oldest_unfinished(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
+    def oldest_unfinished_record(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
         """Return the lowest incomplete offset at or above the start offset.
 
         An offset between ranges is incomplete: brokers do not write the state of a record during its first
@@ -103,7 +103,7 @@ class DeliverySums:
             return self._incomplete
         return IncompleteRecord(offset=self._next_offset, delivery_state=None, delivery_count=0)
 
-    def most_delivered(self) -> list[OffsetRange]:
+    def most_delivered_ranges(self) -> list[OffsetRange]:
         """Return the ranges that were delivered more than once, most often delivered first."""
         return [make_offset_range(batch) for batch in self._most]
 

@@ -73,7 +73,7 @@ _WRITE_WORK = 8
 _NEAR = 256
 
 
-class OwnedElsewhere(HTTPException):
+class OwnedElsewhereError(HTTPException):
     """An error with status 503: the state is not loaded here, and another coordinator may have it."""
 
     def __init__(self, message: str, owner: Owner | None) -> None:
@@ -84,14 +84,14 @@ class OwnedElsewhere(HTTPException):
 def state_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that return state."""
     routes = APIRouter(tags=["state"], responses=MALFORMED)
-    _add_shards(routes, view)
+    _add_shard_routes(routes, view)
     turns = ListingLimiter()
-    _add_groups(routes, view, turns)
-    _add_share_partitions(routes, view, turns)
+    _add_group_routes(routes, view, turns)
+    _add_share_partition_routes(routes, view, turns)
     return routes
 
 
-def _add_shards(routes: APIRouter, view: CoordinatorView) -> None:
+def _add_shard_routes(routes: APIRouter, view: CoordinatorView) -> None:
     @routes.get("/api/v1/shards", response_model=Page[Shard])
     async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Response:
         """List all shards, including those of other coordinators."""
@@ -100,7 +100,7 @@ def _add_shards(routes: APIRouter, view: CoordinatorView) -> None:
         return await listing.render_page(page, shards[offset : offset + limit], _WRITE_WORK)
 
 
-def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
+def _add_group_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
     @routes.get(GROUPS_PATH, response_model=GroupPage)
     async def list_groups(
         limit: Limit = 100,
@@ -114,7 +114,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         in_order = sort is GroupOrder.GROUP and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.wait_for_turn():
-            selected = await listing.groups(
+            selected = await listing.select_groups(
                 view.runtime,
                 contains,
                 sort,
@@ -153,7 +153,7 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
             items = await _make_page(view, found.first, limit=limit, offset=offset)
         missing = view.missing_shards()
         if not found.total and missing:
-            raise _group_may_be_elsewhere(view, group, missing)
+            raise _group_elsewhere_error(view, group, missing)
         if not found.total:
             raise HTTPException(404, f"group {group!r} has no state here")
         described = dict(make_group(group, totals, view.group_signals))
@@ -162,20 +162,20 @@ def _add_groups(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter)
         return await listing.render_page(shown, items, _WRITE_WORK)
 
 
-def _group_may_be_elsewhere(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhere:
+def _group_elsewhere_error(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhereError:
     """Return the error with the coordinators that may have state of a group."""
     owners = {owner.wire: owner for number in missing if (owner := view.owners.owner(number)) is not None}
     where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
     message = (
         f"group {group!r} has no state in the shards that are loaded here; {len(missing)} shards are not"
     )
-    return OwnedElsewhere(
+    return OwnedElsewhereError(
         f"{message}; {where} owns them" if where else message,
         next(iter(owners.values())) if len(owners) == 1 else None,
     )
 
 
-def _add_share_partitions(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
+def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
     @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only share-partitions of this group.")] = None,
@@ -244,14 +244,14 @@ def _parse_key(text: str) -> SharePartitionKey:
 
 
 def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
-    """Return the state partition of a share-partition. Raises OwnedElsewhere if it is not loaded."""
+    """Return the state partition of a share-partition. Raises OwnedElsewhereError if it is not loaded."""
     number = state_partition(key, view.runtime.state_partitions)
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":
         owner = view.owners.owner(number)
         # If the owner has a page, the client adds a link to it.
         where = f"; {owner.wire} owns it" if owner is not None and owner.page is None else ""
-        raise OwnedElsewhere(f"shard {number} of {key} is {shard.status}{where}", owner)
+        raise OwnedElsewhereError(f"shard {number} of {key} is {shard.status}{where}", owner)
     return number
 
 

@@ -103,8 +103,8 @@ def make_share_partition_detail(
         "snapshot_written_ms": state.write_timestamp,
         "updates_since_snapshot": state.updates,
         "last_in_flight_offset": last_offset(state.batches),
-        "oldest_unfinished": sums.oldest_unfinished(state, end_offset),
-        "most_delivered": sums.most_delivered(),
+        "oldest_unfinished": sums.oldest_unfinished_record(state, end_offset),
+        "most_delivered": sums.most_delivered_ranges(),
     }
 
 

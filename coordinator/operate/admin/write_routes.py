@@ -21,7 +21,7 @@ from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.listing import ListedSharePartition, SharePartitionOrder
 from coordinator.operate.admin.owner_directory import Owner, make_owner
 from coordinator.operate.admin.paths import MALFORMED, PARTITION_MAX, resolve_topic
-from coordinator.operate.admin.state_routes import OwnedElsewhere
+from coordinator.operate.admin.state_routes import OwnedElsewhereError
 from coordinator.printable import escape_unprintable
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -249,7 +249,9 @@ async def _select_share_partitions(
 
 
 async def _find_share_partitions(view: CoordinatorView, wanted: Any) -> list[ListedSharePartition]:
-    return await listing.share_partitions(view.runtime, wanted, SharePartitionOrder.KEY, descending=False)
+    return await listing.list_matching_share_partitions(
+        view.runtime, wanted, SharePartitionOrder.KEY, descending=False
+    )
 
 
 async def _write_snapshots(
@@ -261,7 +263,7 @@ async def _write_snapshots(
         by_shard.setdefault(number, []).append(entry.key)
     written = 0
     for number, keys in by_shard.items():
-        written += await view.coordinator.jobs.snapshot_now(number, keys)
+        written += await view.writable_runtime.jobs.snapshot_now(number, keys)
     return plan.model_copy(update={"share_partitions": written})
 
 
@@ -276,7 +278,7 @@ def _loaded_shards(view: CoordinatorView, shard: int | None) -> list[int]:
     if shard >= len(views):
         raise HTTPException(404, f"there is no shard {shard}; shards are numbered from 0 to {len(views) - 1}")
     if views[shard].status != "ACTIVE":
-        raise OwnedElsewhere(f"shard {shard} is {views[shard].status} here", view.owners.owner(shard))
+        raise OwnedElsewhereError(f"shard {shard} is {views[shard].status} here", view.owners.owner(shard))
     return [shard]
 
 
@@ -292,7 +294,7 @@ def _describe_prune(view: CoordinatorView, shard: int) -> PrunedShard:
 
 async def _prune_shards(view: CoordinatorView, plan: PruneResponse) -> PruneResponse:
     for shard in plan.shards:
-        view.coordinator.jobs.prune_now(shard.state_partition)
+        view.writable_runtime.jobs.prune_now(shard.state_partition)
     return plan
 
 
@@ -330,7 +332,7 @@ async def _wait_for_hand_over(
     view: CoordinatorView, request_body: HandOverRequest, instance: str, giver: Owner | None
 ) -> HandOverResponse:
     """Request the hand-over and wait for the next assignment. Raises OperationFailed."""
-    runtime, owners, shard = view.coordinator, view.owners, request_body.shard
+    runtime, owners, shard = view.writable_runtime, view.owners, request_body.shard
     generation = owners.generation
     view.hand_over(shard, instance)
     try:

@@ -4,21 +4,21 @@
 `observer` queries Kafka, `remover` deletes state, and `expiry` runs both periodically.
 """
 
-from coordinator.operate.expiry.expiry import Expiry, Forecast, RoundResult
+from coordinator.operate.expiry.expiry import Expiry, ExpiryForecast, ExpiryRoundResult
 from coordinator.operate.expiry.factory import make_expiry
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.remover import RemovalResult
-from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Reason, Status
+from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason, ExpiryRules, ExpiryStatus
 
 __all__ = [
     "AbandonedState",
+    "AbandonmentReason",
     "Expiry",
+    "ExpiryForecast",
+    "ExpiryRoundResult",
     "ExpiryRules",
-    "Forecast",
+    "ExpiryStatus",
     "ObservationStore",
-    "Reason",
     "RemovalResult",
-    "RoundResult",
-    "Status",
     "make_expiry",
 ]

@@ -15,7 +15,7 @@ from coordinator.metrics import Metrics
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver, TopicIds
 from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
-from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, Status, find_abandoned_state
+from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, ExpiryStatus, find_abandoned_state
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime import Runtime
 
@@ -28,7 +28,7 @@ _GAP_INTERVALS = 3
 _LEFTOVER_INTERVALS = 6
 
 
-class Forecast(NamedTuple):
+class ExpiryForecast(NamedTuple):
     """The abandoned state and when it expires. If `enabled` is False, no state is removed."""
 
     enabled: bool
@@ -41,7 +41,7 @@ class Forecast(NamedTuple):
     doubt: str | None
 
 
-class RoundResult(NamedTuple):
+class ExpiryRoundResult(NamedTuple):
     """The result of a round."""
 
     removals: list[RemovalResult]
@@ -112,7 +112,7 @@ class Expiry:
         await self._groups.close()
         await self._topics.close()
 
-    async def forecast(self, retention_minutes: int | None = None) -> Forecast:
+    async def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state, for the given retention time or the configured one.
 
         Raises CoordinatorError if Kafka does not answer.
@@ -131,15 +131,17 @@ class Expiry:
         items = await _find_abandoned(look, rules)
         items.sort(key=_sort_key)
         unheard = {part.group_id for part in look.held} - set(look.seen.heard)
-        return Forecast(
+        return ExpiryForecast(
             self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
         )
 
-    async def round(self) -> RoundResult:
+    async def run_round(self) -> ExpiryRoundResult:
         """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer."""
         async with self._round_lock:
             look = await self._current_observation()
-            due = [each for each in await _find_abandoned(look, self.rules) if each.status is Status.DUE]
+            due = [
+                each for each in await _find_abandoned(look, self.rules) if each.status is ExpiryStatus.DUE
+            ]
             removals: list[RemovalResult] = []
             # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
@@ -149,12 +151,12 @@ class Expiry:
                     self._log_removal(removal)
             self._last_round_ms = look.now_ms
             self._metrics.expiry_round_done(look.now_ms)
-            return RoundResult(removals, len(due) - len(removals))
+            return ExpiryRoundResult(removals, len(due) - len(removals))
 
     async def _run_rounds(self) -> None:
         while True:
             try:
-                await self.round()
+                await self.run_round()
             except CoordinatorError as error:
                 self._metrics.expiry_failed()
                 if self._trouble is None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from coordinator.cluster.kafka.share_group_types import GroupDescription, GroupOffset
 from coordinator.errors import LogError
 from coordinator.operate.expiry.observer import GroupAdmin, TopicIds
-from coordinator.operate.expiry.rules import AbandonedState, Reason
-from coordinator.serve.runtime import Operation, Runtime, Status
+from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason
+from coordinator.serve.runtime import Operation, Runtime, ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
@@ -87,13 +87,17 @@ class StateRemover:
 
     async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
         """Remove due state up to the limits of a round; yield each result."""
-        gone = [each for each in due if each.reason in (Reason.TOPIC_DELETED, Reason.GROUP_DELETED)]
+        gone = [
+            each
+            for each in due
+            if each.reason in (AbandonmentReason.TOPIC_DELETED, AbandonmentReason.GROUP_DELETED)
+        ]
         if gone:
             for removal in await self._remove_deleted_in_kafka(gone):
                 yield removal
         by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
         for each in due:
-            if each.reason in (Reason.GROUP_EMPTY, Reason.TOPIC_UNSUBSCRIBED):
+            if each.reason in (AbandonmentReason.GROUP_EMPTY, AbandonmentReason.TOPIC_UNSUBSCRIBED):
                 by_group[each.group_id].append(each)
         groups = sorted(by_group, key=lambda group: group in self._deferred_groups)[:GROUPS_MAX]
         self._deferred_groups &= by_group.keys()
@@ -106,7 +110,7 @@ class StateRemover:
             if any(removal.unanswered for removal in removals):
                 # End the round: the request timed out, and further requests probably would as well.
                 break
-        await self._delete_emptied()
+        await self._delete_emptied_groups()
 
     # Deletion through Kafka.
 
@@ -115,7 +119,7 @@ class StateRemover:
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
             return []
-        states = {each: self._states(each) for each in owned}
+        states = {each: self._local_states(each) for each in owned}
         # The observation may be minutes old, so check that no member has joined since.
         described = (await self._groups.describe_groups([group]))[group]
         if described.error_code != ErrorCode.NONE:
@@ -149,7 +153,7 @@ class StateRemover:
         except LogError:
             return []
 
-    async def _delete_emptied(self) -> None:
+    async def _delete_emptied_groups(self) -> None:
         """Delete empty groups without any state, as Kafka does with consumer groups.
 
         Deleting a group deletes all its state, also for topics that this client may not describe.
@@ -158,7 +162,7 @@ class StateRemover:
         if len(self._runtime.owned_shards()) < self._runtime.state_partitions:
             self._emptied_groups.clear()
         if not self._emptied_groups or any(
-            view.status != Status.ACTIVE for view in self._runtime.shard_views()
+            view.status != ShardStatus.ACTIVE for view in self._runtime.shard_views()
         ):
             return
         left = {key.group_id async for key, _ in self._runtime.share_partitions()}
@@ -193,7 +197,7 @@ class StateRemover:
             if total and total + len(each.partitions) > SHARE_PARTITIONS_MAX:
                 break
             total += len(each.partitions)
-            chosen[each] = self._states(each)
+            chosen[each] = self._local_states(each)
         # The states were read before Kafka is queried, so state that is written later is not deleted.
         missing = await self._confirm_missing(chosen)
         return [
@@ -204,21 +208,21 @@ class StateRemover:
         ]
 
     async def _confirm_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
-        topics = {each.topic_id for each in due if each.reason is Reason.TOPIC_DELETED}
-        groups = {each.group_id for each in due if each.reason is Reason.GROUP_DELETED}
+        topics = {each.topic_id for each in due if each.reason is AbandonmentReason.TOPIC_DELETED}
+        groups = {each.group_id for each in due if each.reason is AbandonmentReason.GROUP_DELETED}
         missing_topics = (await self._topics.resolve(sorted(topics))).missing if topics else frozenset()
         described = await self._groups.describe_groups(groups) if groups else {}
         return {
             each
             for each in due
-            if (each.reason is Reason.TOPIC_DELETED and each.topic_id in missing_topics)
+            if (each.reason is AbandonmentReason.TOPIC_DELETED and each.topic_id in missing_topics)
             or (
-                each.reason is Reason.GROUP_DELETED
+                each.reason is AbandonmentReason.GROUP_DELETED
                 and described[each.group_id].error_code == ErrorCode.GROUP_ID_NOT_FOUND
             )
         }
 
-    def _states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
+    def _local_states(self, each: AbandonedState) -> dict[SharePartitionKey, ShareState]:
         keys = [SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions]
         states = ((key, self._runtime.share_partition(key)) for key in keys)
         return {key: state for key, state in states if state is not None}

@@ -15,7 +15,7 @@ from coordinator.operate.expiry.observations import GroupObservation
 _MINUTE_MS = 60_000
 
 
-class Reason(StrEnum):
+class AbandonmentReason(StrEnum):
     """Why state is abandoned."""
 
     GROUP_EMPTY = "group_empty"
@@ -24,7 +24,7 @@ class Reason(StrEnum):
     GROUP_DELETED = "group_deleted"
 
 
-class Status(StrEnum):
+class ExpiryStatus(StrEnum):
     """Whether a round removes abandoned state now; only DUE state is removed."""
 
     # The state has not expired yet.
@@ -89,10 +89,10 @@ class AbandonedState(NamedTuple):
     topic_id: bytes
     topic: str | None
     partitions: tuple[int, ...]
-    reason: Reason
+    reason: AbandonmentReason
     since_ms: int
     expires_ms: int | None
-    status: Status
+    status: ExpiryStatus
     initialized_ms: int
     group_epoch: int
 
@@ -116,19 +116,19 @@ def _check_deleted_in_kafka(
     observation = seen.groups.get(held_state.group_id)
     heard = True
     if held_state.topic_id in seen.missing:
-        reason, since_ms = Reason.TOPIC_DELETED, seen.missing[held_state.topic_id]
+        reason, since_ms = AbandonmentReason.TOPIC_DELETED, seen.missing[held_state.topic_id]
         heard = held_state.topic_id not in seen.unclear
     elif observation is not None and observation.missing_ms is not None:
-        reason, since_ms = Reason.GROUP_DELETED, observation.missing_ms
+        reason, since_ms = AbandonmentReason.GROUP_DELETED, observation.missing_ms
         heard = held_state.group_id in seen.heard
     else:
         return None
     since_ms = max(since_ms, held_state.initialized_ms)
     # Never expire at the first observation that misses the topic or the group.
     expires_ms = since_ms + max(rules.grace_minutes * _MINUTE_MS, 1)
-    status = Status.LATER if now_ms < expires_ms else Status.DUE
-    if status is Status.DUE and not heard:
-        status = Status.NOT_KNOWN
+    status = ExpiryStatus.LATER if now_ms < expires_ms else ExpiryStatus.DUE
+    if status is ExpiryStatus.DUE and not heard:
+        status = ExpiryStatus.NOT_KNOWN
     return AbandonedState(
         held_state.group_id,
         held_state.topic_id,
@@ -159,7 +159,7 @@ def _check_unsubscribed(
         # the group was used, or a member joined and left between two observations.
         since_ms = held_state.initialized_ms + rules.gap_ms
     expires_ms = None
-    status = Status.LATER
+    status = ExpiryStatus.LATER
     if rules.retention_minutes is not None:
         expires_ms = since_ms + rules.retention_minutes * _MINUTE_MS
         if now_ms >= expires_ms:
@@ -171,7 +171,7 @@ def _check_unsubscribed(
         held_state.topic_id,
         topic,
         held_state.partitions,
-        Reason.GROUP_EMPTY if observation.is_empty else Reason.TOPIC_UNSUBSCRIBED,
+        AbandonmentReason.GROUP_EMPTY if observation.is_empty else AbandonmentReason.TOPIC_UNSUBSCRIBED,
         since_ms,
         expires_ms,
         status,
@@ -182,11 +182,11 @@ def _check_unsubscribed(
 
 def _unsubscribed_status(
     held_state: HeldState, seen: ClusterView, observation: GroupObservation, is_left_over: bool
-) -> Status:
+) -> ExpiryStatus:
     if held_state.group_id not in seen.heard or held_state.topic_id in seen.unclear:
-        return Status.NOT_KNOWN
+        return ExpiryStatus.NOT_KNOWN
     if not observation.is_empty:
-        return Status.WAITS_FOR_EMPTY_GROUP
+        return ExpiryStatus.WAITS_FOR_EMPTY_GROUP
     if not (held_state.leads or is_left_over):
-        return Status.ELSEWHERE
-    return Status.DUE
+        return ExpiryStatus.ELSEWHERE
+    return ExpiryStatus.DUE

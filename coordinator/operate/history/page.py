@@ -12,8 +12,8 @@ from coordinator.shard.history import (
     HistoryStep,
     describe_event,
     describe_state,
-    kind_of,
-    leader_epoch_of,
+    record_kind,
+    record_leader_epoch,
 )
 from protocol.record_batch import LogRecord, decode_batches
 from protocol.state_records import StateRecord, decode_record, encode_record
@@ -82,7 +82,9 @@ class _HistoryFold:
         self.records += 1
         if self.records == 1:
             self.begins_initialised = (
-                step.after is not None and kind_of(step) == "snapshot" and (step.after.snapshot_epoch == 0)
+                step.after is not None
+                and record_kind(step) == "snapshot"
+                and (step.after.snapshot_epoch == 0)
             )
         return step
 
@@ -102,8 +104,8 @@ def _as_row(event: HistoryEvent) -> dict[str, Any]:
         "log_offset": step.log_offset,
         "time_ms": step.timestamp_ms,
         "owner_epoch": None if step.owner_epoch == _NO_OWNER_EPOCH else step.owner_epoch,
-        "record": kind_of(step),
-        "leader_epoch": leader_epoch_of(step),
+        "record": record_kind(step),
+        "leader_epoch": record_leader_epoch(step),
         "what": event.what,
         "delivery_state": event.delivery_state,
         "delivery_count": event.delivery_count,

@@ -19,7 +19,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
 from coordinator.observe.signals.losses import LoggedSkips
 from coordinator.operate.history.request import HistoryRequest, SkipsRequest
-from coordinator.operate.history.worker import SECONDS_MAX, Answer
+from coordinator.operate.history.worker import SECONDS_MAX, HistoryResponse
 from protocol.state_records import SharePartitionKey
 
 # The priority is lowered before the imports, which take most of the processor time of the first request.
@@ -122,9 +122,9 @@ class HistoryProcess:
                 raise HistoryUnavailable("the coordinator stops")
             try:
                 worker.connection.send(request)
-                answer: Answer = worker.connection.recv()
+                answer: HistoryResponse = worker.connection.recv()
             except (EOFError, OSError):
-                raise HistoryUnavailable(_describe_end(self._end_worker())) from None
+                raise HistoryUnavailable(_describe_exit(self._end_worker())) from None
             if answer.resident_bytes > RESIDENT_BYTES_MAX:
                 self._end_worker()
         if answer.problem:
@@ -149,7 +149,7 @@ class _Worker:
         return self.process.wait()
 
 
-def _describe_end(exit_code: int) -> str:
+def _describe_exit(exit_code: int) -> str:
     if exit_code == -signal.SIGALRM:
         return f"the log takes longer than {SECONDS_MAX} s to read; use share-coordinator recovery explain"
     return f"the reader ended with {exit_code}"

@@ -22,7 +22,7 @@ SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 
 
-class Answer(NamedTuple):
+class HistoryResponse(NamedTuple):
     """The result, or the reason why there is none, and the memory of the process after it."""
 
     result: Any
@@ -44,7 +44,7 @@ def main() -> None:
             signal.alarm(0)
 
 
-def _make_answer(request: HistoryRequest | SkipsRequest) -> Answer:
+def _make_answer(request: HistoryRequest | SkipsRequest) -> HistoryResponse:
     result: Any = None
     problem = ""
     try:
@@ -58,7 +58,7 @@ def _make_answer(request: HistoryRequest | SkipsRequest) -> Answer:
         problem = f"the history needs more than {_MEMORY_BYTES_MAX >> 20} MiB of memory"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-    return Answer(result, problem, _resident_bytes())
+    return HistoryResponse(result, problem, _resident_bytes())
 
 
 def _resident_bytes() -> int:

@@ -11,12 +11,12 @@ from coordinator.operate.migration.factory import make_source, make_target
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.locations import MigrationLocation, parse_source, parse_target
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
-from coordinator.operate.migration.plan import Action, MigrationPlan
+from coordinator.operate.migration.plan import MigrationAction, MigrationPlan
 
 __all__ = [
-    "Action",
     "ComparableState",
     "FoldedLog",
+    "MigrationAction",
     "MigrationLocation",
     "MigrationOptions",
     "MigrationPlan",

@@ -25,7 +25,7 @@ from coordinator.client.addresses import parse_addresses
 from coordinator.operate.migration import requests
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState
-from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
 from coordinator.operate.migration.readers import Progress, TopicReader
 from coordinator.operate.migration.requests import NO_COMPLETE_COUNT, Failures
 from coordinator.operate.migration.target import LookupResult
@@ -76,7 +76,7 @@ class CoordinatorTarget:
         self._retry = retry
         self._server = _ServerFeatures(keeps_complete_count=True, is_broker=False)
 
-    async def begin(self) -> None:
+    async def query_features(self) -> None:
         """Query the API versions. Raises MigrationRefused if no address answers."""
         why: object = "no address is given"
         for host, port in parse_addresses(self._bootstrap):
@@ -105,7 +105,7 @@ class CoordinatorTarget:
             return held
         return held._replace(delivery_complete_count=NO_COMPLETE_COUNT)
 
-    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+    def describe_losses(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
         """Return one sentence for each part of the states that the target cannot store."""
         notes = []
         counted = sum(state.delivery_complete_count > 0 for state in states.values())
@@ -143,7 +143,7 @@ class CoordinatorTarget:
             if folded is None:
                 # Looking up a coordinator would make the broker create the topic.
                 return LookupResult({})
-            others = {key: held for key, held in folded.held().items() if key not in wanted}
+            others = {key: held for key, held in folded.comparable_states().items() if key not in wanted}
         held: dict[SharePartitionKey, ComparableState] = {}
         unknown: set[SharePartitionKey] = set()
         done = 0
@@ -178,8 +178,8 @@ class CoordinatorTarget:
         wanted = {key: self.as_stored(state) for key, state in states.items()}
         plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}
-        deleted = plan.keys(Action.DELETE)
-        written = plan.keys(Action.COPY, Action.REPLACE)
+        deleted = plan.keys(MigrationAction.DELETE)
+        written = plan.keys(MigrationAction.COPY, MigrationAction.REPLACE)
         done = 0
 
         async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:

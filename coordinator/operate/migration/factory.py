@@ -24,7 +24,7 @@ def make_source(place: MigrationLocation, config: Config) -> LogReader:
     """Return the reader of the source at a location."""
     if place.kind is LocationKind.JOURNAL:
         return JournalReader(Path(place.where))
-    return _topic_reader(place.where, config, config.bootstrap_servers)
+    return _make_topic_reader(place.where, config, config.bootstrap_servers)
 
 
 def make_target(
@@ -37,7 +37,7 @@ def make_target(
         if place.is_kafka_state_topic or security is None:
             security = make_client_security(config)
         return CoordinatorTarget(
-            bootstrap, _topic_reader(KAFKA_STATE_TOPIC, config, bootstrap), security=security
+            bootstrap, _make_topic_reader(KAFKA_STATE_TOPIC, config, bootstrap), security=security
         )
     if place.kind is LocationKind.JOURNAL:
         folder = Path(place.where)
@@ -50,7 +50,7 @@ def make_target(
                 sync="always",
             )
 
-        return _log_target(JournalReader(folder), make_journal, config)
+        return _make_log_target(JournalReader(folder), make_journal, config)
 
     def make_topic(state_partitions: int) -> StateLog:
         return KafkaLog(
@@ -69,16 +69,18 @@ def make_target(
             ),
         )
 
-    return _log_target(_topic_reader(place.where, config, config.bootstrap_servers), make_topic, config)
+    return _make_log_target(
+        _make_topic_reader(place.where, config, config.bootstrap_servers), make_topic, config
+    )
 
 
-def _log_target(
+def _make_log_target(
     reader: JournalReader | TopicReader, make_log: Callable[[int], StateLog], config: Config
 ) -> LogTarget:
     return LogTarget(reader, make_log, state_partitions=config.state_partitions, clock=SystemClock())
 
 
-def _topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
+def _make_topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
     return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
 
 

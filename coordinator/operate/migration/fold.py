@@ -62,11 +62,11 @@ class FoldedLog(NamedTuple):
         return len(self.ends)
 
     @property
-    def unreadable(self) -> list[SharePartitionKey]:
+    def unreadable_keys(self) -> list[SharePartitionKey]:
         """The share-partitions whose last record has a version that this release does not support."""
         return [key for key, state in self.states.items() if state.unreadable is not None]
 
-    def held(self) -> dict[SharePartitionKey, ComparableState]:
+    def comparable_states(self) -> dict[SharePartitionKey, ComparableState]:
         """Return the comparable states."""
         return {key: ComparableState.from_state(state) for key, state in self.states.items()}
 
@@ -92,7 +92,7 @@ class LogFold:
         else:
             self._shards[state_partition].replay(decoded, record.offset, record.timestamp_ms)
 
-    def folded(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> FoldedLog:
+    def make_folded_log(self, ends: tuple[int, ...], owners: Mapping[int, str]) -> FoldedLog:
         """Return the folded log."""
         states: dict[SharePartitionKey, ShareState] = {}
         misplaced: list[SharePartitionKey] = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.operate.migration.fold import ComparableState, LogFold
-from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
 from coordinator.operate.migration.readers import LogReader, Progress
 from coordinator.operate.migration.target import LookupResult
 from coordinator.process.clock import Clock
@@ -59,11 +59,11 @@ class LogTarget:
         """Return the whole state, because a log stores all fields."""
         return ComparableState.from_state(state)
 
-    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+    def describe_losses(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
         """Return an empty list, because a log stores all fields of a state."""
         return []
 
-    async def begin(self) -> None:
+    async def query_features(self) -> None:
         """Do nothing: a log has no features to query."""
 
     async def lookup(
@@ -75,7 +75,7 @@ class LogTarget:
             return LookupResult({})
         self._state_partitions = folded.state_partitions
         others = {number: owner for number, owner in folded.owners.items() if owner != OWNER}
-        return LookupResult(folded.held(), owners=others)
+        return LookupResult(folded.comparable_states(), owners=others)
 
     async def check_unlocked(self) -> None:
         """Raise LogLocked if a coordinator locks a journal; `lookup` reports the owners of a topic."""
@@ -111,7 +111,7 @@ class LogTarget:
                     for record in batch.records:
                         fold.take(state_partition, record)
         ends = tuple(log.end_offset(number) for number in range(self._state_partitions))
-        return LookupResult(fold.folded(ends, {}).held())
+        return LookupResult(fold.make_folded_log(ends, {}).comparable_states())
 
     async def _write(
         self,
@@ -121,7 +121,7 @@ class LogTarget:
         progress: Progress,
     ) -> None:
         keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in plan.keys(Action.COPY, Action.REPLACE, Action.DELETE):
+        for key in plan.keys(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
             keys_of[routed_to(key, self._state_partitions)].append(key)
         total = sum(map(len, keys_of.values()))
         done = 0
@@ -129,7 +129,7 @@ class LogTarget:
         async def write_one(state_partition: int) -> None:
             nonlocal done
             for count, records in _combine_appends(
-                self._records(states, plan, key) for key in keys_of[state_partition]
+                self._make_records(states, plan, key) for key in keys_of[state_partition]
             ):
                 await _append_durably(log, state_partition, records, self._clock.now_ms())
                 done += count
@@ -137,13 +137,13 @@ class LogTarget:
 
         await asyncio.gather(*map(write_one, keys_of))
 
-    def _records(
+    def _make_records(
         self, states: Mapping[SharePartitionKey, ShareState], plan: MigrationPlan, key: SharePartitionKey
     ) -> _Records:
         """Return the records for one share-partition, which are appended atomically."""
         step = plan.steps[key]
-        records = [] if step is Action.COPY else [encode_record(StateRecord(key, None))]
-        if step is not Action.DELETE:
+        records = [] if step is MigrationAction.COPY else [encode_record(StateRecord(key, None))]
+        if step is not MigrationAction.DELETE:
             snapshot = next_snapshot(states[key], now_ms=self._clock.now_ms())
             records.append(encode_record(StateRecord(key, snapshot)))
         return records

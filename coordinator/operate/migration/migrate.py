@@ -12,7 +12,7 @@ from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.plan import (
     DESTRUCTIVE,
-    Action,
+    MigrationAction,
     MigrationDifference,
     MigrationPlan,
     find_differences,
@@ -63,9 +63,9 @@ async def migrate_states(
     written before an error stay; run the migration again to continue.
     """
     folded = await _fold_source(source, progress)
-    await target.begin()
+    await target.query_features()
     wanted = {key: target.as_stored(state) for key, state in folded.states.items()}
-    notes = [*_describe_folded_log(folded), *target.notes(folded.states)]
+    notes = [*_describe_folded_log(folded), *target.describe_losses(folded.states)]
     lookup = await target.lookup(wanted, progress)
 
     def plan_migration(lookup: LookupResult) -> MigrationPlan:
@@ -74,14 +74,14 @@ async def migrate_states(
         return plan
 
     plan = plan_migration(lookup)
-    if left_out := plan.keys(Action.OMIT):
+    if left_out := plan.keys(MigrationAction.OMIT):
         notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
     if not options.execute:
         await source.check_unlocked()
         if not plan.is_done:
             await target.check_unlocked()
         return MigrationReport(folded, plan, False, notes, [])
-    with source.locked():
+    with source.exclude_writers():
         await _verify_source_quiesced(source, folded, progress, "Nothing was written.")
         failed: list[MigrationDifference] = []
         if not plan.is_done:
@@ -97,9 +97,9 @@ async def _fold_source(reader: LogReader, progress: Progress) -> FoldedLog:
     folded = await reader.fold(progress)
     if folded is None:
         raise MigrationRefused("the source does not exist")
-    if folded.unreadable:
+    if folded.unreadable_keys:
         raise MigrationRefused(
-            f"a newer release wrote the state of {_format_keys(folded.unreadable)}: "
+            f"a newer release wrote the state of {_format_keys(folded.unreadable_keys)}: "
             "migrate with that, or delete it"
         )
     return folded
@@ -138,7 +138,7 @@ def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Migration
             f"the target holds state that is not the source's: {_format_keys(destructive)}; with --replace "
             f"it is replaced by the source's, or deleted where the source has none"
         )
-    unknown = plan.keys(Action.OMIT)
+    unknown = plan.keys(MigrationAction.OMIT)
     if unknown and not options.leave_out_unknown_topics:
         raise MigrationRefused(
             f"the target's cluster does not know the topic of {_format_keys(unknown)}; if these topics were "
@@ -154,7 +154,7 @@ async def _compare_with_target(
     progress: Progress,
 ) -> list[MigrationDifference]:
     """Read the target again and return all differences; for a failed write, the difference is its error."""
-    left_out = set(plan.keys(Action.OMIT))
+    left_out = set(plan.keys(MigrationAction.OMIT))
     wanted = {key: state for key, state in wanted.items() if key not in left_out}
     lookup = await target.lookup(wanted, progress)
     # The target may have state of omitted share-partitions; this migration does not change it.
@@ -167,10 +167,12 @@ async def _verify_source_quiesced(
     reader: LogReader, folded: FoldedLog, progress: Progress, consequence: str
 ) -> None:
     """Raise MigrationRefused if the source's states have changed. Snapshots of the same state are ignored."""
-    if await reader.ends() == folded.ends:
+    if await reader.end_offsets() == folded.ends:
         return
     again = await reader.fold(progress)
-    changed = find_differences(folded.held(), again.held() if again is not None else {})
+    changed = find_differences(
+        folded.comparable_states(), again.comparable_states() if again is not None else {}
+    )
     if changed:
         raise MigrationRefused(
             f"the source changes while it is read: "

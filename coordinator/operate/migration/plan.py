@@ -9,7 +9,7 @@ from coordinator.operate.migration.fold import ComparableState
 from protocol.state_records import SharePartitionKey
 
 
-class Action(StrEnum):
+class MigrationAction(StrEnum):
     """The action for one share-partition."""
 
     COPY = "copy"
@@ -25,27 +25,27 @@ class Action(StrEnum):
 
 
 # Actions that remove state from the target; they require an option.
-DESTRUCTIVE = (Action.REPLACE, Action.DELETE)
+DESTRUCTIVE = (MigrationAction.REPLACE, MigrationAction.DELETE)
 
 
 class MigrationPlan(NamedTuple):
     """The action for every share-partition of source and target."""
 
-    steps: Mapping[SharePartitionKey, Action]
+    steps: Mapping[SharePartitionKey, MigrationAction]
 
-    def keys(self, *wanted: Action) -> list[SharePartitionKey]:
+    def keys(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
         """Return the share-partitions with one of these actions."""
         return [key for key, step in self.steps.items() if step in wanted]
 
-    def counts(self) -> dict[Action, int]:
+    def counts(self) -> dict[MigrationAction, int]:
         """Return the number of share-partitions for each action."""
         counted = Counter(self.steps.values())
-        return {step: counted[step] for step in Action}
+        return {step: counted[step] for step in MigrationAction}
 
     @property
     def is_done(self) -> bool:
         """True if there is nothing to write."""
-        return not self.keys(Action.COPY, *DESTRUCTIVE)
+        return not self.keys(MigrationAction.COPY, *DESTRUCTIVE)
 
 
 def make_plan(
@@ -54,15 +54,15 @@ def make_plan(
     unknown_topics: Collection[SharePartitionKey],
 ) -> MigrationPlan:
     """Return the plan after which the target has the wanted states."""
-    steps: dict[SharePartitionKey, Action] = {}
+    steps: dict[SharePartitionKey, MigrationAction] = {}
     for key, state in wanted.items():
         if key in unknown_topics:
-            steps[key] = Action.OMIT
+            steps[key] = MigrationAction.OMIT
         elif key not in held:
-            steps[key] = Action.COPY
+            steps[key] = MigrationAction.COPY
         else:
-            steps[key] = Action.ALREADY_PRESENT if held[key] == state else Action.REPLACE
-    steps.update({key: Action.DELETE for key in held if key not in wanted})
+            steps[key] = MigrationAction.ALREADY_PRESENT if held[key] == state else MigrationAction.REPLACE
+    steps.update({key: MigrationAction.DELETE for key in held if key not in wanted})
     return MigrationPlan(steps)
 
 

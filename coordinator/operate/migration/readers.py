@@ -32,7 +32,7 @@ class LogReader(Protocol):
         """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
         ...
 
-    async def ends(self) -> tuple[int, ...]:
+    async def end_offsets(self) -> tuple[int, ...]:
         """Return the end offset of each state partition."""
         ...
 
@@ -40,7 +40,7 @@ class LogReader(Protocol):
         """Raise LogLocked if another process locks the log. Changes nothing."""
         ...
 
-    def locked(self) -> AbstractContextManager[None]:
+    def exclude_writers(self) -> AbstractContextManager[None]:
         """Return a context manager that excludes other writers, if it can without changing the log."""
         ...
 
@@ -68,7 +68,7 @@ class TopicReader:
         async with self._open() as opened:
             return None if opened is None else await self._fold_topic(*opened, progress)
 
-    async def ends(self) -> tuple[int, ...]:
+    async def end_offsets(self) -> tuple[int, ...]:
         """Return the high watermarks."""
         async with self._open() as opened:
             if opened is None:
@@ -92,13 +92,13 @@ class TopicReader:
     async def check_unlocked(self) -> None:
         """Do nothing, because a topic has no lock; `fold` returns the owners of its claims."""
 
-    def locked(self) -> AbstractContextManager[None]:
+    def exclude_writers(self) -> AbstractContextManager[None]:
         """Exclude no writer. The migration detects changes afterwards."""
         return nullcontext()
 
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
-        ends = OffsetFinder(cluster, ("ends",), cluster.list_ends, timeout_s=self._timeout_s)
-        starts = OffsetFinder(cluster, ("starts",), cluster.list_starts, timeout_s=self._timeout_s)
+        ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
+        starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         try:
             # Query the ends first: if a start moves afterwards, only fewer records are read.
             found_ends = await asyncio.gather(*map(ends.find, range(partitions)))
@@ -126,7 +126,7 @@ class TopicReader:
                     progress(f"reading {self.topic}", read, bounds.records)
                     await asyncio.sleep(0)
         progress(f"reading {self.topic}", bounds.records, bounds.records)
-        return taking.fold.folded(tuple(ends.values()), taking.owners)
+        return taking.fold.make_folded_log(tuple(ends.values()), taking.owners)
 
 
 class _RecordFilter:
@@ -175,7 +175,7 @@ class JournalReader:
             return None
         return await asyncio.to_thread(self._fold_journal, progress)
 
-    async def ends(self) -> tuple[int, ...]:
+    async def end_offsets(self) -> tuple[int, ...]:
         """Return the end offsets."""
         return tuple((await asyncio.to_thread(verify_journal, self.folder)).end_offsets)
 
@@ -184,7 +184,7 @@ class JournalReader:
         check_not_locked(self.folder)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def exclude_writers(self) -> Iterator[None]:
         """Hold the journal's lock. Raises LogLocked if a coordinator holds it."""
         disk = RealDisk(self.folder)
         disk.lock()
@@ -209,4 +209,4 @@ class JournalReader:
             if number % SLICE_BATCHES == 0:
                 progress(what, min(read, records), records)
         progress(what, records, records)
-        return fold.folded(tuple(report.end_offsets), {})
+        return fold.make_folded_log(tuple(report.end_offsets), {})

@@ -101,7 +101,7 @@ async def replace(
     """
     await delete(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
-    begun = {key: _first_offset(state, keeps_complete_count) for key, state in wanted.items()}
+    begun = {key: _initialize_start_offset(state, keeps_complete_count) for key, state in wanted.items()}
     parts: dict[SharePartitionKey, Any] = {
         key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
         for key, start_offset in begun.items()
@@ -128,7 +128,7 @@ async def replace(
     await _send_collecting_failures(client, WRITE, parts, failures)
 
 
-def _first_offset(state: ComparableState, keeps_complete_count: bool) -> int:
+def _initialize_start_offset(state: ComparableState, keeps_complete_count: bool) -> int:
     """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
@@ -143,7 +143,7 @@ def _is_empty_initialization(
     there: ComparableState, wanted: ComparableState, keeps_complete_count: bool
 ) -> bool:
     """Return whether a state is the intermediate one that an interrupted `replace` leaves."""
-    first_offset = _first_offset(wanted, keeps_complete_count)
+    first_offset = _initialize_start_offset(wanted, keeps_complete_count)
     counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
         wanted.state_epoch,

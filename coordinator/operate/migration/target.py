@@ -29,11 +29,11 @@ class MigrationTarget(Protocol):
         """Return the state as the target stores it."""
         ...
 
-    def notes(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+    def describe_losses(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
         """Return one sentence for each part of the states that the target cannot store."""
         ...
 
-    async def begin(self) -> None:
+    async def query_features(self) -> None:
         """Query the features of the target. Changes nothing."""
         ...
 

@@ -12,10 +12,10 @@ from coordinator.recovery.schema import NONE
 
 _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
-Flag = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
+AddFinding = Callable[[str, Severity, Bools, Callable[[int], str], str], None]
 
 
-def make_flag(histories: Histories, found: Findings) -> Flag:
+def make_finding_adder(histories: Histories, found: Findings) -> AddFinding:
     """Return a function that adds a finding for each wrong entry of the histories.
 
     The last parameter, `at`, names the column with the log offset of the finding. The name of that column
@@ -43,7 +43,7 @@ def check_adjacent_records(histories: Histories, found: Findings) -> None:
     """Check pairs of adjacent entries that come from different sources; the entries must be sorted."""
     if len(histories) < 2:
         return
-    flag = make_flag(histories, found)
+    flag = make_finding_adder(histories, found)
     before = np.arange(-1, len(histories) - 1)
     met = np.zeros(len(histories), np.bool_)
     met[1:] = (histories.key[1:] == histories.key[:-1]) & (histories.source[1:] != histories.source[:-1])
@@ -66,7 +66,7 @@ def check_adjacent_records(histories: Histories, found: Findings) -> None:
     _check_start_offsets(histories, flag)
 
 
-def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag) -> None:
+def _check_updates(histories: Histories, update: Bools, before: Ints, flag: AddFinding) -> None:
     epoch, epoch_before = histories["snapshot_epoch_first"], histories["snapshot_epoch_last"][before]
 
     def epochs_text(row: int) -> str:
@@ -91,7 +91,7 @@ def _check_updates(histories: Histories, update: Bools, before: Ints, flag: Flag
     _check_complete_counts(histories, start_before, flag)
 
 
-def _check_complete_counts(histories: Histories, start_before: Ints, flag: Flag) -> None:
+def _check_complete_counts(histories: Histories, start_before: Ints, flag: AddFinding) -> None:
     """Check complete counts of records whose start offset can now be compared with an earlier record's."""
     met = (start_before >= 0) & (histories.source[start_before] != histories.source)
     start, complete = histories["start_first"], histories["complete_at_start"]
@@ -114,7 +114,7 @@ def _sets_start_offset(histories: Histories) -> Bools:
     return named
 
 
-def _check_leader_epochs(histories: Histories, flag: Flag) -> None:
+def _check_leader_epochs(histories: Histories, flag: AddFinding) -> None:
     kind, leader = histories["kind"], histories["leader_first"]
     before = histories.previous_rows(histories.is_reset | (histories["leader_last"] != NONE))
     met = (before >= 0) & (histories.source[before] != histories.source)
@@ -130,7 +130,7 @@ def _check_leader_epochs(histories: Histories, flag: Flag) -> None:
     )
 
 
-def _check_start_offsets(histories: Histories, flag: Flag) -> None:
+def _check_start_offsets(histories: Histories, flag: AddFinding) -> None:
     """Check the start offsets of updates; `generations` checks those of snapshots."""
     start = histories["start_first"]
     before = histories.previous_rows(_sets_start_offset(histories))

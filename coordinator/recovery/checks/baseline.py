@@ -42,14 +42,14 @@ class Baseline:
         manifest = read_manifest(location)
         if STATES_FILE not in manifest.get("files", {}):
             raise ConfigError("results", location, "of a job that makes states")
-        return cls(manifest, StoredStates.written(open_folder(location)).of_partition)
+        return cls(manifest, StoredStates.from_results(open_folder(location)).of_partition)
 
     @property
     def state_partitions(self) -> Collection[int]:
         """The state partitions of the earlier audit."""
         return self._read_to.keys()
 
-    def task(self, starts: Mapping[int, int]) -> StateTask:
+    def comparison_task(self, starts: Mapping[int, int]) -> StateTask:
         """Return the comparison with current states; `starts` are the log start offsets."""
         return partial(self._check_partition, starts)
 
@@ -58,10 +58,10 @@ class Baseline:
         number = inside.state_partition
         now = {row_identity(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
-        found = self._compare(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
+        found = self._find_lost_states(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
         yield from findings_output(number, found)
 
-    def _compare(
+    def _find_lost_states(
         self,
         state_partition: int,
         states_before: Iterable[Mapping[str, Any]],

@@ -43,7 +43,7 @@ def check_configs(configs: Mapping[str, str], partitions: int, expected: int | N
         yield Finding("P5", _C, evidence=f"the topic has {partitions} partitions, expected are {expected}")
 
 
-def missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
+def report_missing_states(missing: Iterable[bytes]) -> Iterator[Finding]:
     """Report share-partitions without state that a group initialised before the log was read (X2)."""
     for identity in missing:
         yield Finding(
@@ -66,7 +66,7 @@ def check_groups(
             yield Finding("X2", _W, *at, evidence="its group does not exist, or Describe is not allowed")
 
 
-def check_data(
+def check_offsets_in_log(
     states: Iterable[Row],
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int],

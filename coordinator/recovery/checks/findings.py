@@ -23,7 +23,7 @@ from coordinator.recovery.checks.catalogue import (
 from coordinator.recovery.deduplication import parse_identity
 from coordinator.recovery.final_states import OwnerEpochs, valid_rows
 from coordinator.recovery.records import Ints, column_to_ints
-from coordinator.recovery.schema import NONE, required
+from coordinator.recovery.schema import NONE, required_field
 from coordinator.recovery.tasks import NamedOutput
 
 FINDINGS_OUTPUT = "findings"
@@ -37,18 +37,18 @@ NO_OWNER_YET = -2
 
 
 _WHAT = [
-    required("check", pa.string()),
-    required("severity", pa.string()),
-    required("state_partition", pa.int32()),
+    required_field("check", pa.string()),
+    required_field("severity", pa.string()),
+    required_field("state_partition", pa.int32()),
 ]
 _WHERE = [
     # Log offsets of the first and the last record of the findings; -1 if they concern no record.
-    required("log_offset", pa.int64()),
-    required("last_log_offset", pa.int64()),
-    required("count", pa.int64()),
-    required("evidence", pa.string()),
+    required_field("log_offset", pa.int64()),
+    required_field("last_log_offset", pa.int64()),
+    required_field("count", pa.int64()),
+    required_field("evidence", pa.string()),
     # The timestamp of the first record; -1 if it is not known.
-    required("timestamp_ms", pa.int64()),
+    required_field("timestamp_ms", pa.int64()),
 ]
 
 _WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
@@ -58,9 +58,9 @@ PARTIAL_FINDINGS = pa.schema(
     [
         *_WHAT,
         pa.field("share_partition", pa.binary()),
-        required("range_start", pa.int64()),
-        required("owner_epoch", pa.int32()),
-        required("claimed", pa.bool_()),
+        required_field("range_start", pa.int64()),
+        required_field("owner_epoch", pa.int32()),
+        required_field("claimed", pa.bool_()),
         *_WHERE,
     ]
 )
@@ -164,7 +164,7 @@ def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
     return list(found.values())
 
 
-def without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
+def drop_gaps_inside_damage(found: Sequence[Finding]) -> list[Finding]:
     """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
     damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
     return [
@@ -181,7 +181,7 @@ def without_explained_gaps(found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def partial_rows(
+def findings_rows(
     findings: Iterable[Finding], *, range_start: int, owner_epoch: int, claimed: bool
 ) -> pa.RecordBatch:
     """Return findings as rows of `PARTIAL_FINDINGS`."""
@@ -198,7 +198,7 @@ def partial_rows(
     return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
 
 
-def summarise_harmless(findings: Iterable[Finding]) -> Iterator[Finding]:
+def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
     """Yield findings, but summarise findings that affect no state if a check has many of them.
 
     The driver gets all findings, and a state partition may have a finding for each of its share-partitions.
@@ -223,7 +223,9 @@ def summarise_harmless(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
     """Yield an output with findings that do not depend on the owner of a record, if there are any."""
-    rows = partial_rows(summarise_harmless(findings), range_start=0, owner_epoch=NONE, claimed=False)
+    rows = findings_rows(
+        summarise_harmless_findings(findings), range_start=0, owner_epoch=NONE, claimed=False
+    )
     if len(rows):
         yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
 

@@ -7,8 +7,8 @@ too. No write causes a cold snapshot, so a cold snapshot must be equal to the st
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_below
-from coordinator.recovery.checks.adjacent_records import Flag, make_flag
+from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_offsets_below
+from coordinator.recovery.checks.adjacent_records import AddFinding, make_finding_adder
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
 from coordinator.recovery.checks.limits import Limits
@@ -28,12 +28,12 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
     closed = reset & (base >= 0) & (histories["behind_gap"] == 0)
     if not closed.any():
         return
-    flag = make_flag(histories, found)
+    flag = make_finding_adder(histories, found)
     before = np.arange(-1, len(histories) - 1)
     has_run = closed & (histories["kind"][before] == RUN)
     many = np.zeros(len(histories), np.bool_)
     many[before[has_run]] = histories["updates"][before[has_run]] > limits.updates_max + 1
-    flag_long_runs(histories, many, flag)
+    flag_long_update_sequences(histories, many, flag)
     both = closed & (histories["kind"] == SNAPSHOT) & (histories["kind"][base] == SNAPSHOT)
     _check_epochs(histories, both, base, flag)
     anew = histories["state_epoch"] > histories["state_epoch"][base]
@@ -44,13 +44,13 @@ def check_generations(histories: Histories, limits: Limits, found: Findings) -> 
         _check_lost_progress(histories, rows, base[rows], has_run[rows], flag)
 
 
-def flag_long_runs(histories: Histories, many: Bools, flag: Flag) -> None:
+def flag_long_update_sequences(histories: Histories, many: Bools, flag: AddFinding) -> None:
     """Add findings for sequences of too many updates without a snapshot."""
     updates = histories["updates"]
     flag("K9", _W, many, lambda row: f"{updates[row]} updates without a snapshot", "first_at")
 
 
-def _check_epochs(histories: Histories, both: Bools, base: Ints, flag: Flag) -> None:
+def _check_epochs(histories: Histories, both: Bools, base: Ints, flag: AddFinding) -> None:
     epoch, state_epoch = histories["snapshot_epoch_first"], histories["state_epoch"]
     flag(
         "K3",
@@ -68,7 +68,7 @@ def _check_epochs(histories: Histories, both: Bools, base: Ints, flag: Flag) -> 
     )
 
 
-def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: Ints, flag: Flag) -> None:
+def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: Ints, flag: AddFinding) -> None:
     start, complete = histories["start_first"], histories["complete_first"]
     named = histories.previous_rows(histories.is_reset | (histories["start_last"] != NONE))
     start_before, complete_before = histories["start_last"][named], histories["complete_last"][before]
@@ -93,7 +93,9 @@ def _check_progress(histories: Histories, goes_on: Bools, base: Ints, before: In
     )
 
 
-def _check_lost_progress(histories: Histories, rows: Ints, base: Ints, has_run: Bools, flag: Flag) -> None:
+def _check_lost_progress(
+    histories: Histories, rows: Ints, base: Ints, has_run: Bools, flag: AddFinding
+) -> None:
     """Compare the snapshots in `rows` with the generations that begin with the snapshots in `base`."""
     generation = np.arange(len(rows))
     members = np.concatenate([base, rows[has_run] - 1])
@@ -108,12 +110,12 @@ def _check_lost_progress(histories: Histories, rows: Ints, base: Ints, has_run: 
     ends[rows] = True
     snapshots = histories.folded.take(ends)
     floor = batch_floors(snapshots["start_offset"])
-    known = overlay_batches(remove_below(prior.batches, floor[prior.batches.row]))
+    known = overlay_batches(remove_offsets_below(prior.batches, floor[prior.batches.row]))
     held = snapshots.batches
     cold = histories["is_cold"][rows] != 0
     both = overlay_batches(join_batches(known, held))
-    forgets = different_rows(both, held, len(rows))
-    other = cold & different_rows(known, held, len(rows))
+    forgets = rows_with_different_batches(both, held, len(rows))
+    other = cold & rows_with_different_batches(known, held, len(rows))
     wrong = np.zeros(len(histories), np.bool_)
     wrong[rows[forgets | other]] = True
     number = np.zeros(len(histories), np.int64)
@@ -122,13 +124,13 @@ def _check_lost_progress(histories: Histories, rows: Ints, base: Ints, has_run: 
     def evidence_text(row: int) -> str:
         at = int(number[row])
         if forgets[at]:
-            return f"{_first_missing(both, held, at)} was known before it"
-        return f"{_first_missing(held, known, at)} is in it, but it should only renew what was known"
+            return f"{_first_missing_batch(both, held, at)} was known before it"
+        return f"{_first_missing_batch(held, known, at)} is in it, but it should only renew what was known"
 
     flag("K8", _C, wrong, evidence_text, "first_at")
 
 
-def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
+def rows_with_different_batches(one: StateBatches, other: StateBatches, rows: int) -> Bools:
     """Return which rows have different batches; both arguments are sorted by row and offset."""
     counts, other_counts = (np.bincount(each.row, minlength=rows) for each in (one, other))
     different: Bools = counts != other_counts
@@ -141,7 +143,7 @@ def different_rows(one: StateBatches, other: StateBatches, rows: int) -> Bools:
     return different
 
 
-def _first_missing(one: StateBatches, other: StateBatches, row: int) -> str:
+def _first_missing_batch(one: StateBatches, other: StateBatches, row: int) -> str:
     """Format the first batch of a row in `one` that `other` lacks."""
     has = {batch[1:] for batch in _batch_tuples(other, row)}
     for batch in _batch_tuples(one, row):

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from coordinator.recovery.checks.adjacent_records import make_flag
+from coordinator.recovery.checks.adjacent_records import make_finding_adder
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, Findings
-from coordinator.recovery.checks.generations import flag_long_runs
+from coordinator.recovery.checks.generations import flag_long_update_sequences
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.record_histories import RUN, TOMBSTONE, Histories
 from coordinator.recovery.deduplication import identity_to_key
@@ -16,7 +16,7 @@ _C, _I = Severity.CRITICAL, Severity.INFO
 
 def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, found: Findings) -> None:
     """Check the shortened histories of a whole state partition, whose log starts at `log_start`."""
-    flag = make_flag(histories, found)
+    flag = make_finding_adder(histories, found)
     reset, kind = histories.is_reset, histories["kind"]
     updates = histories["updates"]
     key = histories.key
@@ -32,7 +32,7 @@ def check_log_ends(histories: Histories, limits: Limits, *, log_start: int, foun
         "first_at",
     )
     flag("K1b", _I, head & has_reset[key], lambda row: f"{updates[row]} updates", "first_at")
-    flag_long_runs(histories, (kind == RUN) & (updates > limits.updates_max + 1), flag)
+    flag_long_update_sequences(histories, (kind == RUN) & (updates > limits.updates_max + 1), flag)
     if not log_start:
         never = is_first & (kind == TOMBSTONE)
         flag("K11", _I, never, lambda row: "the log has no record before it", "first_at")

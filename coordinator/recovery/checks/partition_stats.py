@@ -49,7 +49,7 @@ class PartitionStats(NamedTuple):
         return max(self.needed_from - self.start, 0)
 
     @property
-    def held(self) -> int:
+    def unprunable(self) -> int:
         """The number of log offsets that cannot be pruned."""
         return max(self.end - self.needed_from, 0)
 
@@ -107,8 +107,8 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
             )
         age_ms = each.newest_ms - each.pinned_since_ms
         allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
-        if each.pinned_by and each.held > limits.prune_backlog_max and age_ms > allowed_ms:
-            evidence = f"{each.pinned_by} holds back {each.held} log offsets since {age_ms // 1000} s"
+        if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
+            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
             found.append(
                 Finding(
                     *("P1", _W, each.state_partition, None, each.needed_from, each.end - 1), evidence=evidence

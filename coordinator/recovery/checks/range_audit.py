@@ -17,7 +17,7 @@ from coordinator.recovery.checks.findings import (
     Finding,
     Findings,
     findings_output,
-    partial_rows,
+    findings_rows,
     valid_findings,
 )
 from coordinator.recovery.checks.generations import check_generations
@@ -74,7 +74,7 @@ def check_histories(histories: Histories, limits: Limits, found: Findings) -> Hi
     return drop_inner_entries(histories)
 
 
-class _Ownership:
+class _OwnerEpochAudit:
     """The histories and findings of one owner epoch in a range."""
 
     def __init__(self, state_partition: int) -> None:
@@ -82,14 +82,14 @@ class _Ownership:
         self.waiting: list[Histories] = []
         self.entries = 0
 
-    def take(self, histories: Histories, limits: Limits) -> None:
+    def add_histories(self, histories: Histories, limits: Limits) -> None:
         histories = check_histories(histories, limits, self.found)
         self.waiting.append(histories)
         self.entries += len(histories)
         if self.entries > _WAITING_MAX + 8 * len(histories.identities):
-            self.joined(limits)
+            self.merge_pending(limits)
 
-    def joined(self, limits: Limits) -> Histories:
+    def merge_pending(self, limits: Limits) -> Histories:
         """Merge the pending histories into one, and return it."""
         if len(self.waiting) > 1:
             self.waiting = [check_histories(concatenate_histories(self.waiting), limits, self.found)]
@@ -107,26 +107,26 @@ class RangeAudit:
         self._fold = RangeFold(state_partition)
         self._writer_sequence = WriterSequence(state_partition, limits)
         self._unexpected_records = Findings(state_partition)
-        self._ownerships: dict[_Owner, _Ownership] = {}
+        self._ownerships: dict[_Owner, _OwnerEpochAudit] = {}
         self._identities: list[bytes] = []
 
-    def take(self, records: Records) -> None:
+    def process_records(self, records: Records) -> None:
         """Process the next records of the range."""
-        self._writer_sequence.take(records)
-        scanned = self._scan.take(records)
+        self._writer_sequence.process_records(records)
+        scanned = self._scan.process_records(records)
         check_unexpected_records(scanned.records, scanned.decoded, self._unexpected_records)
         if not len(scanned.decoded):
             return
-        key = self._fold.take(self._scan, scanned)
+        key = self._fold.fold_records(self._scan, scanned)
         self._identities += [identity for _, identity in self._fold.names[len(self._identities) :]]
-        for whose in _owner_of_rows(scanned):
+        for whose in _owners_of_rows(scanned):
             owner_epoch, claimed = whose
             rows = (scanned.decoded.owner_epoch == owner_epoch) & (scanned.claimed == claimed)
             ownership = self._ownerships.get(whose)
             if ownership is None:
-                ownership = self._ownerships[whose] = _Ownership(self.state_partition)
+                ownership = self._ownerships[whose] = _OwnerEpochAudit(self.state_partition)
             check_records(scanned, rows, self._limits, ownership.found)
-            ownership.take(
+            ownership.add_histories(
                 histories_from_records(
                     *(scanned.decoded, rows, key, self._identities), state_partition=self.state_partition
                 ),
@@ -142,25 +142,25 @@ class RangeAudit:
         if folded is not None:
             yield NamedOutput(PARTIALS_OUTPUT, state_partition, folded.to_arrow())
         for (owner_epoch, claimed), ownership in self._ownerships.items():
-            histories = ownership.joined(self._limits)
+            histories = ownership.merge_pending(self._limits)
             whose = {"range_start": range_start, "owner_epoch": owner_epoch, "claimed": claimed}
             yield NamedOutput(HISTORIES_OUTPUT, state_partition, histories.to_arrow(**whose))  # type: ignore[arg-type]
             if len(ownership.found):
-                yield NamedOutput(FINDINGS_OUTPUT, state_partition, partial_rows(ownership.found, **whose))  # type: ignore[arg-type]
-        yield from _ownerless_findings(
+                yield NamedOutput(FINDINGS_OUTPUT, state_partition, findings_rows(ownership.found, **whose))  # type: ignore[arg-type]
+        yield from _findings_without_owner(
             state_partition, [*self._writer_sequence.found, *self._unexpected_records]
         )
 
 
-def _owner_of_rows(scanned: ScannedRecords) -> list[_Owner]:
+def _owners_of_rows(scanned: ScannedRecords) -> list[_Owner]:
     owner_epoch, claimed = scanned.decoded.owner_epoch, scanned.claimed
     pairs = np.unique(owner_epoch * 2 + claimed)
     return [(int(pair) // 2, bool(pair % 2)) for pair in pairs]
 
 
-def _ownerless_findings(state_partition: int, found: list[Finding]) -> Iterator[NamedOutput]:
+def _findings_without_owner(state_partition: int, found: list[Finding]) -> Iterator[NamedOutput]:
     if found:
-        rows = partial_rows(found, range_start=0, owner_epoch=NO_OWNER_YET, claimed=False)
+        rows = findings_rows(found, range_start=0, owner_epoch=NO_OWNER_YET, claimed=False)
         yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
 
 
@@ -176,13 +176,13 @@ def audit_range(limits: Limits, chunks: Iterable[Records]) -> Iterator[NamedOutp
             audit = audits.get(records.state_partition)
             if audit is None:
                 audit = audits[records.state_partition] = RangeAudit(records.state_partition, limits)
-            audit.take(records)
+            audit.process_records(records)
     except LogDamaged as found:
         damage = found
     for audit in audits.values():
         yield from audit.outputs()
     if damage is not None:
-        yield from _ownerless_findings(*make_damage_finding(damage))
+        yield from _findings_without_owner(*make_damage_finding(damage))
 
 
 def make_damage_finding(damage: LogDamaged) -> tuple[int, list[Finding]]:

@@ -74,7 +74,7 @@ def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: F
         _check_batches(decoded, snapshot, limits, add_findings)
 
 
-Flag = Callable[[str, Severity, Bools, Callable[[int], str]], None]
+AddFinding = Callable[[str, Severity, Bools, Callable[[int], str]], None]
 
 
 def _has_negative_number(decoded: DecodedRecords, snapshot: Bools) -> Bools:
@@ -90,7 +90,7 @@ def _format_numbers(decoded: DecodedRecords, row: int) -> str:
     )
 
 
-def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: AddFinding) -> None:
     create, write, stored = decoded.create_timestamp, decoded.write_timestamp, decoded.timestamp_ms
     flag(
         "R10", _W, snapshot & (create > write), lambda row: f"created at {create[row]}, written {write[row]}"
@@ -99,7 +99,7 @@ def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag
     flag("R10", _W, apart, lambda row: f"written at {write[row]}, on the log at {stored[row]}")
 
 
-def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: Flag) -> None:
+def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: AddFinding) -> None:
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:

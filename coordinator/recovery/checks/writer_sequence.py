@@ -58,7 +58,7 @@ class WriterSequence:
         self._last: tuple[int, int] | None = None
         self._stretches: list[WriterSpan] = []
 
-    def take(self, records: Records) -> None:
+    def process_records(self, records: Records) -> None:
         """Process the next records of the range, including those of control batches."""
         if not len(records):
             return

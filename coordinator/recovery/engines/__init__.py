@@ -34,7 +34,7 @@ def open_engine(
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
-    return SparkEngine.started(master, work=work)
+    return SparkEngine.start(master, work=work)
 
 
 def _has_session() -> bool:

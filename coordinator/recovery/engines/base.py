@@ -22,7 +22,7 @@ ALONE_MAX = 300_000
 Advance = Callable[[int], None]
 
 
-class GatheredOutputs(Protocol):
+class PhaseOutputs(Protocol):
     """The outputs of a phase, in memory or in files."""
 
     def rows(self, name: str) -> list[tuple[int, pa.RecordBatch]]:
@@ -37,15 +37,15 @@ class GatheredOutputs(Protocol):
         """Return all outputs but the counts, in this process; they must be small."""
         ...
 
-    def without(self, state_partitions: Collection[int]) -> "GatheredOutputs":
+    def without_partitions(self, state_partitions: Collection[int]) -> "PhaseOutputs":
         """Return the outputs of all other state partitions."""
         ...
 
-    def combine_with(self, more: "GatheredOutputs") -> "GatheredOutputs":
+    def combine_with(self, more: "PhaseOutputs") -> "PhaseOutputs":
         """Return these outputs and others of the same engine."""
         ...
 
-    def joined(self, join: JoinTask, advance: Advance) -> "GatheredOutputs":
+    def join_partitions(self, join: JoinTask, advance: Advance) -> "PhaseOutputs":
         """Join the outputs of each state partition; `advance` counts state partitions.
 
         Raises ResultsIncomplete if not all of them were read.
@@ -80,7 +80,7 @@ class Engine(Protocol):
 
     def gather(
         self, source: Source, ranges: Sequence[LogRange], read: ReadTask, advance: Advance
-    ) -> GatheredOutputs:
+    ) -> PhaseOutputs:
         """Read ranges. A range that was pruned has the output `PRUNED_OUTPUT` and its counts."""
         ...
 
@@ -93,7 +93,9 @@ class Engine(Protocol):
         ...
 
 
-def by_partition(outputs: Iterable[NamedOutput]) -> Iterator[tuple[int, dict[str, list[pa.RecordBatch]]]]:
+def group_by_partition(
+    outputs: Iterable[NamedOutput],
+) -> Iterator[tuple[int, dict[str, list[pa.RecordBatch]]]]:
     """Group outputs by state partition and name, without the counts."""
     found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
     for name, state_partition, rows in outputs:

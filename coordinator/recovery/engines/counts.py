@@ -20,11 +20,11 @@ from coordinator.errors import LogError
 from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import LogRange, PrunedError, Source
-from coordinator.recovery.sources.checkpoints import StoredRange, stored_outputs
+from coordinator.recovery.sources.checkpoints import StoredPartialStates, read_stored_outputs
 from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, Tables
 
 if TYPE_CHECKING:
-    from coordinator.recovery.engines.base import GatheredOutputs
+    from coordinator.recovery.engines.base import PhaseOutputs
 
 COUNTS_OUTPUT = "counts"
 # The output of a range that could not be read because it was pruned; see `PrunedError`.
@@ -52,7 +52,7 @@ class ResultsIncomplete(LogError):
         super().__init__(f"the results are incomplete: {found}; {_ADVICE}")
 
 
-class _CountedChunks:
+class _CountingIterator:
     """Iterates over chunks of records and counts the records."""
 
     def __init__(self, chunks: Iterable[Records]) -> None:
@@ -65,12 +65,12 @@ class _CountedChunks:
             yield chunk
 
 
-def read_counted(source: Source, log_range: LogRange, read: ReadTask) -> list[NamedOutput]:
+def read_and_count(source: Source, log_range: LogRange, read: ReadTask) -> list[NamedOutput]:
     """Read one range in the current process; return its outputs and their counts."""
-    if isinstance(log_range.place, StoredRange):
-        outputs, given = stored_outputs(log_range)
+    if isinstance(log_range.place, StoredPartialStates):
+        outputs, given = read_stored_outputs(log_range)
         return [*outputs, *_output_counts(outputs, log_range.number), _source_count(log_range, given)]
-    chunks = _CountedChunks(source.read(log_range))
+    chunks = _CountingIterator(source.read(log_range))
     try:
         outputs = list(read(chunks))
         given = chunks.records
@@ -91,7 +91,7 @@ def _output_counts(outputs: Iterable[NamedOutput], number: int) -> Iterator[Name
         yield NamedOutput(COUNTS_OUTPUT, state_partition, pa.RecordBatch.from_pylist([row], _COUNTS))
 
 
-def join_counted(join: JoinTask, state_partition: int, tables: Tables) -> list[NamedOutput]:
+def join_and_count(join: JoinTask, state_partition: int, tables: Tables) -> list[NamedOutput]:
     """Join the outputs of a state partition; return the results, and the row counts of outputs and results.
 
     Raises ResultsIncomplete if a range was pruned after it was planned, or if records are missing.
@@ -115,7 +115,7 @@ def _sum_column(tables: Iterable[pa.RecordBatch], column: str) -> int:
     return sum(pc.sum(rows.column(column)).as_py() or 0 for rows in tables)
 
 
-def pruned_starts(outputs: "GatheredOutputs") -> dict[int, int]:
+def pruned_starts(outputs: "PhaseOutputs") -> dict[int, int]:
     """Return the new log start offsets of the state partitions that were pruned while they were read."""
     found: dict[int, int] = {}
     for state_partition, rows in outputs.rows(PRUNED_OUTPUT):
@@ -123,7 +123,7 @@ def pruned_starts(outputs: "GatheredOutputs") -> dict[int, int]:
     return found
 
 
-def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
+def check_read_counts(outputs: "PhaseOutputs", planned: Collection[int]) -> None:
     """Compare the outputs of phase 1 with the plan and with their summaries. Raises ResultsIncomplete."""
     counts = output_rows(outputs, COUNTS_OUTPUT)
     read = Counter(row["range"] for row in counts if not row["output"])
@@ -140,7 +140,7 @@ def check_read(outputs: "GatheredOutputs", planned: Collection[int]) -> None:
         raise ResultsIncomplete(f"the source yielded {given} records, but the ranges report {summed}")
 
 
-def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
+def check_join_counts(before: "PhaseOutputs", after: "PhaseOutputs") -> None:
     """Compare the rows that a phase wrote with the rows that the next one read. Raises ResultsIncomplete."""
     written, read = _count_rows(before, read=False), _count_rows(after, read=True)
     for state_partition, name in sorted(written.keys() | read.keys()):
@@ -152,7 +152,7 @@ def check_joined(before: "GatheredOutputs", after: "GatheredOutputs") -> None:
             )
 
 
-def _count_rows(outputs: "GatheredOutputs", *, read: bool) -> Counter[tuple[int, str]]:
+def _count_rows(outputs: "PhaseOutputs", *, read: bool) -> Counter[tuple[int, str]]:
     found: Counter[tuple[int, str]] = Counter()
     for state_partition, rows in outputs.rows(COUNTS_OUTPUT):
         for row in rows.to_pylist():
@@ -161,6 +161,6 @@ def _count_rows(outputs: "GatheredOutputs", *, read: bool) -> Counter[tuple[int,
     return found
 
 
-def output_rows(outputs: "GatheredOutputs", name: str) -> list[dict[str, Any]]:
+def output_rows(outputs: "PhaseOutputs", name: str) -> list[dict[str, Any]]:
     """Return the rows of an output of all state partitions as dicts."""
     return [row for _, rows in outputs.rows(name) for row in rows.to_pylist()]

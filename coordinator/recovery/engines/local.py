@@ -16,8 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.errors import LogError
-from coordinator.recovery.engines.base import ALONE_MAX, Advance, GatheredOutputs, by_partition
-from coordinator.recovery.engines.counts import COUNTS_OUTPUT, check_joined, join_counted, read_counted
+from coordinator.recovery.engines.base import ALONE_MAX, Advance, PhaseOutputs, group_by_partition
+from coordinator.recovery.engines.counts import (
+    COUNTS_OUTPUT,
+    check_join_counts,
+    join_and_count,
+    read_and_count,
+)
 from coordinator.recovery.folders import Folder
 from coordinator.recovery.sources.base import ALL, LogRange, Source
 from coordinator.recovery.tasks import JoinTask, NamedOutput, ReadTask, TableTask
@@ -33,13 +38,13 @@ class LocalOutputs:
         """Return all outputs of a name."""
         return [(output.state_partition, output.rows) for output in self.outputs if output.name == name]
 
-    def without(self, state_partitions: Collection[int]) -> "LocalOutputs":
+    def without_partitions(self, state_partitions: Collection[int]) -> "LocalOutputs":
         """Return the outputs of all other state partitions."""
         if ALL in state_partitions:
             return LocalOutputs([])
         return LocalOutputs([each for each in self.outputs if each.state_partition not in state_partitions])
 
-    def combine_with(self, more: GatheredOutputs) -> "LocalOutputs":
+    def combine_with(self, more: PhaseOutputs) -> "LocalOutputs":
         """Return these outputs and others together."""
         assert isinstance(more, LocalOutputs)
         return LocalOutputs([*self.outputs, *more.outputs])
@@ -52,14 +57,14 @@ class LocalOutputs:
         """Return all outputs but the counts."""
         return [each for each in self.outputs if each.name != COUNTS_OUTPUT]
 
-    def joined(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
+    def join_partitions(self, join: JoinTask, advance: Advance) -> "LocalOutputs":
         """Join the outputs of each state partition one after the other, because they are small."""
         found: list[NamedOutput] = []
-        for state_partition, named in by_partition(self.outputs):
-            found += join_counted(join, state_partition, named)
+        for state_partition, named in group_by_partition(self.outputs):
+            found += join_and_count(join, state_partition, named)
             advance(1)
         joined = LocalOutputs(found)
-        check_joined(self, joined)
+        check_join_counts(self, joined)
         return joined
 
     def map_outputs(self, name: str, task: TableTask) -> list[NamedOutput]:
@@ -96,11 +101,11 @@ class LocalEngine:
         found: list[NamedOutput] = []
         if self._processes == 1 or len(ordered) < 2 or sum(each.records for each in ordered) <= ALONE_MAX:
             for log_range in ordered:
-                found += read_counted(source, log_range, read)
+                found += read_and_count(source, log_range, read)
                 advance(log_range.records)
             return LocalOutputs(found)
         pool = self._start_pool()
-        waiting = {pool.submit(read_counted, source, each, read): each for each in ordered}
+        waiting = {pool.submit(read_and_count, source, each, read): each for each in ordered}
         try:
             for done in as_completed(waiting):
                 found += done.result()

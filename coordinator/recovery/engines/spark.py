@@ -17,20 +17,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coordinator.recovery.engines.base import Advance, GatheredOutputs, by_partition
+from coordinator.recovery.engines.base import Advance, PhaseOutputs, group_by_partition
 from coordinator.recovery.engines.counts import (
     COUNTS_OUTPUT,
     PRUNED_OUTPUT,
-    check_joined,
-    join_counted,
-    read_counted,
+    check_join_counts,
+    join_and_count,
+    read_and_count,
 )
 from coordinator.recovery.engines.spark_session import get_or_start_session, has_active_session
 from coordinator.recovery.engines.spark_work import (
     OUTPUTS_SQL,
     WorkFolder,
     convert_spark_error,
-    few_rows_at_a_time,
+    limit_rows_in_memory,
 )
 from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.folders import Folder
@@ -96,26 +96,26 @@ class SparkOutputs:
         """Return all outputs but the counts, on the driver."""
         return _fetch_outputs(self.frame.where(self.frame["name"] != COUNTS_OUTPUT))
 
-    def without(self, state_partitions: Collection[int]) -> "SparkOutputs":
+    def without_partitions(self, state_partitions: Collection[int]) -> "SparkOutputs":
         """Drop some state partitions."""
         wanted = ~self.frame["state_partition"].isin(list(state_partitions))
         frame = self.frame.limit(0) if ALL in state_partitions else self.frame.where(wanted)
         return SparkOutputs(self._stored, frame)
 
-    def combine_with(self, more: GatheredOutputs) -> "SparkOutputs":
+    def combine_with(self, more: PhaseOutputs) -> "SparkOutputs":
         """Return these outputs and others together."""
         assert isinstance(more, SparkOutputs)
         return SparkOutputs(self._stored, self.frame.unionByName(more.frame))
 
-    def joined(self, join: JoinTask, advance: Advance) -> "SparkOutputs":
+    def join_partitions(self, join: JoinTask, advance: Advance) -> "SparkOutputs":
         """Join all state partitions on the executors, in one shuffle."""
         tasks = task_slots(self._stored.spark)
         shuffled = self.frame.where(self.frame["name"] != COUNTS_OUTPUT).repartition(tasks, "state_partition")
         # Sorted, so that a task has only one state partition in memory at a time.
         ordered = shuffled.sortWithinPartitions("state_partition")
         frame = ordered.mapInArrow(_join_function(join), OUTPUTS_SQL)
-        joined = SparkOutputs(self._stored, self._stored.stored(frame, [1] * tasks, advance))
-        check_joined(self, joined)
+        joined = SparkOutputs(self._stored, self._stored.store(frame, [1] * tasks, advance))
+        check_join_counts(self, joined)
         return joined
 
     def write(self, name: str, schema: pa.Schema, order: Sequence[str], folder: Folder, file: str) -> int:
@@ -130,7 +130,7 @@ class SparkOutputs:
         stored = self.frame.where(self.frame["name"] == name)
         frame = stored.mapInArrow(unpack_batches, from_arrow_schema(schema)).sortWithinPartitions(*order)
         try:
-            with few_rows_at_a_time(self._stored.spark):
+            with limit_rows_in_memory(self._stored.spark):
                 frame.write.mode("error").option("compression", "zstd").parquet(uri)
             return int(self._stored.spark.read.parquet(uri).count())
         except Exception as error:
@@ -153,7 +153,7 @@ class SparkEngine:
         self._work = WorkFolder(spark, work)
 
     @classmethod
-    def started(cls, master: str = "", *, work: str = "") -> "SparkEngine":
+    def start(cls, master: str = "", *, work: str = "") -> "SparkEngine":
         """Use the active session, or start one. Raises SparkMissing and ConfigError."""
         is_ours = not has_active_session()
         return cls(get_or_start_session(master), is_ours=is_ours, work=work)
@@ -176,7 +176,7 @@ class SparkEngine:
         numbers = self.spark.range(0, len(tasks), 1, max(len(tasks), 1))
         frame = numbers.mapInArrow(_read_function(source, tasks, read), OUTPUTS_SQL)
         weights = [sum(each.records for each in task) for task in tasks]
-        return SparkOutputs(self._work, self._work.stored(frame, weights, advance))
+        return SparkOutputs(self._work, self._work.store(frame, weights, advance))
 
     def _count_tasks(self, records: int) -> int:
         return max(_TASKS_PER_CORE * task_slots(self.spark), records // RANGE_RECORDS)
@@ -217,7 +217,7 @@ def _read_function(source: Source, tasks: Sequence[Sequence[LogRange]], read: Re
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for log_range in tasks[number]:
-                    yield from pack_outputs(read_counted(source, log_range, read))
+                    yield from pack_outputs(read_and_count(source, log_range, read))
 
     return read_ranges
 
@@ -227,8 +227,8 @@ def _join_function(join: JoinTask) -> ArrowTask:
 
     def join_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _, outputs in groupby(_unpack_outputs(batches), key=_STATE_PARTITION):
-            for state_partition, tables in by_partition(outputs):
-                yield from pack_outputs(join_counted(join, state_partition, tables))
+            for state_partition, tables in group_by_partition(outputs):
+                yield from pack_outputs(join_and_count(join, state_partition, tables))
 
     return join_outputs
 
@@ -247,7 +247,7 @@ def _make_map_function(task: TableTask) -> ArrowTask:
 def _fetch_outputs(frame: "DataFrame") -> list[NamedOutput]:
     """Compute a DataFrame of outputs, and return them on the driver."""
     try:
-        with few_rows_at_a_time(frame.sparkSession):
+        with limit_rows_in_memory(frame.sparkSession):
             return list(_unpack_outputs(frame.toArrow().to_batches()))
     except Exception as error:
         raise convert_spark_error(error) from None

@@ -41,7 +41,7 @@ class SparkMissing(LogError):
 
 def get_or_start_session(master: str = "", options: dict[str, str] | None = None) -> "SparkSession":
     """Return the active session, or start one. Raises SparkMissing, and ConfigError for an invalid master."""
-    _check_python_side()
+    _check_pyspark()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
@@ -111,7 +111,7 @@ def check_master(master: str) -> None:
         raise ConfigError("--master", master, "local[N], spark://HOST:PORT, k8s://URL or yarn")
 
 
-def _check_python_side() -> None:
+def _check_pyspark() -> None:
     try:
         import pyspark
     except ImportError:
@@ -159,7 +159,7 @@ def format_start_error(error: Exception) -> str:
 
 def has_active_session() -> bool:
     """Return whether a session is active in this process."""
-    _check_python_side()
+    _check_pyspark()
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession() is not None

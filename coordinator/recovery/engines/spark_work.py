@@ -35,7 +35,7 @@ _LARGE_ROWS = {
 
 
 @contextmanager
-def few_rows_at_a_time(spark: "SparkSession") -> Iterator[None]:
+def limit_rows_in_memory(spark: "SparkSession") -> Iterator[None]:
     """Limit the rows that queries of this block hold in memory; then restore the user's settings."""
     before = {name: str(spark.conf.get(name)) for name in _LARGE_ROWS}
     try:
@@ -68,7 +68,7 @@ class WorkFolder:
             given = Path(given).absolute().as_uri()
         self._parent = given.rstrip("/")
 
-    def stored(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
+    def store(self, frame: "DataFrame", weights: Sequence[int], advance: Advance) -> "DataFrame":
         """Compute a DataFrame of outputs once, and return it as read from its files.
 
         Raises LogError.
@@ -80,7 +80,7 @@ class WorkFolder:
         path = f"{self._folder}/{self._files}"
         self._files += 1
         try:
-            with few_rows_at_a_time(self.spark), report_progress(self.spark, list(weights), advance):
+            with limit_rows_in_memory(self.spark), report_progress(self.spark, list(weights), advance):
                 frame.write.partitionBy("name").mode("error").parquet(path)
             return self.spark.read.schema(OUTPUTS_SQL).parquet(path)
         except Exception as error:

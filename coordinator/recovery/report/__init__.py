@@ -15,7 +15,7 @@ __all__ = [
     "ReportContent",
     "as_json",
     "as_text",
-    "check_report",
+    "check_report_path",
     "make_content",
     "write_report",
 ]
@@ -23,7 +23,7 @@ __all__ = [
 _KINDS = (".html", ".json", ".txt")
 
 
-def check_report(path: Path) -> None:
+def check_report_path(path: Path) -> None:
     """Refuse a file name without a known report format. Raises ConfigError."""
     if path.suffix not in _KINDS:
         raise ConfigError("--report", path, "a file name that ends in .html, .json or .txt")
@@ -31,7 +31,7 @@ def check_report(path: Path) -> None:
 
 def write_report(path: Path, run: AuditResult) -> None:
     """Write a report in the format of the file name. Raises ConfigError and OSError."""
-    check_report(path)
+    check_report_path(path)
     content = make_content(run)
     match path.suffix:
         case ".html":

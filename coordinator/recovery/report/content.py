@@ -47,7 +47,7 @@ class FindingSection:
         return counted.most_common(EXAMPLES_MAX)
 
 
-class GroupLines(NamedTuple):
+class GroupReport(NamedTuple):
     """The lines of a report about a group that is not whole."""
 
     group_id: str
@@ -64,7 +64,7 @@ class ReportContent:
     title: str
     verdict: str
     answer: str
-    groups: Sequence[GroupLines]
+    groups: Sequence[GroupReport]
     facts: Sequence[tuple[str, str]]
     sections: Sequence[FindingSection]
     passed: Sequence[str]
@@ -156,11 +156,11 @@ def format_place(row: Mapping[str, Any], named: Callable[[str], str] = str) -> s
     return ", ".join(parts)
 
 
-def _damaged_groups(verdict: Verdict) -> list[GroupLines]:
+def _damaged_groups(verdict: Verdict) -> list[GroupReport]:
     """Return the groups that are not whole, worst first."""
     wrong = [group for group in verdict.groups if group.status is not RecoveryStatus.WHOLE]
     return [
-        GroupLines(
+        GroupReport(
             group.group_id, group.status.name.lower(), _group_text(group, verdict.topics), group.command
         )
         for group in wrong[:_GROUPS_MAX]

@@ -159,7 +159,7 @@ def _plot_pruning(axes: Axes, run: AuditResult) -> None:
     place = [each.state_partition for each in run.partitions]
     prunable = [each.prunable for each in run.partitions]
     axes.bar(place, prunable, color=_GREY, label="can be pruned")
-    held = [each.held for each in run.partitions]
+    held = [each.unprunable for each in run.partitions]
     axes.bar(place, held, bottom=prunable, color=_BLUE, label="held")
     axes.set_ylabel("log offsets")
     _add_legend(axes)

@@ -2,11 +2,11 @@
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
-from coordinator.recovery.sources.base import LogCut, LogRange, Plan, Source
+from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan, Source
 
 FORMS = "kafka:TOPIC, segments:DIR, journal:DIR or archive:DIR"
 
-__all__ = ["FORMS", "LogCut", "LogRange", "Plan", "Source", "open_source"]
+__all__ = ["FORMS", "LogCut", "LogRange", "ReadPlan", "Source", "open_source"]
 
 
 def open_source(

@@ -20,7 +20,14 @@ from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, LogCut, LogRange, Plan, offsets_after_time
+from coordinator.recovery.sources.base import (
+    END,
+    RANGE_RECORDS,
+    LogCut,
+    LogRange,
+    ReadPlan,
+    offsets_after_time,
+)
 from coordinator.recovery.sources.checkpoints import StoredCheckpoints
 from coordinator.recovery.verdict import LogCopy
 
@@ -70,7 +77,7 @@ class Commit:
             object.__setattr__(self, "first", self.number)
 
 
-def commit_names(folder: Folder) -> dict[tuple[int, int], str]:
+def commit_files(folder: Folder) -> dict[tuple[int, int], str]:
     """Return the commit files by the numbers of the first and the last commit that they contain."""
     found = {}
     for name in (folder / COMMITS).names():
@@ -80,7 +87,7 @@ def commit_names(folder: Folder) -> dict[tuple[int, int], str]:
     return found
 
 
-def next_number(commits: Sequence[Commit]) -> int:
+def next_commit_number(commits: Sequence[Commit]) -> int:
     """Return the number of the next commit."""
     return commits[-1].number + 1 if commits else 1
 
@@ -90,7 +97,7 @@ def read_commits(folder: Folder) -> list[Commit]:
     path = folder / COMMITS
     # The greatest last number by first number: a merged commit replaces the commits that it was merged from.
     longest: dict[int, int] = {}
-    names = commit_names(folder)
+    names = commit_files(folder)
     for first, last in names:
         longest[first] = max(last, longest.get(first, 0))
     wanted: list[str] = []
@@ -180,12 +187,12 @@ class ArchiveSource:
         commits = read_commits(open_folder(self.folder))
         return dict(commits[-1].identity) if commits else {}
 
-    def as_copy(self) -> LogCopy:
+    def as_log_copy(self) -> LogCopy:
         """Return the log offsets that the archive has without a gap up to its end, for a verdict."""
         plan = self.plan(LogCut())
         return LogCopy(self.text, plan.starts, plan.ends)
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
         folder = open_folder(self.folder)
         commits = read_commits(folder)
@@ -212,7 +219,9 @@ class ArchiveSource:
                     ranges.append(stored)
                     begin = stored.end
             ranges += _piece_ranges(number, stretch.pieces, begin, ends[number], range_records)
-        return Plan(tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from)
+        return ReadPlan(
+            tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from
+        )
 
     def _last_contiguous_end(
         self, stretches: Mapping[int, Sequence["CopiedStretch"]], time_ms: int
@@ -230,7 +239,7 @@ class ArchiveSource:
                 if piece.last_ms > time_ms or piece.last_ms < 0
                 for each in _piece_ranges(number, [piece], 0, END, 1)
             ]
-            later = offsets_after_time(self, Plan(tuple(ranges), {}, {}), time_ms)
+            later = offsets_after_time(self, ReadPlan(tuple(ranges), {}, {}), time_ms)
             found[number] = later.get(number, END)
         return found
 

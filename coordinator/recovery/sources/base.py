@@ -28,8 +28,9 @@ class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
     Without both, the cut is the end of the log when the plan is made. `since` omits the records below an
-    offset, for an archive that has them already. A job that rebuilds states must not set `since`.  With `may_be_pruned`,
-    log offsets below the log start are not refused; nothing of such a state partition is read.
+    offset, for an archive that has them already. A job that rebuilds states must not set `since`. With
+    `may_be_pruned`, log offsets below the log start are not refused; nothing of such a state partition is
+    read.
     """
 
     offsets: Mapping[int, int] | None = None
@@ -38,7 +39,7 @@ class LogCut(NamedTuple):
     may_be_pruned: bool = False
 
     @property
-    def is_the_end(self) -> bool:
+    def is_log_end(self) -> bool:
         """True if the log is read up to its end."""
         return self.offsets is None and self.time_ms is None
 
@@ -68,7 +69,7 @@ class LogRange:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReadPlan:
     """The ranges to read, fixed once, so that all tasks and retries read the same records.
 
     `starts` and `ends` are log offsets by state partition, without ends that are known only after reading.
@@ -118,7 +119,7 @@ class Source(Protocol):
         """Return the ids of the log (cluster id, topic id) by name; empty if it has none."""
         ...
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         """Plan the ranges to read. Raises LogError, OSError, and ConfigError if there is no such log."""
         ...
 
@@ -130,13 +131,13 @@ class Source(Protocol):
         ...
 
 
-def run_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
+def run_coroutine_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:
     """Run a coroutine on a new thread, because a notebook's thread already has a running event loop."""
     with ThreadPoolExecutor(1, "recovery") as thread:
         return thread.submit(asyncio.run, main).result()
 
 
-def offsets_after_time(source: Source, plan: Plan, time_ms: int) -> dict[int, int]:
+def offsets_after_time(source: Source, plan: ReadPlan, time_ms: int) -> dict[int, int]:
     """Return for each state partition the log offset of the first record with a later timestamp.
 
     Writers set the timestamps, so a later record may have an earlier time. The function reads the log up to

@@ -30,7 +30,7 @@ CHECKPOINTS = "checkpoints"
 _ADVICE = "remove the checkpoint: it can be made again"
 
 
-class StoredRange(NamedTuple):
+class StoredPartialStates(NamedTuple):
     """The file and row group of a range's stored partial states, and its row of `RANGES`."""
 
     folder: str
@@ -101,7 +101,7 @@ class StoredCheckpoints:
             if summary["range_end"] < start:
                 return None
             group = checkpoint.row_groups[state_partition]
-            place = StoredRange(self._folder.location, checkpoint.file, group, summary)
+            place = StoredPartialStates(self._folder.location, checkpoint.file, group, summary)
             return LogRange(state_partition, summary["range_start"], summary["range_end"], 0, place)
         return None
 
@@ -151,7 +151,7 @@ def read_partials(folder: Folder, file: str, row_group: int, state_partition: in
         raise LogDamaged(f"{folder}/{file}", 0, str(error), _ADVICE, state_partition) from None
 
 
-def stored_outputs(log_range: LogRange) -> tuple[list[NamedOutput], int]:
+def read_stored_outputs(log_range: LogRange) -> tuple[list[NamedOutput], int]:
     """Return the stored outputs of a range, and the number of records that they summarise."""
     folder, file, row_group, summary = log_range.place
     number = log_range.state_partition

@@ -14,7 +14,7 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import RealDisk
 from coordinator.log.journal.inspect import JournalReport, inspect_journal
 from coordinator.log.journal.scan import ADVICE, read_frames, segment_number
-from coordinator.recovery.parse import no_records, parse_readable
+from coordinator.recovery.parse import make_empty_records, parse_readable
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     ALL,
@@ -22,10 +22,10 @@ from coordinator.recovery.sources.base import (
     RANGE_RECORDS,
     LogCut,
     LogRange,
-    Plan,
     PrunedError,
+    ReadPlan,
     offsets_after_time,
-    run_on_thread,
+    run_coroutine_on_thread,
 )
 from coordinator.recovery.sources.salvage import (
     SalvagedJournal,
@@ -56,11 +56,11 @@ class JournalSource:
         """Return an empty dict, because a journal has no id."""
         return {}
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         """Scan the journal, and skip damage; each segment is one range."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "an existing directory")
-        report = run_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
+        report = run_coroutine_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
         if report.damage is None:
             if not report.segments and not report.unused_files:
                 raise ConfigError("journal", self.folder, "the folder of a journal (it has none)")
@@ -69,7 +69,7 @@ class JournalSource:
             found = self._salvage_parts(report.damage)
         starts = {partition: cut.start(partition) for partition in found.starts}
         ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
-        plan = Plan(
+        plan = ReadPlan(
             tuple(_segment_ranges(found, starts, ends)),
             found.starts,
             ends,
@@ -115,7 +115,7 @@ class JournalSource:
         yield from _parse_batches(waiting, starts, ends, path, position)
         for damage in damages:
             if starts[damage.state_partition] <= damage.last and damage.first <= ends[damage.state_partition]:
-                yield replace(no_records(damage.state_partition), damages=(damage,))
+                yield replace(make_empty_records(damage.state_partition), damages=(damage,))
 
 
 def _read_header(data: bytes) -> layout.SegmentHeader | None:

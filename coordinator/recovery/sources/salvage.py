@@ -74,7 +74,7 @@ class _JournalSalvage:
     def __init__(self, files: Sequence[SegmentFile], state_partitions: int) -> None:
         self._count = state_partitions
         oldest = max((each.header.oldest for each in files if each.header is not None), default=0)
-        self._files = [each for each in files if each.number >= oldest and _is_used(each)]
+        self._files = [each for each in files if each.number >= oldest and _is_segment_in_use(each)]
         self._found = SalvagedJournal()
         if self._files and self._files[0].number > oldest > 0:
             self._found.notes.append(f"the segments {oldest} to {self._files[0].number - 1} are missing")
@@ -88,12 +88,14 @@ class _JournalSalvage:
             segment = SalvagedSegment(file.name, file.number)
             self._found.segments.append(segment)
             if number is not None and file.number != number + 1:
-                self._mark_doubtful(
+                self._mark_partitions_doubtful(
                     segment, range(self._count), f"{file.name} does not follow segment {number}"
                 )
             number = file.number
             if file.header is None:
-                self._mark_doubtful(segment, range(self._count), f"the header of {file.name} is not valid")
+                self._mark_partitions_doubtful(
+                    segment, range(self._count), f"the header of {file.name} is not valid"
+                )
             else:
                 self._report_missing_offsets(dict(enumerate(file.header.end_offsets)))
             following = self._files[place + 1] if place + 1 < len(self._files) else None
@@ -103,7 +105,7 @@ class _JournalSalvage:
             segment.damages.append(Damage(partition, end, end, f"{what}; later records may be lost", names))
         return self._found
 
-    def _mark_doubtful(
+    def _mark_partitions_doubtful(
         self, segment: SalvagedSegment, partitions: Mapping[int, tuple[bytes, ...]] | Iterable[int], what: str
     ) -> None:
         for partition in partitions:
@@ -128,7 +130,7 @@ class _JournalSalvage:
                 segment.damages.append(Damage(partition, end, begin - 1, what, names))
                 found.ends[partition] = begin
 
-    def _batch(self, state_partition: int, batch: bytes | memoryview) -> None:
+    def _record_batch_offsets(self, state_partition: int, batch: bytes | memoryview) -> None:
         head = bytes(batch[:HEADER_BYTES])
         self._report_missing_offsets({state_partition: int.from_bytes(head[:8])})
         end = next_offset_at(head, 0)
@@ -148,7 +150,7 @@ class _JournalSalvage:
                 self._add_frame(segment, frame)
                 position = frame.end
                 continue
-            later = next(layout.later_heads(data[:limit], position, file.number), None)
+            later = next(layout.find_later_heads(data[:limit], position, file.number), None)
             is_end = later is None and following is None
             if is_end and (layout.is_zero(data[position:]) or layout.is_torn(data, position, file.number)):
                 if any(data[position:]):
@@ -160,7 +162,7 @@ class _JournalSalvage:
 
     def _add_frame(self, segment: SalvagedSegment, frame: layout.Frame) -> None:
         for state_partition, batch in layout.decode_entries(frame):
-            self._batch(state_partition, batch)
+            self._record_batch_offsets(state_partition, batch)
         last = segment.extents[-1] if segment.extents else None
         if last is not None and last.end == frame.begin and last.state_partition < 0:
             segment.extents[-1] = last._replace(end=frame.end)
@@ -178,19 +180,23 @@ class _JournalSalvage:
         known_end = None if head is None else begin + head.length
         bad: dict[int, tuple[bytes, ...]] = {}
         at = begin
-        for state_partition, batch_at, at in _iterate_entries(file.data, begin, end, self._count):
+        for state_partition, batch_at, at in _iterate_frame_batches(file.data, begin, end, self._count):
             batch = file.data[batch_at:at]
             # The CRC of a batch does not cover its base offset.
             expected = self._found.ends.get(state_partition, 0)
-            if _is_batch(batch) and int.from_bytes(batch[:8]) == expected and state_partition not in bad:
-                self._batch(state_partition, batch)
+            if (
+                _is_valid_batch(batch)
+                and int.from_bytes(batch[:8]) == expected
+                and state_partition not in bad
+            ):
+                self._record_batch_offsets(state_partition, batch)
                 segment.extents.append(SegmentExtent(batch_at, at, 0, state_partition))
             else:
                 names = self._read_share_partitions(state_partition, bytes(batch))
                 known = bad.get(state_partition)
                 bad[state_partition] = names if known is None else (*known, *names) if known and names else ()
         is_complete = at == known_end or file.data[at : at + len(_END_MARK)] == _END_MARK
-        self._mark_doubtful(segment, bad if is_complete else range(self._count), what)
+        self._mark_partitions_doubtful(segment, bad if is_complete else range(self._count), what)
 
     def _read_share_partitions(self, state_partition: int, batch: bytes) -> tuple[bytes, ...]:
         """Return the share-partitions of a damaged batch; none if a key does not fit its state partition."""
@@ -212,12 +218,12 @@ class _JournalSalvage:
         return tuple(found)
 
 
-def _is_used(file: SegmentFile) -> bool:
+def _is_segment_in_use(file: SegmentFile) -> bool:
     """Return whether a segment file is in use; a file that was preallocated has no header and no frame."""
-    return file.header is not None or any(layout.later_heads(file.data, 0, file.number))
+    return file.header is not None or any(layout.find_later_heads(file.data, 0, file.number))
 
 
-def _iterate_entries(
+def _iterate_frame_batches(
     data: memoryview, at: int, end: int, state_partitions: int
 ) -> Iterator[tuple[int, int, int]]:
     """Yield state partition, begin and end of each batch in a frame; stop at an invalid entry."""
@@ -230,7 +236,7 @@ def _iterate_entries(
         yield state_partition, batch_at, at
 
 
-def _is_batch(batch: memoryview) -> bool:
+def _is_valid_batch(batch: memoryview) -> bool:
     try:
         size_bytes = batch_size_at(bytes(batch[:HEADER_BYTES]), 0)
     except DecodeError:

@@ -18,7 +18,14 @@ from typing import BinaryIO
 from coordinator.errors import ConfigError
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Damage, Records
-from coordinator.recovery.sources.base import END, RANGE_RECORDS, LogCut, LogRange, Plan, offsets_after_time
+from coordinator.recovery.sources.base import (
+    END,
+    RANGE_RECORDS,
+    LogCut,
+    LogRange,
+    ReadPlan,
+    offsets_after_time,
+)
 from protocol.errors import DecodeError
 from protocol.record_batch import MAGIC, batch_size_at
 
@@ -64,7 +71,7 @@ class SegmentSource:
                             found[name] = line.removeprefix(key).strip()
         return found
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         """List the segment files, and divide large ones into byte ranges."""
         ranges: list[LogRange] = []
         starts, ends = {}, {}
@@ -73,7 +80,7 @@ class SegmentSource:
             segments = _list_segments(folder)
             if not segments:
                 continue
-            starts[state_partition] = max(segments[0][0], _checkpointed_start(folder))
+            starts[state_partition] = max(segments[0][0], _checkpointed_log_start(folder))
             ends_before = [base for base, _ in segments[1:]]
             for (base, path), end in zip(segments, [*ends_before, END], strict=True):
                 end = min(end, cut.end(state_partition))
@@ -84,7 +91,7 @@ class SegmentSource:
                 ranges += _byte_ranges(path, state_partition, start, end, is_last, range_records)
             if cut.end(state_partition) != END:
                 ends[state_partition] = cut.end(state_partition)
-        plan = Plan(tuple(ranges), starts, ends, facts={"folders": len(folders)})
+        plan = ReadPlan(tuple(ranges), starts, ends, facts={"folders": len(folders)})
         if cut.time_ms is None:
             return plan
         later = offsets_after_time(self, plan, cut.time_ms)
@@ -93,7 +100,7 @@ class SegmentSource:
             for each in ranges
             if each.start < later.get(each.state_partition, END)
         ]
-        return Plan(tuple(kept), starts, {**ends, **later}, facts=plan.facts)
+        return ReadPlan(tuple(kept), starts, {**ends, **later}, facts=plan.facts)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records in a byte range of a file."""
@@ -188,22 +195,22 @@ def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
     except DecodeError:
         # The batch has a valid CRC, but its records are invalid.
         return False
-    if size_bytes and size_bytes <= len(data) and not _has_unwritten(data[:size_bytes]):
+    if size_bytes and size_bytes <= len(data) and not _has_unwritten_part(data[:size_bytes]):
         return False
-    return not _has_batch(state_partition, data)
+    return not _contains_valid_batch(state_partition, data)
 
 
-def _has_unwritten(batch: bytes) -> bool:
+def _has_unwritten_part(batch: bytes) -> bool:
     """Return whether a part of a batch may never have been written: a disk sector or its end is zero."""
     return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
 
 
-def _has_batch(state_partition: int, data: bytes) -> bool:
+def _contains_valid_batch(state_partition: int, data: bytes) -> bool:
     """Return whether the data contain a valid batch at any position."""
-    return _next_batch(state_partition, data, 0) is not None
+    return _find_next_batch(state_partition, data, 0) is not None
 
 
-def _next_batch(state_partition: int, data: bytes, at: int) -> int | None:
+def _find_next_batch(state_partition: int, data: bytes, at: int) -> int | None:
     """Return the position of the first valid batch at or after a position; None if there is none."""
     at = data.find(MAGIC, at + _MAGIC_AT)
     while at >= 0:
@@ -224,7 +231,7 @@ def _skip_damage(state_partition: int, data: bytes, file: BinaryIO, left_bytes: 
     `left_bytes` is the number of unread bytes of the file that belong to the range.
     """
     skipped = 0
-    while (at := _next_batch(state_partition, data, 1)) is None:
+    while (at := _find_next_batch(state_partition, data, 1)) is None:
         more = file.read(min(_BATCH_BYTES_MAX, left_bytes))
         if not more:
             return skipped + len(data), b""
@@ -260,7 +267,7 @@ def _list_segments(folder: Path) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _checkpointed_start(folder: Path) -> int:
+def _checkpointed_log_start(folder: Path) -> int:
     """Return a partition's log start offset from the broker's checkpoint file; 0 if it has no entry.
 
     Records below this offset are pruned, although their segment file may still exist.

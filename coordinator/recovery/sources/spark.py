@@ -44,7 +44,7 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources import LogCut, open_source
-from coordinator.recovery.sources.base import ALL, END, LogRange, Plan, PrunedError, Source, parse_offsets
+from coordinator.recovery.sources.base import ALL, END, LogRange, PrunedError, ReadPlan, Source, parse_offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -133,7 +133,7 @@ class FilterBounds:
     def _is_within(self, column: str, value: int) -> bool:
         return self.lowest.get(column, -END) <= value <= self.highest.get(column, END)
 
-    def range_of(self, each: LogRange) -> LogRange | None:
+    def restrict_range(self, each: LogRange) -> LogRange | None:
         """Return the part of a range that can have rows that pass the filters; None if it cannot have any."""
         if each.state_partition == ALL:
             return each
@@ -164,7 +164,7 @@ class StateLogReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
         self._source = _open_source(options)
-        self._plan: Plan = self._source.plan(
+        self._plan: ReadPlan = self._source.plan(
             LogCut(None if as_of is None else parse_offsets(as_of)),
             range_records=int(options.get("range_records", _RANGE_RECORDS)),
         )
@@ -172,7 +172,7 @@ class StateLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges that can have rows."""
-        narrowed = (self._bounds.range_of(log_range) for log_range in self._plan.ranges)
+        narrowed = (self._bounds.restrict_range(log_range) for log_range in self._plan.ranges)
         # If there is no partition, Spark assumes that partitions are not implemented; so return an empty one.
         return [_RangePartition(each) for each in narrowed if each is not None] or [
             _RangePartition(LogRange(ALL, 0, 0, 0))
@@ -210,7 +210,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._until: dict[str, int] | None = None
 
-    def _ends(self) -> dict[str, int]:
+    def _read_end_offsets(self) -> dict[str, int]:
         plan = self._source.plan(LogCut())
         ends = {str(p): plan.ends.get(p, END) for p in plan.starts}
         if END in ends.values():
@@ -232,11 +232,11 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Store the current end of the log, at which the query ends."""
-        self._until = self._ends()
+        self._until = self._read_end_offsets()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         """Return the end of the next micro-batch; the limit is divided among the state partitions."""
-        ends = self._until or self._ends()
+        ends = self._until or self._read_end_offsets()
         if not isinstance(limit, ReadMaxRows):
             return {p: max(end, start.get(p, 0)) for p, end in ends.items()}
         behind = {p: max(end - start.get(p, 0), 0) for p, end in ends.items()}

@@ -24,9 +24,9 @@ from coordinator.recovery.sources.base import (
     RANGE_RECORDS,
     LogCut,
     LogRange,
-    Plan,
     PrunedError,
-    run_on_thread,
+    ReadPlan,
+    run_coroutine_on_thread,
 )
 from protocol.errors import ErrorCode
 from protocol.record_batch import batch_size_at, next_offset_at
@@ -62,7 +62,7 @@ class TopicSource:
 
     def identity(self) -> dict[str, str]:
         """Read the ids of the cluster and the topic from the brokers."""
-        return run_on_thread(self._identity())
+        return run_coroutine_on_thread(self._identity())
 
     async def _identity(self) -> dict[str, str]:
         from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
@@ -80,12 +80,12 @@ class TopicSource:
         found = {"cluster_id": cluster_id, "topic_id": "" if topic_id is None else topic_id_text(topic_id)}
         return {name: value for name, value in found.items() if value}
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> Plan:
+    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
         """List the start and end offsets of all partitions, and divide them into ranges."""
-        return run_on_thread(self._plan(cut, range_records))
+        return run_coroutine_on_thread(self._plan(cut, range_records))
 
-    async def _plan(self, cut: LogCut, range_records: int) -> Plan:
-        async with self._connected() as brokers:
+    async def _plan(self, cut: LogCut, range_records: int) -> ReadPlan:
+        async with self._connect_to_brokers() as brokers:
             shape = await brokers.describe_topic()
             if shape is None:
                 raise ConfigError("kafka", self.topic, f"a topic of {self.bootstrap_servers}")
@@ -93,15 +93,17 @@ class TopicSource:
             # List the starts first. Records that are pruned between both requests are then detected by the
             # read. If the ends were listed first, the snapshot that replaces pruned records might be after
             # the listed end.
-            starts = await self._list(
-                brokers, partitions, lambda node, of: brokers.list_starts(node, _CHANNEL, of)
+            starts = await self._list_offsets(
+                brokers, partitions, lambda node, of: brokers.list_start_offsets(node, _CHANNEL, of)
             )
-            ends = await self._list(
-                brokers, partitions, lambda node, of: brokers.list_ends(node, _CHANNEL, of)
+            ends = await self._list_offsets(
+                brokers, partitions, lambda node, of: brokers.list_end_offsets(node, _CHANNEL, of)
             )
             if (time_ms := cut.time_ms) is not None:
-                later = await self._list(
-                    brokers, partitions, lambda node, of: brokers.list_later(node, _CHANNEL, of, time_ms)
+                later = await self._list_offsets(
+                    brokers,
+                    partitions,
+                    lambda node, of: brokers.list_offsets_after(node, _CHANNEL, of, time_ms),
                 )
                 ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
         ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
@@ -110,7 +112,7 @@ class TopicSource:
             for p in partitions
             for begin in range(max(starts[p], cut.start(p)), ends[p], range_records)
         ]
-        return Plan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
+        return ReadPlan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of a range; a separate thread fetches while this one parses."""
@@ -157,7 +159,7 @@ class TopicSource:
         """Fetch a range and put complete batches into the queue. Raises PrunedError, LogUnavailable."""
         partition, position = log_range.state_partition, log_range.start
         loop = asyncio.get_running_loop()
-        async with self._connected() as brokers:
+        async with self._connect_to_brokers() as brokers:
             moved_s = loop.time()
             while position < log_range.end:
                 fetched = await self._fetch_once(brokers, partition, position)
@@ -190,15 +192,15 @@ class TopicSource:
         if fetched is None or fetched.error_code == ErrorCode.NONE:
             return fetched
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            starts = await self._list(
-                brokers, [partition], lambda node, of: brokers.list_starts(node, _CHANNEL, of)
+            starts = await self._list_offsets(
+                brokers, [partition], lambda node, of: brokers.list_start_offsets(node, _CHANNEL, of)
             )
             if starts[partition] > position:
                 raise PrunedError(partition, starts[partition])
         brokers.refresh_soon()
         return None
 
-    async def _list(self, brokers: Any, partitions: Collection[int], ask: _Ask) -> dict[int, int]:
+    async def _list_offsets(self, brokers: Any, partitions: Collection[int], ask: _Ask) -> dict[int, int]:
         """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
         found: dict[int, int] = {}
         loop = asyncio.get_running_loop()
@@ -226,7 +228,7 @@ class TopicSource:
                 await asyncio.sleep(_PAUSE_S)
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Any]:
+    async def _connect_to_brokers(self) -> AsyncIterator[Any]:
         try:
             from coordinator.cluster.kafka.brokers import Brokers
         except ImportError:

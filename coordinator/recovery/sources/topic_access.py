@@ -7,7 +7,7 @@ from coordinator.config import Config
 from coordinator.security.client_security import make_client_security
 
 
-def make_topic_access(config: Config) -> dict[str, Any]:
+def make_topic_options(config: Config) -> dict[str, Any]:
     """Return the keyword arguments of `open_source` for a topic."""
     return {
         "bootstrap_servers": config.bootstrap_servers,

@@ -77,7 +77,7 @@ class _RoutedRequest:
 
     def on_not_coordinator(self, operation: ForwardableOperation, message: str) -> None:
         """Hold an operation that the runtime rejected with NOT_COORDINATOR. It may have been executed."""
-        self._forwarder.hold(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
+        self._forwarder.hold_operation(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
 
 
 class _DeferredOperation(NamedTuple):
@@ -129,12 +129,12 @@ class Forwarder:
         metrics.attach_forwarder(self)
 
     @property
-    def held(self) -> int:
+    def held_operations(self) -> int:
         """The number of held operations."""
         return len(self._deferred)
 
     @property
-    def in_flight(self) -> int:
+    def requests_in_flight(self) -> int:
         """The number of requests in flight to other coordinators."""
         return sum(peer.in_flight for peer in self._peers.values())
 
@@ -192,23 +192,23 @@ class Forwarder:
                 continue
             owner = self._find_owner(shard)
             if owner is None:
-                self.hold(call, operation, _NO_OWNER)
+                self.hold_operation(call, operation, _NO_OWNER)
             elif owner.instance == self._instance:
                 # Either the election has not been processed yet, or the log has fenced this coordinator.
-                self.hold(call, operation, _NOT_OWNED_HERE)
+                self.hold_operation(call, operation, _NOT_OWNED_HERE)
             else:
                 theirs.setdefault(owner.instance, (owner, []))[1].append(operation)
         for owner, its in theirs.values():
-            self._send(call, owner, its)
+            self._start_forwarding(call, owner, its)
 
     def _find_owner(self, shard: int) -> Replica | None:
         return None if self._assignment is None else self._assignment.owner(shard)
 
-    def hold(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
+    def hold_operation(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
         """Keep an operation to route it again. Refuse it if it is too old or too many are held."""
         if self._closed:
             refuse_operations([operation], _STOPPING)
-        elif self._is_late(operation):
+        elif self._is_too_old(operation):
             refuse_operations([operation], why)
         elif len(self._deferred) >= self._limits.held_max:
             refuse_operations([operation], _TOO_MANY_DEFERRED)
@@ -223,19 +223,21 @@ class Forwarder:
         held, self._deferred = self._deferred, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
-            if self._is_late(operation):
+            if self._is_too_old(operation):
                 refuse_operations([operation], why)
             elif not is_abandoned(operation):
                 by_call.setdefault(call, []).append(operation)
         for call, operations in by_call.items():
             self._route_operations(call, operations)
 
-    def _is_late(self, operation: ForwardableOperation) -> bool:
+    def _is_too_old(self, operation: ForwardableOperation) -> bool:
         return self._loop.time() - operation.received_s > self._limits.hold_s
 
     # Requests to other coordinators.
 
-    def _send(self, call: _RoutedRequest, owner: Replica, operations: Sequence[ForwardableOperation]) -> None:
+    def _start_forwarding(
+        self, call: _RoutedRequest, owner: Replica, operations: Sequence[ForwardableOperation]
+    ) -> None:
         """Start a request to the owner, unless the limits of requests in flight are reached."""
         peer = self._peers.get(owner.wire)
         if peer is None:
@@ -275,7 +277,7 @@ class Forwarder:
         except ShareCoordinatorError as error:
             code = int(error.error_code)
             for operation in operations:
-                self.hold(call, operation, _NO_RESPONSE)
+                self.hold_operation(call, operation, _NO_RESPONSE)
         except asyncio.CancelledError:
             refuse_operations(operations, _STOPPING)
             raise
@@ -320,7 +322,7 @@ class Forwarder:
         """Return the operations that are neither too old nor abandoned; refuse those that are too old."""
         wanted = []
         for operation in operations:
-            if self._is_late(operation):
+            if self._is_too_old(operation):
                 refuse_operations([operation], _NO_RESPONSE)
             elif not is_abandoned(operation):
                 wanted.append(operation)
@@ -342,7 +344,7 @@ class Forwarder:
             first_error = first_error or result.error_code
             if result.error_code == ErrorCode.NOT_COORDINATOR:
                 message = f"The owner refused the request: {result.error_message}"
-                self.hold(call, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
+                self.hold_operation(call, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
             else:
                 operation.call = None
                 operation.answer(result)

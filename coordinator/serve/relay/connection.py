@@ -71,7 +71,7 @@ class Connection:
         self._turns = turns
         self._socket = accepted
         self.network = network
-        self.active_s = asyncio.get_running_loop().time()
+        self.last_active_s = asyncio.get_running_loop().time()
         self.is_aborted = False
         self._route = route
         self._limits = limits
@@ -128,12 +128,12 @@ class Connection:
         except Exception:
             # A defect of the relay ends only this connection, and the broker reconnects.
             _logger.exception("Internal error; the relay closed a connection.")
-            self._metrics.refuse("internal_error")
+            self._metrics.count_refusal("internal_error")
         finally:
             self._close()
 
     def _refuse_connection(self, reason: str, why: Exception) -> None:
-        self._metrics.refuse(reason)
+        self._metrics.count_refusal(reason)
         self._warn(reason, str(why))
 
     async def _serve_client(self) -> None:

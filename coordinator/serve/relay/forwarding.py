@@ -27,7 +27,7 @@ class Forwarding(Protocol):
     """One direction of a connection."""
 
     @property
-    def over(self) -> "asyncio.Future[None]":
+    def end(self) -> "asyncio.Future[None]":
         """Done when the source is closed or `take` rejects bytes; fails with the error that ended it."""
         ...
 
@@ -57,7 +57,7 @@ def forward_bytes(
 class _SocketForwarding:
     """Forwarding between two plain sockets. When the source is half-closed, so is the target."""
 
-    __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "over")
+    __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "end")
 
     def __init__(
         self,
@@ -78,20 +78,20 @@ class _SocketForwarding:
         # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
         self._broken = select.poll()
         self._broken.register(source, 0)
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        self._loop.add_reader(source, self._readable)
+        self.end: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(source, self._on_source_readable)
         if first:
             self._forward_or_fail(first)
 
     def close(self) -> None:
-        if not self.over.done():
-            self.over.cancel()
+        if not self.end.done():
+            self.end.cancel()
             self._remove_callbacks()
-        elif not self.over.cancelled():
+        elif not self.end.cancelled():
             # Mark the error as retrieved: the caller already handles the first error of the pair.
-            self.over.exception()
+            self.end.exception()
 
-    def _readable(self) -> None:
+    def _on_source_readable(self) -> None:
         # uvloop reports a reset only once, so read everything that the kernel still buffers now.
         while self._forward_one_read() and self._broken.poll(0):
             pass
@@ -107,7 +107,7 @@ class _SocketForwarding:
             return False
         if count:
             self._forward_or_fail(_shared[:count])
-            return not self._waiting and not self.over.done()
+            return not self._waiting and not self.end.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
         self._complete_forwarding()
@@ -145,7 +145,7 @@ class _SocketForwarding:
         self._waiting = self._waiting[sent:]
         if not self._waiting:
             self._loop.remove_writer(self._target)
-            self._loop.add_reader(self._source, self._readable)
+            self._loop.add_reader(self._source, self._on_source_readable)
             self._write_pending()
 
     def _write_pending(self) -> None:
@@ -156,11 +156,11 @@ class _SocketForwarding:
 
     def _complete_forwarding(self) -> None:
         self._remove_callbacks()
-        self.over.set_result(None)
+        self.end.set_result(None)
 
     def _fail_forwarding(self, error: Exception) -> None:
         self._remove_callbacks()
-        self.over.set_exception(error)
+        self.end.set_exception(error)
 
     def _remove_callbacks(self) -> None:
         if self._waiting:
@@ -175,13 +175,13 @@ class _StreamForwarding:
     def __init__(
         self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
     ) -> None:
-        self.over: asyncio.Future[None] = asyncio.ensure_future(
+        self.end: asyncio.Future[None] = asyncio.ensure_future(
             self._forward_stream(source, target, take, first, settled)
         )
 
     def close(self) -> None:
-        if not self.over.cancel() and not self.over.cancelled():
-            self.over.exception()
+        if not self.end.cancel() and not self.end.cancelled():
+            self.end.exception()
 
     async def _forward_stream(
         self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
@@ -219,7 +219,7 @@ async def forward_both_ways(
     there, back = forward_bytes(first, second, count_sent), forward_bytes(second, first, count_received)
     in_clear = isinstance(first, PlainStream) and isinstance(second, PlainStream)
     try:
-        done, pending = await asyncio.wait({there.over, back.over}, return_when=asyncio.FIRST_COMPLETED)
+        done, pending = await asyncio.wait({there.end, back.end}, return_when=asyncio.FIRST_COMPLETED)
         # A broken connection ends both directions. A half-closed one can still receive.
         for direction in done:
             direction.result()

@@ -24,7 +24,7 @@ class _Connection(NamedTuple):
     """A connection whose response has not been sent; `evict` closes it."""
 
     network: str
-    active_s: float
+    last_active_s: float
     evict: Callable[[], None]
 
 

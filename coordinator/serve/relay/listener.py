@@ -86,7 +86,7 @@ class Listener:
                 await asyncio.sleep(_ACCEPT_RETRY_S)
                 continue
             self._metrics.accepted += 1
-            if not self._has_room():
+            if not self._ensure_capacity():
                 accepted.close()
                 continue
             accepted.setblocking(False)
@@ -104,14 +104,14 @@ class Listener:
             self._connections[connection] = task
             task.add_done_callback(partial(self._on_connection_done, connection))
 
-    def _has_room(self) -> bool:
+    def _ensure_capacity(self) -> bool:
         """Return whether one more connection fits; if not, abort the oldest that have no destination yet."""
         if len(self._connections) < self.limits.connections_max:
             return True
         left = [each for each in self._connections if not each.is_aborted]
         if len(left) < self.limits.connections_max:
             return True
-        self._metrics.refuse("too_many_connections")
+        self._metrics.count_refusal("too_many_connections")
         self._warn("too_many_connections", "a connection was closed because relay.max.connections is reached")
         return evict_oldest(each for each in left if not each.destination) > 0
 
@@ -127,7 +127,7 @@ class Listener:
             now_s, now_ms = loop.time(), self._clock.now_ms()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
-                    self._metrics.refuse("certificate_revoked")
+                    self._metrics.count_refusal("certificate_revoked")
                     connection.abort()
             # Drop closed connections. Before a connection has a destination, the handshake timeout applies.
             seen = {
@@ -139,7 +139,7 @@ class Listener:
                 if connection.moved_bytes != moved_bytes:
                     seen[connection] = (connection.moved_bytes, now_s)
                 elif now_s - since_s > limits.idle_s:
-                    self._metrics.refuse("idle")
+                    self._metrics.count_refusal("idle")
                     connection.abort()
 
 

@@ -25,7 +25,7 @@ class RelayMetrics:
     awaiting_coordinator: int = 0
     reauthentications: int = 0
 
-    def refuse(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         """Count a connection that the relay refused."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 

@@ -83,12 +83,12 @@ class PersisterLink:
         )
         requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
-            await asyncio.wait({requests, answers.over}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({requests, answers.end}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             requests.cancel()
             await asyncio.wait({requests})
             answers.close()
-        for outcome in (requests, answers.over):
+        for outcome in (requests, answers.end):
             if outcome.done() and not outcome.cancelled():
                 outcome.result()
 
@@ -103,13 +103,13 @@ class PersisterLink:
                     self._filter_requests,
                     first=self._peer.take_buffered(),
                 )
-                either: set[asyncio.Future[Any]] = {requests.over, stop}
+                either: set[asyncio.Future[Any]] = {requests.end, stop}
                 try:
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     requests.close()
-                if requests.over.done() and not requests.over.cancelled():
-                    requests.over.result()
+                if requests.end.done() and not requests.end.cancelled():
+                    requests.end.result()
                     await self._handle_partial_request()
             await self._idle_event.wait()
         finally:

@@ -12,7 +12,7 @@ from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
-from coordinator.process.open_files import raise_open_files
+from coordinator.process.open_files import raise_open_file_limit
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.tls import ServerTls, TlsFiles
 from coordinator.serve.relay.connection import UpstreamRoute
@@ -39,7 +39,7 @@ _FIRST_INHERITED = 3
 def serve_relay(config: Config) -> int:
     """Run the relay until SIGTERM or SIGINT; return the exit code of the process. Raises ConfigError."""
     route = make_route(config)
-    raise_open_files(_FILES_PER_CONNECTION * config.relay_connections_max + _FILES_KEPT_BACK)
+    raise_open_file_limit(_FILES_PER_CONNECTION * config.relay_connections_max + _FILES_KEPT_BACK)
     return event_loop.run(_Relay(config, route).run())
 
 

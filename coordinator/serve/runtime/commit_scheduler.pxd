@@ -1,4 +1,4 @@
-from coordinator.fastpath.commit_batch cimport Commit
+from coordinator.fastpath.commit_batch cimport CommitContext
 from coordinator.fastpath.operation_queue cimport OperationQueue, WriteDecider
 
 cimport cython
@@ -21,5 +21,5 @@ cdef class CommitScheduler:
     cpdef operation_arrived(self)
     cdef bint _must_wait(self) except -1
     cpdef _schedule_run(self)
-    @cython.locals(commit=Commit, queue=OperationQueue, queues=list, at=Py_ssize_t)
+    @cython.locals(commit=CommitContext, queue=OperationQueue, queues=list, at=Py_ssize_t)
     cdef Py_ssize_t _process_scheduled(self) except -1

@@ -15,7 +15,7 @@ from typing import Any
 
 from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics, TopicDirectory
-from coordinator.fastpath.commit_batch import Commit
+from coordinator.fastpath.commit_batch import CommitContext
 from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import GroupCommitLog, StateLog
 from coordinator.metrics import Metrics
@@ -116,11 +116,11 @@ class CommitScheduler:
         """
         queues, self._scheduled = self._scheduled, []
         log, kernel = self._gathering_log, self.kernel
-        gathered = None if log is None else log.take_pending()
+        gathered = None if log is None else log.take_pending_entries()
         try:
             accepts_writes = gathered is not None or self._log.health() is None
             room = self._operations_per_run_max
-            commit = Commit(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, room)
+            commit = CommitContext(self._clock.now_ms(), self._loop.time(), accepts_writes, gathered, room)
             if kernel is not None:
                 kernel.begin(commit.now_ms, commit.now_s, self._log.record_bytes_max)
             for at, queue in enumerate(queues):
@@ -133,7 +133,7 @@ class CommitScheduler:
                 except Exception as failure:
                     self._on_batch_failed(queue, failure)
             if kernel is not None:
-                self._metrics.write_operations(kernel.end())
+                self._metrics.count_write_operations(kernel.end())
             return commit.decided
         finally:
             if log is not None:

@@ -24,7 +24,7 @@ from coordinator.metrics import Metrics
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.replay import FINISH_BATCH, Replay, make_replays, release_memory
 from coordinator.serve.runtime.shard_runner import ShardRunner
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard
 from protocol.errors import DecodeError
 
@@ -124,7 +124,7 @@ class ShardLoader:
                 owning.cancel()
             await asyncio.gather(owning, return_exceptions=True)
 
-    def _is_wanted(self, runner: ShardRunner) -> bool:
+    def _is_claim_wanted(self, runner: ShardRunner) -> bool:
         """Return whether a claim in progress is still needed.
 
         A cancelled claim is not needed, even if its shard was elected again, because that election makes a
@@ -141,7 +141,7 @@ class ShardLoader:
         partition = runner.state_partition
 
         def is_claim_allowed() -> bool:
-            return self._may_claim() and self._is_wanted(runner)
+            return self._may_claim() and self._is_claim_wanted(runner)
 
         while True:
             if not await self._wait_for_lease(runner):
@@ -149,22 +149,22 @@ class ShardLoader:
             try:
                 runner.owner_epoch = await log.own(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
-                if self._is_wanted(runner):
+                if self._is_claim_wanted(runner):
                     runner.handle_fenced(error)
                 return
             except Exception as error:
-                if not self._is_wanted(runner):
+                if not self._is_claim_wanted(runner):
                     return
                 _log_failure(f"shard {partition} cannot be owned", error)
                 runner.loading_failed(str(error))
                 self._claim_ended(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
-                if not self._is_wanted(runner):
+                if not self._is_claim_wanted(runner):
                     return
                 self._record_claim_retry(runner)
             else:
-                if self._is_wanted(runner):
+                if self._is_claim_wanted(runner):
                     self._queue_for_pass(runner)
                 return
 
@@ -179,10 +179,10 @@ class ShardLoader:
                 runner.loading_failed("nothing was heard of the others for too long to claim it")
                 self._claim_ended(runner.state_partition)
             await asyncio.sleep(pause_s)
-            if not self._is_wanted(runner):
+            if not self._is_claim_wanted(runner):
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
-        if runner.status is Status.FAILED:
+        if runner.status is ShardStatus.FAILED:
             self._record_claim_retry(runner)
         return True
 
@@ -222,7 +222,7 @@ class ShardLoader:
     async def _run_pass(self, runners: dict[int, ShardRunner]) -> None:
         """Load shards in one pass over the log, and schedule retries of those that fail."""
         # A shard that was closed a moment ago is about to be cancelled.
-        runners = {partition: one for partition, one in runners.items() if one.status is Status.LOADING}
+        runners = {partition: one for partition, one in runners.items() if one.status is ShardStatus.LOADING}
         for runner in runners.values():
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
@@ -246,7 +246,7 @@ class ShardLoader:
         for partition, reason in failed.items():
             runner, shard = runners[partition], shards[partition]
             # A shard that was closed in the meantime is not retried.
-            if runner.shard is not shard or runner.status is not Status.LOADING:
+            if runner.shard is not shard or runner.status is not ShardStatus.LOADING:
                 continue
             if apart:
                 self.request_load(runner)
@@ -283,7 +283,7 @@ class ShardLoader:
                     if state_partition in failed:
                         continue
                     try:
-                        records[state_partition] += replays[state_partition].take(batch)
+                        records[state_partition] += replays[state_partition].replay_batches(batch)
                     except Exception as error:
                         failed[state_partition] = error
                     slice_left -= 1
@@ -308,10 +308,10 @@ class ShardLoader:
                 loaded = partial(
                     self._finish_load, runner, shards[state_partition], records[state_partition], load_s
                 )
-                self._when_earlier_leases_are_over(state_partition, loaded)
+                self._serve_after_earlier_leases(state_partition, loaded)
         return failed
 
-    def _when_earlier_leases_are_over(self, state_partition: int, loaded: Callable[[], None]) -> None:
+    def _serve_after_earlier_leases(self, state_partition: int, loaded: Callable[[], None]) -> None:
         """Serve a shard when no earlier owner can answer reads from its memory."""
         if self._shared is None or self._shared.serving_delay_s(state_partition) <= 0:
             loaded()
@@ -344,7 +344,7 @@ class ShardLoader:
 
     def _finish_load(self, runner: ShardRunner, shard: Shard, records: int, load_s: float) -> None:
         partition = runner.state_partition
-        if runner.shard is not shard or runner.status is not Status.LOADING:
+        if runner.shard is not shard or runner.status is not ShardStatus.LOADING:
             return
         self.on_loaded(shard)
         runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))

@@ -17,7 +17,7 @@ from coordinator.process.clock import Clock
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.operations import Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits
 from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey, StateRecord
@@ -115,7 +115,7 @@ class MaintenanceJobs:
         log_offset = runner.shard.redundant_offset
         if log_offset > self._log.start_offset(runner.state_partition):
             self._log.prune(runner.state_partition, log_offset)
-            self._metrics.pruned(runner.state_partition, log_offset)
+            self._metrics.log_pruned(runner.state_partition, log_offset)
 
     async def compact(self) -> None:
         """Snapshot the states whose records alone keep the oldest segments of the log, and prune the log.
@@ -125,10 +125,10 @@ class MaintenanceJobs:
         """
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
         is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
-        if is_stuck or self._log.pinned(live_bytes):
+        if is_stuck or self._log.prune_offsets_freeing_storage(live_bytes):
             await self.prune()
         ends = {each.state_partition: self._log.end_offset(each.state_partition) for each in self._runners}
-        while pinned := self._log.pinned(live_bytes):
+        while pinned := self._log.prune_offsets_freeing_storage(live_bytes):
             if all(before > ends[state_partition] for state_partition, before in pinned.items()):
                 # All states have new snapshots and the log is not smaller, so another pass would not help.
                 return
@@ -136,7 +136,7 @@ class MaintenanceJobs:
                 before = pinned.get(runner.state_partition)
                 if before is not None:
                     await self._rewrite_oldest(runner, before)
-            if self._log.pinned(live_bytes) == pinned:
+            if self._log.prune_offsets_freeing_storage(live_bytes) == pinned:
                 # A snapshot could not be written now; it is retried at the next interval.
                 return
 
@@ -172,12 +172,12 @@ class MaintenanceJobs:
     def prune_now(self, state_partition: int) -> None:
         """Prune the records of one shard that are no longer needed. Raises OperationFailed."""
         runner = self._runners[state_partition]
-        if runner.status is not Status.ACTIVE:
+        if runner.status is not ShardStatus.ACTIVE:
             raise OperationFailed(f"shard {state_partition} is {runner.status}")
         self._prune_log(runner)
 
     def _active_runners(self) -> list[ShardRunner]:
-        return [runner for runner in self._runners if runner.status is Status.ACTIVE]
+        return [runner for runner in self._runners if runner.status is ShardStatus.ACTIVE]
 
     async def _run_until_done(self, runner: ShardRunner, make_records: _MakeRecords) -> None:
         """Repeat a job on a shard until it creates no record or is refused."""

@@ -38,11 +38,11 @@ class FastPathRequests(Protocol):
     batches_max: int
     response_bytes_max: int
 
-    def remember(self, frame: bytes) -> Iterator[None]:
-        """Cache the share-partitions of a large write in millisecond steps, to speed up `take`."""
+    def cache_share_partitions(self, frame: bytes) -> Iterator[None]:
+        """Cache the share-partitions of a large write in millisecond steps, to speed up `try_execute`."""
         ...
 
-    def take(
+    def try_execute(
         self, frame: bytes, origin: OperationOrigin, respond: Callable[[bytes], None], received_s: float
     ) -> bool:
         """Execute a fast-path request and return True; ignore any other request and return False.

@@ -18,7 +18,7 @@ FINISH_BATCH = 2_000
 class Replay(Protocol):
     """Replays the log of one shard, in log order. The shard must not be read before `finish` returns True."""
 
-    def take(self, data: bytes, /) -> int:
+    def replay_batches(self, data: bytes, /) -> int:
         """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
         ...
 
@@ -33,7 +33,7 @@ class GeneralReplay:
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
-    def take(self, data: bytes, /) -> int:
+    def replay_batches(self, data: bytes, /) -> int:
         """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
         count = 0
         for batch in decode_batches(data):
@@ -43,7 +43,7 @@ class GeneralReplay:
         return count
 
     def finish(self, count_max: int, /) -> bool:
-        """Return True: `take` leaves nothing to complete."""
+        """Return True: `replay_batches` leaves nothing to complete."""
         return True
 
 

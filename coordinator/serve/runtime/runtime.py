@@ -22,7 +22,7 @@ from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.serve.state_view import ShardView
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.routing import state_partition
@@ -141,7 +141,7 @@ class Runtime:
         Resigning is complete when the state partition is no longer in `resigning_shards`.
         """
         runner = self._runners[state_partition]
-        was_open = runner.status is not Status.CLOSED
+        was_open = runner.status is not ShardStatus.CLOSED
         runner.close("The shard moves to another coordinator.")
         if was_open and state_partition not in self._resigning:
             task = asyncio.create_task(self._resign_shard(runner), name=f"resign shard {state_partition}")
@@ -236,7 +236,7 @@ class Runtime:
         while True:
             due_s = loop.time() + self.limits.tick_s
             await asyncio.sleep(self.limits.tick_s)
-            self._metrics.event_loop_lag(max(0.0, loop.time() - due_s))
+            self._metrics.set_event_loop_lag(max(0.0, loop.time() - due_s))
             for runner in self._runners:
                 try:
                     runner.expire_operations()
@@ -258,8 +258,8 @@ class Runtime:
     def initial_load_done(self) -> bool:
         """True when the first load of every owned shard has succeeded, or was ended by another owner."""
         return self._open and all(
-            runner.status is Status.ACTIVE
-            or (runner.status is Status.CLOSED and (not runner.elected or runner.failure is not None))
+            runner.status is ShardStatus.ACTIVE
+            or (runner.status is ShardStatus.CLOSED and (not runner.elected or runner.failure is not None))
             for runner in self._runners
         )
 
@@ -272,12 +272,14 @@ class Runtime:
         reasons = [reason for part in self._health_sources for reason in part()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
-        loading = sum(runner.status is Status.LOADING for runner in self._runners)
+        loading = sum(runner.status is ShardStatus.LOADING for runner in self._runners)
         if loading:
             reasons.append(f"{loading} of {len(self.owned_shards())} shards are loading.")
-        failures = {runner.failure for runner in self._runners if runner.status is Status.FAILED}
+        failures = {runner.failure for runner in self._runners if runner.status is ShardStatus.FAILED}
         reasons.extend(f"Shards failed to load: {failure}" for failure in sorted(filter(None, failures)))
-        fenced = [runner for runner in self._runners if runner.status is Status.CLOSED and runner.failure]
+        fenced = [
+            runner for runner in self._runners if runner.status is ShardStatus.CLOSED and runner.failure
+        ]
         if fenced:
             reasons.append(f"{len(fenced)} shards are closed: {fenced[0].failure}.")
         overdue = sum(runner.append_overdue for runner in self._runners)

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from coordinator.fastpath.commit_batch cimport Commit, CommitBatch, new_batch
+from coordinator.fastpath.commit_batch cimport CommitContext, CommitBatch, new_batch
 from coordinator.fastpath.histogram cimport Histogram
 from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
 from coordinator.serve.runtime.commit_scheduler cimport CommitScheduler
@@ -44,14 +44,14 @@ cdef class ShardQueue(OperationQueue):
     cpdef _clear_queued_keys(self)
     cpdef _clear_in_flight_keys(self)
     @cython.locals(operations=list, batch=CommitBatch, last=Py_ssize_t, kernel=WriteDecider)
-    cpdef process_batch(self, Commit commit)
+    cpdef process_batch(self, CommitContext commit)
     cpdef _schedule_batch(self)
     @cython.locals(state_partition=Py_ssize_t, pending=list, ends=list)
-    cpdef _append(self, CommitBatch batch, Commit commit)
+    cpdef _append(self, CommitBatch batch, CommitContext commit)
     @cython.locals(records=list, waiting=list, operation=QueuedOperation, was_active=bint)
     cpdef on_append_done(self, base_offset, error)
     @cython.locals(seconds=double, record_counts=Histogram, append_seconds=Histogram, append_bytes=Histogram)
     cdef _count_append(self, Py_ssize_t records, error)
-    cpdef bint _settle_or_recover(self, list records, int64_t base_offset, list waiting) except -1
+    cpdef bint _mark_durable_or_recover(self, list records, int64_t base_offset, list waiting) except -1
     @cython.locals(log_offset=int64_t)
     cpdef _mark_durable(self, list records, int64_t base_offset)

@@ -20,7 +20,7 @@ import asyncio
 from collections.abc import Callable
 
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
-from coordinator.fastpath.commit_batch import Commit, CommitBatch, new_batch
+from coordinator.fastpath.commit_batch import CommitBatch, CommitContext, new_batch
 from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import AppendCallback, StateLog
 from coordinator.metrics import Metrics
@@ -29,13 +29,13 @@ from coordinator.serve.runtime.completion import refuse_all, refuse_operation, r
 from coordinator.serve.runtime.decider import Decider, is_unit
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.operations import Operation
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
 
-_ACTIVE = Status.ACTIVE
+_ACTIVE = ShardStatus.ACTIVE
 # The number of operations that the write kernel decides while Python code decides one.
 _COST_IN_PYTHON = 16
 
@@ -93,7 +93,7 @@ class ShardQueue(OperationQueue):
         callback refuses the operations, and the shard is loaded again.
         """
         self.state_partition = state_partition
-        self.status = Status.CLOSED
+        self.status = ShardStatus.CLOSED
         self.shard = Shard(state_partition, policy)
         self._loop = asyncio.get_running_loop()
         self._scheduler = scheduler
@@ -132,16 +132,16 @@ class ShardQueue(OperationQueue):
     def submit(self, operation: Operation) -> None:
         """Take an operation; it is answered exactly once, later or within this call."""
         if self.status is not _ACTIVE or len(self._queue) >= self._queue_max:
-            self._park_or_refuse(operation)
+            self._queue_or_refuse(operation)
         elif operation.writes or not self._is_leased() or not self._answer_read_immediately(operation):
             self._queue.append(operation)
             self._scheduler.operation_arrived()
             if self._records_in_flight is None and not self._batch_scheduled:
                 self._schedule_batch()
 
-    def _park_or_refuse(self, operation: Operation) -> None:
+    def _queue_or_refuse(self, operation: Operation) -> None:
         """Queue an operation for a shard that is loading; refuse it if the shard is closed or full."""
-        if self.status is Status.CLOSED:
+        if self.status is ShardStatus.CLOSED:
             refuse_operation(
                 operation,
                 ErrorCode.NOT_COORDINATOR,
@@ -219,7 +219,7 @@ class ShardQueue(OperationQueue):
 
     # Batches.
 
-    def process_batch(self, commit: Commit) -> None:
+    def process_batch(self, commit: CommitContext) -> None:
         """Decide and apply the queued operations, and append their records once."""
         self._batch_scheduled = False
         operations = self._queue
@@ -281,7 +281,7 @@ class ShardQueue(OperationQueue):
         if result is None:
             return
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
-            self._metrics.write_operations(1)
+            self._metrics.count_write_operations(1)
         if result.records and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
@@ -300,7 +300,7 @@ class ShardQueue(OperationQueue):
 
     # Appends.
 
-    def _append(self, batch: CommitBatch, commit: Commit) -> None:
+    def _append(self, batch: CommitBatch, commit: CommitContext) -> None:
         self._records_in_flight = batch.records
         self._append_started_s = commit.now_s
         self._append_bytes = batch.append_bytes
@@ -339,7 +339,7 @@ class ShardQueue(OperationQueue):
         if error is not None:
             self._on_failure(error, waiting)
             return
-        if was_active and not self._settle_or_recover(records, base_offset, waiting):
+        if was_active and not self._mark_durable_or_recover(records, base_offset, waiting):
             return
         for operation in waiting:
             try:
@@ -359,7 +359,7 @@ class ShardQueue(OperationQueue):
         record_counts.add(records)
         append_bytes.add(self._append_bytes)
 
-    def _settle_or_recover(
+    def _mark_durable_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
     ) -> bool:
         """Mark records durable. If that raises, start to load the shard again and return False."""

@@ -21,7 +21,7 @@ from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.operations import Operation
 from coordinator.serve.runtime.shard_queue import ShardQueue
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
 
@@ -93,16 +93,16 @@ class ShardRunner(ShardQueue):
     def begin_loading(self) -> None:
         """Discard the state. Operations are queued until `finish_loading`, also after `loading_failed`."""
         assert self._records_in_flight is None, "a shard was loaded while its append was in flight"
-        self.status = Status.LOADING
+        self.status = ShardStatus.LOADING
         self.failure = None
         self._reads_arrived = False
         self.shard = Shard(self.state_partition, self._policy)
 
     def finish_loading(self, shard: Shard, next_log_offset: int, records: int, load_ms: int) -> None:
         """Start to serve the replayed `shard`, unless another load or a close began meanwhile."""
-        if self.shard is not shard or self.status is not Status.LOADING:
+        if self.shard is not shard or self.status is not ShardStatus.LOADING:
             return
-        self.status = Status.ACTIVE
+        self.status = ShardStatus.ACTIVE
         self.load_ms = load_ms
         self.loaded_records = records
         self._next_log_offset = next_log_offset
@@ -111,13 +111,13 @@ class ShardRunner(ShardQueue):
 
     def loading_failed(self, reason: str) -> None:
         """Set the status to FAILED. Operations wait for the next attempt, or expire."""
-        if self.status is Status.LOADING:
-            self.status = Status.FAILED
+        if self.status is ShardStatus.LOADING:
+            self.status = ShardStatus.FAILED
             self.failure = reason
 
     def close(self, reason: str = "This coordinator is stopping.") -> None:
         """Refuse queued operations with NOT_COORDINATOR. The append in flight completes as usual."""
-        self.status = Status.CLOSED
+        self.status = ShardStatus.CLOSED
         self.elected = False
         self._metrics.shard_closed(self.state_partition)
         waiting, self._queue = self._queue, []
@@ -160,7 +160,7 @@ class ShardRunner(ShardQueue):
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 "The log did not confirm in time; the write may still be stored.",
             )
-        if self.status is Status.ACTIVE:
+        if self.status is ShardStatus.ACTIVE:
             longest_s = self._limits.write_timeout_s
             code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log is slow; try again."
         else:

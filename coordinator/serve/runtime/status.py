@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class ShardStatus(StrEnum):
     """Where a shard is in its life cycle in this process."""
 
     LOADING = "LOADING"

@@ -23,7 +23,7 @@ from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
     LARGE_FRAME_BYTES,
     LARGE_WRITE_BYTES,
-    LargeOrigin,
+    LargeRequestOrigin,
     LargeRequests,
     Respond,
     Steps,
@@ -139,7 +139,7 @@ class Api:
         self._find_coordinator_cache: dict[bytes, _CachedResponse] = {}
         self._cached_route_version = directory.route_version
 
-    def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+    def handle(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
         """Handle one request frame, without its size field; `respond` gets the response frame with its size.
 
         `respond` is called once, during this call or later, unless the client disconnects. Raises
@@ -147,15 +147,15 @@ class Api:
         """
         if len(frame) < _HEADER_BEGIN.size:
             raise CloseConnection("truncated", "a frame is shorter than a request header")
-        if self._large.has(origin):
+        if self._large.has_request_of(origin):
             # Queue it after the large request, so that the requests of one connection keep their order.
-            self._add_large(frame, origin, respond)
+            self._queue_large_request(frame, origin, respond)
             return
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         if len(frame) < _FAST_PATH_BYTES.get(api_key, 0) and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
-            self._add_large(frame, origin, respond)
+            self._queue_large_request(frame, origin, respond)
             return
         codec = _RPCS.get(api_key)
         if codec is not None:
@@ -166,15 +166,15 @@ class Api:
         else:
             self._handle_other_api(api_key, frame, origin, respond)
 
-    def _add_large(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+    def _queue_large_request(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
         self._large.add(origin, len(frame), respond, partial(self._handle_in_steps, frame, origin))
 
-    def _handle_in_steps(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> Steps:
+    def _handle_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
         """Handle a request in steps, between which the event loop serves other clients."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
         codec = _RPCS.get(api_key)
         if api_key == WRITE.api_key and self._fast_path_requests is not None:
-            yield from self._fast_path_requests.remember(frame)
+            yield from self._fast_path_requests.cache_share_partitions(frame)
             if self._try_fast_path(frame, origin, respond):
                 return
         if codec is not None:
@@ -186,7 +186,9 @@ class Api:
         else:
             self._handle_other_api(api_key, frame, origin, respond)
 
-    def _handle_other_api(self, api_key: int, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+    def _handle_other_api(
+        self, api_key: int, frame: bytes, origin: LargeRequestOrigin, respond: Respond
+    ) -> None:
         if api_key == versions_api.API_KEY:
             self.answer_api_versions(frame, respond)
         elif api_key in _SASL_KEYS:
@@ -194,12 +196,12 @@ class Api:
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
-    def _try_fast_path(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> bool:
+    def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool:
         requests = self._fast_path_requests
         return (
             requests is not None
             and not self._service.is_forwarding
-            and requests.take(frame, origin, respond, self._loop.time())
+            and requests.try_execute(frame, origin, respond, self._loop.time())
         )
 
     @property
@@ -213,7 +215,7 @@ class Api:
         frame: bytes,
         api_version: int,
         correlation_id: int,
-        origin: LargeOrigin,
+        origin: LargeRequestOrigin,
         respond: Respond,
     ) -> Steps:
         if not codec.min_version <= api_version <= codec.max_version:
@@ -241,7 +243,7 @@ class Api:
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
-        return service.steps(codec.rpc, request, origin, send_response, forwarded=forwarded)
+        return service.handle_in_steps(codec.rpc, request, origin, send_response, forwarded=forwarded)
 
     def _encode_next(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
@@ -268,7 +270,7 @@ class Api:
             self._cached_route_version = self._directory.route_version
         found = self._find_coordinator_cache.get(asked)
         if found is None:
-            found = self._find_response(frame, api_version)
+            found = self._find_coordinator_response(frame, api_version)
             if len(asked) <= CACHED_REQUEST_BYTES_MAX:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
@@ -283,7 +285,7 @@ class Api:
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
-        request = self._decode_find(frame, api_version)
+        request = self._decode_find_coordinator(frame, api_version)
         yield
         pieces = [b"\0" if api_version >= 3 else b""]
         error_code = 0
@@ -295,15 +297,15 @@ class Api:
         respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
         self._metrics.request_done(find_api.API_KEY, error_code, monotonic_seconds() - began_s)
 
-    def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
+    def _decode_find_coordinator(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
             _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
             return find_api.decode_request(frame, offset, api_version, self._elements_max)
         except DecodeError as error:
             raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
 
-    def _find_response(self, frame: bytes, api_version: int) -> _CachedResponse:
-        request = self._decode_find(frame, api_version)
+    def _find_coordinator_response(self, frame: bytes, api_version: int) -> _CachedResponse:
+        request = self._decode_find_coordinator(frame, api_version)
         response = self._directory.find(request, api_version)
         body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
         errors = (response.error_code, *(each.error_code for each in response.coordinators))

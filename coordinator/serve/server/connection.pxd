@@ -43,7 +43,7 @@ cdef class Connection:
     cdef public bytearray _unsplit
     cdef public double _unwritable_since_s
     cdef public bint _writable
-    cdef public double active_s
+    cdef public double last_active_s
     cdef public bint disconnected
     cdef public bint is_authorized
     cdef public object network

@@ -112,7 +112,7 @@ class Connection:
         self._closing_reason: str | None = None
         self._closing_since_s = 0.0
         self.disconnected = False
-        self.active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
 
     # Transport callbacks.
 
@@ -149,7 +149,7 @@ class Connection:
         """Split the received bytes into frames and handle them."""
         if self.disconnected:
             return
-        self.active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         if self._unsplit or (self._fast_path is None and not self.is_authorized):
             self._unsplit += data
             self._request_memory.hold(len(data))
@@ -188,7 +188,7 @@ class Connection:
         arrived = sum(map(len, frames))
         self._request_memory.hold(arrived + partial_bytes - self.partial_bytes)
         if partial_bytes and (frames or not self.partial_bytes):
-            self._partial_since_s = self.active_s
+            self._partial_since_s = self.last_active_s
         self.partial_bytes = partial_bytes
         if frames:
             self._queued_frames.extend(frames)
@@ -254,7 +254,7 @@ class Connection:
                 fast_path is None
                 or len(self._response_slots) > 1
                 or len(frame) >= LARGE_WRITE_BYTES
-                or not fast_path.take(frame, self, slot.respond, self.active_s)
+                or not fast_path.try_execute(frame, self, slot.respond, self.last_active_s)
             ):
                 self._handler.handle(frame, self, slot.respond)
         except Exception as failure:
@@ -357,7 +357,7 @@ class Connection:
             return "slow_frame"
         if not self._writable and now_s - self._unwritable_since_s > self._limits.reading_s:
             return "slow_reader"
-        if not self._response_slots and now_s - self.active_s > self._limits.connection_idle_s:
+        if not self._response_slots and now_s - self.last_active_s > self._limits.connection_idle_s:
             return "idle"
         login = self.sasl_authenticator
         return None if login is None else login.timeout_reason(now_s, self)

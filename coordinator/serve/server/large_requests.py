@@ -33,7 +33,7 @@ Steps = Iterator[None]
 Respond = Callable[[bytes], None]
 
 
-class LargeOrigin(OperationOrigin, Protocol):
+class LargeRequestOrigin(OperationOrigin, Protocol):
     """The connection of a large request."""
 
     def handler_failed(self, failure: Exception) -> None:
@@ -41,8 +41,8 @@ class LargeOrigin(OperationOrigin, Protocol):
         ...
 
 
-class _Request(NamedTuple):
-    origin: LargeOrigin
+class _QueuedRequest(NamedTuple):
+    origin: LargeRequestOrigin
     respond: Respond
     decoded_bytes: int
     begin: Callable[[Respond], Steps]
@@ -56,7 +56,7 @@ class _DecodedRequest:
 
     __slots__ = ("_decoded_bytes", "_release", "_respond")
 
-    def __init__(self, request: _Request, release: Callable[[int], None]) -> None:
+    def __init__(self, request: _QueuedRequest, release: Callable[[int], None]) -> None:
         self._respond = request.respond
         self._decoded_bytes = request.decoded_bytes
         self._release = release
@@ -76,18 +76,22 @@ class LargeRequests:
         self._elements_max = elements_max
         self._decoded_bytes = 0
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[_Request] = deque()
-        self._current: LargeOrigin | None = None
+        self._waiting: deque[_QueuedRequest] = deque()
+        self._current: LargeRequestOrigin | None = None
         self._steps: Steps = iter(())
         # The number of queued requests of each connection.
         self._of_origin: dict[int, int] = {}
 
-    def has(self, origin: OperationOrigin) -> bool:
+    def has_request_of(self, origin: OperationOrigin) -> bool:
         """Return whether this connection has a queued or running request."""
         return id(origin) in self._of_origin
 
     def add(
-        self, origin: LargeOrigin, frame_bytes: int, respond: Respond, begin: Callable[[Respond], Steps]
+        self,
+        origin: LargeRequestOrigin,
+        frame_bytes: int,
+        respond: Respond,
+        begin: Callable[[Respond], Steps],
     ) -> None:
         """Queue a request; `begin` is called when the request is next, with `respond`, and returns its steps.
 
@@ -96,7 +100,7 @@ class LargeRequests:
         self._of_origin[id(origin)] = self._of_origin.get(id(origin), 0) + 1
         operations = min(self._elements_max, frame_bytes // _ELEMENT_BYTES_MIN)
         decoded_bytes = 2 * frame_bytes + operations * _OPERATION_BYTES
-        self._waiting.append(_Request(origin, respond, decoded_bytes, begin))
+        self._waiting.append(_QueuedRequest(origin, respond, decoded_bytes, begin))
         self._start_next_request()
 
     def _start_next_request(self) -> None:
@@ -134,7 +138,7 @@ class LargeRequests:
             origin.handler_failed(failure)
         self._end_request(origin)
 
-    def _end_request(self, origin: LargeOrigin) -> None:
+    def _end_request(self, origin: LargeRequestOrigin) -> None:
         self._current = None
         self._steps = iter(())
         left = self._of_origin.pop(id(origin)) - 1

@@ -148,7 +148,7 @@ class Listener:
             security.handshake_s,
             lambda: self._limits.connections_max - len(self._connections),
             lambda: (each for each in self._connections if not each.is_authorized),
-            self._accept_secured,
+            self._accept_after_handshake,
             self._record_rejection,
             self.untrusted_work,
         )
@@ -165,7 +165,7 @@ class Listener:
         # A compiled class cannot inherit from asyncio's, but has the same methods.
         return cast(asyncio.Protocol, connection)
 
-    def _accept_secured(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
+    def _accept_after_handshake(self, secured: asyncio.Transport) -> asyncio.Protocol | None:
         """Return the connection of a client after its TLS handshake, or None if it is refused."""
         if self._all_answered is not None:
             return None

@@ -20,7 +20,7 @@ from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
 from coordinator.serve.server.api import Api, undecodable_request
 from coordinator.serve.server.error_responses import decode_frame, error_response, read_api_key
-from coordinator.serve.server.large_requests import LargeOrigin, Respond
+from coordinator.serve.server.large_requests import LargeRequestOrigin, Respond
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
@@ -76,7 +76,7 @@ class UnauthorizedHandler:
         self._api = api
         self._metrics = metrics
 
-    def handle(self, frame: bytes, origin: LargeOrigin, respond: Respond) -> None:
+    def handle(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
         """Respond with CLUSTER_AUTHORIZATION_FAILED; ApiVersions and SASL requests go to the API."""
         if read_api_key(frame) in _APIS_BEFORE_LOGIN:
             self._api.handle(frame, origin, respond)

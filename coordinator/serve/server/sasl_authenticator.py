@@ -25,7 +25,7 @@ from coordinator.serve.server.error_responses import (
     error_response,
     read_api_key,
 )
-from coordinator.serve.server.large_requests import LargeOrigin, Respond
+from coordinator.serve.server.large_requests import LargeRequestOrigin, Respond
 from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
@@ -46,7 +46,7 @@ class _SaslState(Enum):
     FAILED = auto()
 
 
-class SaslConnection(LargeOrigin, Protocol):
+class SaslConnection(LargeRequestOrigin, Protocol):
     """The connection methods that the authenticator calls."""
 
     @property
@@ -97,7 +97,7 @@ class SaslAuthenticator:
         if self._state is _SaslState.COMPLETE:
             self.handle_authenticated(frame, origin, respond)
         elif self._state is not _SaslState.AUTHENTICATE:
-            self._handle_first(frame, origin, respond)
+            self._handle_before_mechanism(frame, origin, respond)
         elif self._with_headers:
             self._handle_authenticate(frame, origin, respond)
         else:
@@ -115,7 +115,7 @@ class SaslAuthenticator:
             self._deadline_s = now_s + self._security.handshake_s
             self._state = _SaslState.HANDSHAKE_REQUEST
             origin.set_handler(self)
-            self._handle_first(frame, origin, respond)
+            self._handle_before_mechanism(frame, origin, respond)
             return
         if self._session_expired(now_s):
             raise CloseConnection("session_expired", "the session expired without re-authentication")
@@ -145,7 +145,7 @@ class SaslAuthenticator:
 
     # Before authentication.
 
-    def _handle_first(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
+    def _handle_before_mechanism(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
         api_key = read_api_key(frame)
         if api_key == api_versions.API_KEY and self._state is _SaslState.INITIAL_REQUEST:
             if self._listener_security.api.answer_api_versions(frame, respond):
@@ -204,7 +204,7 @@ class SaslAuthenticator:
         assert self._exchange is not None
         response = SaslAuthenticateResponse()
         try:
-            turn = await self._exchange.take(token)
+            turn = await self._exchange.process_token(token)
             if turn.identity is not None and self._identity is not None:
                 _check_same_principal(self._identity, turn.identity)
             if turn.refusal:
@@ -292,7 +292,7 @@ class _MechanismChangeRefusal:
             f"mechanism '{before}'"
         )
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         """Raise AuthenticationFailed."""
         raise AuthenticationFailed(self._message)
 

@@ -101,7 +101,7 @@ class SimBrokers:
         """Return whether a process can reach a node."""
         return node not in self.down and (name, node) not in self.blocked
 
-    def held_for_s(self, name: str) -> float:
+    def append_delay_left_s(self, name: str) -> float:
         """Return for how many more seconds the appends of a process are delayed."""
         return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
@@ -118,9 +118,9 @@ class SimBrokers:
         if node in self.down:
             self.down.discard(node)
             self._metadata[node] = self._current_metadata()
-        self._elect_missing()
+        self._elect_missing_leaders()
 
-    def cut_off(self, node: int) -> None:
+    def disconnect_broker(self, node: int) -> None:
         """Disconnect a node from the others. The other nodes elect new leaders, and this node keeps its old
         metadata.
         """
@@ -131,9 +131,9 @@ class SimBrokers:
         """Reconnect a node. Then it knows the current leaders."""
         if self.views.pop(node, None) is not None:
             self._metadata[node] = self._current_metadata()
-            self._elect_missing()
+            self._elect_missing_leaders()
 
-    def move(self, number: int) -> None:
+    def elect_another_leader(self, number: int) -> None:
         """Elect another leader of a partition."""
         self._elect_leader(number, self.partitions[number].leader)
 
@@ -151,7 +151,7 @@ class SimBrokers:
                     self.rng.expovariate(1 / self.faults.elections_s), self._elect_leader, number, node
                 )
 
-    def _elect_missing(self) -> None:
+    def _elect_missing_leaders(self) -> None:
         for number, partition in enumerate(self.partitions):
             if partition.leader == kafka.NO_NODE:
                 self._elect_leader(number, kafka.NO_NODE)
@@ -171,7 +171,7 @@ class SimBrokers:
         if partition.uncommitted:
             self._commit_at(partition.settled_s, partition)
         if rng.random() < self.faults.forgets_rate:
-            partition.forget()
+            partition.lose_producer_state()
 
     def topic_metadata(self, node: int) -> TopicMetadata:
         """Return the topic in the metadata of a node."""
@@ -179,7 +179,9 @@ class SimBrokers:
         topic_id = self._topic_ids.get(node, self.topic_id)
         return TopicMetadata(ErrorCode.NONE, self.topic, topic_id, partitions)
 
-    def report(self, node: int, leader: PartitionMetadata, topic_id: bytes | None = None) -> None:
+    def set_reported_leader(
+        self, node: int, leader: PartitionMetadata, topic_id: bytes | None = None
+    ) -> None:
         """Let a node report a leader, and possibly another topic id, without an election."""
         self._metadata[node][leader.partition] = leader
         if topic_id is not None:
@@ -281,7 +283,7 @@ class SimBrokers:
 
         self.loop.call_at(when_s, commit)
 
-    def list_ends(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
+    def list_end_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return end offsets. A disconnected node returns the end offsets of its old view."""
         return {number: self._end_offset(node, number) for number in numbers}
 
@@ -295,7 +297,7 @@ class SimBrokers:
             return ListedOffset(OFFSET_NOT_AVAILABLE, -1)
         return ListedOffset(ErrorCode.NONE, partition.high_watermark)
 
-    def list_starts(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
+    def list_start_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
         """Return start offsets."""
         return {
             number: ListedOffset(ErrorCode.NONE, self.partitions[number].start)

@@ -78,7 +78,7 @@ class ManyClients(Clients):
             self._known[who, shard] = owner
         return self._known[who, shard]
 
-    def missed(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
         """Make a client forget the coordinator of a share-partition, now or after a later failure."""
         if self._rng.random() < 0.7:
             self._known.pop((who, state_partition(key, self._state_partitions)), None)

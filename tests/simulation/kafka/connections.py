@@ -152,7 +152,7 @@ class BrokerConnection(asyncio.Transport):
             self.fail(early)
         if key == _PRODUCE:
             sender = RequestSender(self.name, [partition.forgotten for partition in brokers.partitions])
-            held_s = brokers.held_for_s(self.name)
+            held_s = brokers.append_delay_left_s(self.name)
             delay_s = max(delay_s, held_s)
             if held_s > early:
                 self.fail(early)

@@ -18,10 +18,10 @@ class RecordedForwarder(Forwarder):
         super().__init__(runtime, instance=instance, metrics=metrics)
         self._history = history
 
-    def hold(self, call: Any, operation: Any, why: Any) -> None:
+    def hold_operation(self, call: Any, operation: Any, why: Any) -> None:
         """Hold an operation. It may be executed twice if its owner did not respond, or ended during it."""
-        super().hold(call, operation, why)
+        super().hold_operation(call, operation, why)
         was_not_executed = why.message == NO_OWNER or why.message.endswith(NOT_OURS)
         if operation.call is not None and not was_not_executed:
             kind = _KINDS[call.api_key]
-            self._history.repeat(self._loop.time(), kind, operation.key, operation.unit)
+            self._history.record_repetition(self._loop.time(), kind, operation.key, operation.unit)

@@ -93,7 +93,7 @@ class ProductMembership:
             own_thread=False,
         )
 
-    async def ended(self, name: str) -> None:
+    async def release_connections(self, name: str) -> None:
         """Release the connections in memory of a process that has ended."""
         if name in self._clients:
             await self._clients.pop(name).close()
@@ -104,12 +104,12 @@ class ProductMembership:
         owner = None if assignment is None else assignment.owner(shard)
         return None if owner is None else owner.instance
 
-    def settled(self, names: set[str]) -> bool:
+    def is_settled(self, names: set[str]) -> bool:
         """Return whether the group has exactly the members `names`, and these own all shards."""
         owners = {self.owner(shard) for shard in range(self._shards)}
         return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 
-    def shuffle(self) -> None:
+    def disturb_assignment(self) -> None:
         """Remove a member, or move the group to another broker."""
         members = self.group.members
         if members and self.rng.random() < 0.5:
@@ -117,7 +117,7 @@ class ProductMembership:
         elif self.group.state not in (PREPARING, COMPLETING):
             self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
-    def cut_off(self, node: int) -> None:
+    def disconnect_broker(self, node: int) -> None:
         """Process the disconnection of a broker. If it coordinates the group, another broker will
         coordinate it.
         """
@@ -145,7 +145,7 @@ class ProductMembership:
     def move_group_to(self, node: int) -> None:
         """Move the group to a broker."""
         if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
-            self.group.move(node)
+            self.group.move_to_broker(node)
 
     def _elect_coordinator(self) -> None:
         if self.group.node in self.stale:
@@ -153,7 +153,7 @@ class ProductMembership:
 
     def _move_group(self, nodes: list[int]) -> None:
         if nodes:
-            self.group.move(self.rng.choice(nodes))
+            self.group.move_to_broker(self.rng.choice(nodes))
 
     def _current_assignment(self) -> Assignment | None:
         """Return the assignment of all members, from their newest messages."""

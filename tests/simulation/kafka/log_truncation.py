@@ -55,15 +55,15 @@ class LogTruncations:
         for number, partition in enumerate(brokers.partitions):
             partition.on_write = lambda number=number: self._on_record_written(number)  # type: ignore[misc]
 
-    def lose(self, number: int, rng: Random) -> None:
+    def lose_newest_records(self, number: int, rng: Random) -> None:
         """Lose the newest records of a state partition."""
         partition = self._brokers.partitions[number]
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if offsets:
-            self._lost[number] = [*partition.lose(rng.choice(offsets)), *self._lost.get(number, ())]
+            self._lost[number] = [*partition.truncate_from(rng.choice(offsets)), *self._lost.get(number, ())]
             # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
-            self._brokers.move(number)
+            self._brokers.elect_another_leader(number)
             self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
 
     def _on_record_written(self, number: int) -> None:
@@ -88,7 +88,7 @@ class LogTruncations:
             loss = Truncation(self._unnoticed.pop(number), owned, replay_states(kept, number))
             self.losses[number].append(loss)
 
-    def judge(self, topic_known: TopicKnown) -> int:
+    def check_eras(self, topic_known: TopicKnown) -> int:
         """Check each era separately. Return the number of share-partitions for which the strict check
         was abandoned.
         """
@@ -103,7 +103,7 @@ class LogTruncations:
                 untouched.ops.extend(ops)
                 continue
             ops = [self._forget_leased_outcome(op, losses) for op in ops]
-            _check_losses_are_noticed(ops, losses)
+            _check_losses_are_detected(ops, losses)
             begins: list[tuple[Point, dict[SharePartitionKey, ShareState]]] = [(_BEGINNING, {})]
             begins += [(loss.owned, loss.states) for loss in losses]
             ends = [*(loss.lost for loss in losses), NEVER]
@@ -126,7 +126,7 @@ class LogTruncations:
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
-def _check_losses_are_noticed(ops: list[Operation], losses: list[Truncation]) -> None:
+def _check_losses_are_detected(ops: list[Operation], losses: list[Truncation]) -> None:
     for op in ops:
         for lost, owned, _ in losses:
             if op.known and op.answered is not None and lost < op.invoked and op.answered < owned:

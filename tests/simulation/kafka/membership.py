@@ -83,11 +83,11 @@ class SimMembership:
         """Return the intended owner of a shard."""
         return self._wanted[shard]
 
-    def settled(self, names: set[str]) -> bool:
+    def is_settled(self, names: set[str]) -> bool:
         """Return whether the members are `names`, and the intended member owns each shard."""
         return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
 
-    def cut_off(self, node: int) -> None:
+    def disconnect_broker(self, node: int) -> None:
         """Do nothing: this membership does not depend on brokers."""
 
     def move_group_to(self, node: int) -> None:
@@ -96,7 +96,7 @@ class SimMembership:
     def reconnect_broker(self, node: int) -> None:
         """Do nothing: this membership does not depend on brokers."""
 
-    def shuffle(self) -> None:
+    def disturb_assignment(self) -> None:
         """Move a random shard to another member."""
         if len(self._members) > 1:
             shard = self.rng.randrange(len(self._wanted))
@@ -104,7 +104,7 @@ class SimMembership:
                 shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
             )
 
-    async def ended(self, name: str) -> None:
+    async def release_connections(self, name: str) -> None:
         """Do nothing: a process that has ended has no connections to release."""
 
     # Requests of members.

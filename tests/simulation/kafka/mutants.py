@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.cluster.kafka import metadata_cache
-from coordinator.cluster.kafka.metadata import NewestTopic
+from coordinator.cluster.kafka.metadata import MergedTopicMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.errors import LogOutcomeUnknown
@@ -51,24 +51,24 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
 
 
 @_register_mutant
-def lets_records_of_any_owner_count(patch: Patch) -> None:
+def accepts_records_of_any_owner(patch: Patch) -> None:
     counts = FencingFilter.accepts
     patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
 
 
 @_register_mutant
-def trusts_its_claim_without_looking(patch: Patch) -> None:
+def does_not_verify_its_claim(patch: Patch) -> None:
     def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, *args: Any) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
         ownership.verified = True
         if fencing_filter.claim is not None:
-            ownership.accepted(fencing_filter.claim)
+            ownership.record_accepted_claim(fencing_filter.claim)
 
     patch.setattr(Ownerships, "verify", verify)
 
 
 @_register_mutant
-def claims_with_the_epoch_that_it_heard(patch: Patch) -> None:
+def claims_with_the_last_owner_epoch(patch: Patch) -> None:
     read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
 
     async def return_lower_epoch(*args: Any) -> Any:
@@ -87,10 +87,10 @@ def claims_with_the_epoch_that_it_heard(patch: Patch) -> None:
 
 
 @_register_mutant
-def believes_success_at_any_offset(patch: Patch) -> None:
-    settle = Appender._settle
+def accepts_append_at_unexpected_offset(patch: Patch) -> None:
+    settle = Appender._handle_produce_result
 
-    def _settle(self: Any, append: Any, produced: Any) -> Any:
+    def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == ErrorCode.NONE and not append.anywhere:
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s)
             self._call_done(append, None)
@@ -102,12 +102,12 @@ def believes_success_at_any_offset(patch: Patch) -> None:
         self._next_log_offset = self._log.end_offset(self.state_partition)
 
     settle_in_memory = ShardRunner._mark_durable
-    patch.setattr(Appender, "_settle", _settle)
+    patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
     patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
 
 
 @_register_mutant
-def takes_no_answer_for_failure(patch: Patch) -> None:
+def treats_missing_response_as_failure(patch: Patch) -> None:
     # Continue without a new claim, although late batches may follow.
     recover = ShardRunner._recover
 
@@ -131,60 +131,60 @@ def takes_no_answer_for_failure(patch: Patch) -> None:
 
 
 @_register_mutant
-def takes_no_answer_for_success(patch: Patch) -> None:
-    end = Appender._end
+def treats_missing_response_as_success(patch: Patch) -> None:
+    end = Appender._fail_append
 
-    def _end(self: Any, append: Any, error: Any) -> None:
+    def _fail_append(self: Any, append: Any, error: Any) -> None:
         if isinstance(error, LogOutcomeUnknown) and not append.anywhere:
             self._record_result(append, append.ownership.next_offset)
         else:
             end(self, append, error)
 
-    patch.setattr(Appender, "_end", _end)
+    patch.setattr(Appender, "_fail_append", _fail_append)
 
 
 @_register_mutant
 def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
-    settle = Appender._settle
+    settle = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
-    def _settle(self: Any, append: Any, produced: Any) -> Any:
+    def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code in uncommitted and not append.anywhere:
             produced = produced._replace(error_code=0, base_offset=append.ownership.next_offset)
         return settle(self, append, produced)
 
-    patch.setattr(Appender, "_settle", _settle)
+    patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
 
 
 @_register_mutant
-def does_not_mind_a_log_that_went_back(patch: Patch) -> None:
-    explain = Appender._explain
+def ignores_truncation_of_the_log(patch: Patch) -> None:
+    explain = Appender._explain_unexpected_offset
 
-    async def _explain(self: Any, append: Any, expected: int, found: int) -> None:
+    async def _explain_unexpected_offset(self: Any, append: Any, expected: int, found: int) -> None:
         if found < expected:
             self._call_done(append, None)
         else:
             await explain(self, append, expected, found)
 
-    patch.setattr(Appender, "_explain", _explain)
+    patch.setattr(Appender, "_explain_unexpected_offset", _explain_unexpected_offset)
 
 
 # Reads.
 
 
 @_register_mutant
-def has_a_lease_that_never_ends(patch: Patch) -> None:
+def has_endless_lease(patch: Patch) -> None:
     patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
 @_register_mutant
-def waits_for_no_earlier_lease(patch: Patch) -> None:
-    accepted = Ownership.accepted
+def does_not_wait_for_earlier_leases(patch: Patch) -> None:
+    accepted = Ownership.record_accepted_claim
 
     def return_no_lease(self: Any, claim: AcceptedClaim, before: Any = None) -> None:
         accepted(self, claim._replace(previous_lease_ms=0, older_lease_ms=0))
 
-    patch.setattr(Ownership, "accepted", return_no_lease)
+    patch.setattr(Ownership, "record_accepted_claim", return_no_lease)
 
 
 @_register_mutant
@@ -196,7 +196,7 @@ def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
 
 
 @_register_mutant
-def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
+def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
     def update(self: Any, node: int, topic: Any) -> bool:
         self._reported_ids = {node: topic.topic_id}
         self._partitions = {topic.topic_id: {reported.partition: reported for reported in topic.partitions}}
@@ -204,7 +204,7 @@ def takes_the_metadata_of_the_last_broker_that_answered(patch: Patch) -> None:
 
     patch.setattr(metadata_cache, "BROKERS_ASKED", 1)
     patch.setattr(MetadataCache, "_nodes_to_ask", MetadataCache.nodes_best_first)
-    patch.setattr(NewestTopic, "update", update)
+    patch.setattr(MergedTopicMetadata, "update", update)
 
 
 # Routing.
@@ -232,7 +232,7 @@ def forwards_by_the_first_assignment(patch: Patch) -> None:
 
 
 @_register_mutant
-def finds_the_coordinator_of_another_shard(patch: Patch) -> None:
+def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
     set_routes = CoordinatorDirectory._set_routes
 
     def rotate_routes(self: Any, routes: Any) -> None:
@@ -246,7 +246,7 @@ def finds_the_coordinator_of_another_shard(patch: Patch) -> None:
 
 
 @_register_mutant
-def takes_a_loading_group_coordinator_for_a_deleted_group(patch: Patch) -> None:
+def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
     describe_groups = ShareGroups.describe_groups
 
     async def describe_or_miss(self: Any, groups: Any) -> Any:
@@ -313,7 +313,7 @@ def _base_offset(batch: bytes) -> int:
 
 
 @_register_mutant
-def releases_under_its_own_append(patch: Patch) -> None:
+def releases_shard_during_its_append(patch: Patch) -> None:
     async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
         for operation in waiting:
@@ -323,12 +323,12 @@ def releases_under_its_own_append(patch: Patch) -> None:
 
 
 @_register_mutant
-def never_resigns(patch: Patch) -> None:
+def never_resigns_shards(patch: Patch) -> None:
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
 
 
 @_register_mutant
-def gives_up_when_a_claim_fails(patch: Patch) -> None:
+def never_retries_a_failed_claim(patch: Patch) -> None:
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
             runner.owner_epoch = await log.own(runner.state_partition, release_wait_s)
@@ -341,7 +341,7 @@ def gives_up_when_a_claim_fails(patch: Patch) -> None:
 
 
 @_register_mutant
-def prunes_what_tells_the_owner_epoch(patch: Patch) -> None:
+def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
     def _prune(self: Any, ownership: Ownership) -> None:
         if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
             before_offset, ownership.prune_before = ownership.prune_before, None

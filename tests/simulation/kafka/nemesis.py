@@ -94,7 +94,7 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
     node = brokers.partitions[number].leader
     if len(able) < 2 or node not in able:
         return
-    world.cut_off(node)
+    world.disconnect_broker(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
         place = _choose_place(world, rng)
@@ -137,7 +137,7 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
             return
         if rng.random() < 0.9:
             world.membership.move_group_to(node)
-        world.cut_off(node)
+        world.disconnect_broker(node)
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
         await alone.aclose()
         cut: set[tuple[str, int]] = set()
@@ -192,11 +192,11 @@ async def _kill_broker(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _move_leader(world: KafkaWorld, rng: Random) -> None:
-    world.brokers.move(rng.randrange(len(world.brokers.partitions)))
+    world.brokers.elect_another_leader(rng.randrange(len(world.brokers.partitions)))
 
 
 async def _shuffle_members(world: KafkaWorld, rng: Random) -> None:
-    world.membership.shuffle()
+    world.membership.disturb_assignment()
 
 
 async def _shift_clock(world: KafkaWorld, rng: Random) -> None:
@@ -237,7 +237,7 @@ async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
 
 async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
     """Lose the newest records of a partition."""
-    world.truncations.lose(rng.randrange(len(world.brokers.partitions)), rng)
+    world.truncations.lose_newest_records(rng.randrange(len(world.brokers.partitions)), rng)
 
 
 def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:

@@ -101,12 +101,12 @@ class SimPartition(FakePartition):
         self.archive = [(writer, batch) for writer, batch in self.archive if next_offset_at(batch, 0) <= end]
         return lost
 
-    def forget(self) -> None:
+    def lose_producer_state(self) -> None:
         """Lose the state of all producers."""
         self.producers.clear()
         self.forgotten += 1
 
-    def lose(self, end: int) -> list[bytes]:
+    def truncate_from(self, end: int) -> list[bytes]:
         """Lose the records from a log offset on, and the state of all producers. Return the lost batches."""
         self.lost_records = True
         self.forgotten += 1

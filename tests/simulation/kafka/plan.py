@@ -142,10 +142,10 @@ class KafkaPlan:
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
         late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + late_s
-        return self._hops * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
+        return self._coordinators_on_path * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
 
     @property
-    def _hops(self) -> int:
+    def _coordinators_on_path(self) -> int:
         return 2 if self.forwarding else 1
 
     @property
@@ -154,7 +154,7 @@ class KafkaPlan:
         append.
         """
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
-        return self.settled_s + 3 * self._hops * paused_s
+        return self.settled_s + 3 * self._coordinators_on_path * paused_s
 
     @property
     def has_response_deadline(self) -> bool:
@@ -181,7 +181,7 @@ class KafkaPlan:
         return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=astray_rate)
 
 
-def draw_any(seed: int) -> KafkaPlan:
+def draw_random_plan(seed: int) -> KafkaPlan:
     """Draw a run in which any fault may occur."""
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)

@@ -207,7 +207,7 @@ class KafkaProcess:
         await self._cluster.close()
         for reader in self._readers:
             await reader.close()
-        await self._membership.ended(self.name)
+        await self._membership.release_connections(self.name)
 
     def pause(self) -> None:
         """Run no callback of this process, as after SIGSTOP."""
@@ -253,7 +253,7 @@ class KafkaProcess:
     @property
     def operations_forwarded(self) -> int:
         """The number of operations and requests that the forwarder has not finished."""
-        return self._forwarder.held + self._forwarder.in_flight
+        return self._forwarder.held_operations + self._forwarder.requests_in_flight
 
     # The methods of OwnershipListener.
 
@@ -274,7 +274,7 @@ class KafkaProcess:
         self._history.owner_changes_s.append(self._loop.time())
         self.runtime.resign(state_partition)
 
-    def ready(self) -> bool:
+    def is_ready_to_serve(self) -> bool:
         """Return whether this process could serve requests."""
         return self.runtime.can_serve
 

@@ -13,7 +13,7 @@ from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.membership import MembershipFaults
-from tests.simulation.kafka.plan import KafkaNemesis, KafkaPlan, draw_any
+from tests.simulation.kafka.plan import KafkaNemesis, KafkaPlan, draw_random_plan
 from tests.simulation.plan import Load, draw_log_uniform
 
 ScenarioChange = Callable[[KafkaPlan, Random], KafkaPlan]
@@ -30,9 +30,9 @@ DEFAULTS = 0xDEFA
 _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
-def draw_kafka(seed: int, *, minutes: float | None = None) -> KafkaPlan:
+def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     """Draw a run. With `minutes`, its phase with faults lasts that long, without a limit on operations."""
-    plan, rng = draw_any(seed), Random(seed ^ 0xA1)
+    plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         bend = rng.choice(SCENARIOS)
         plan = replace(bend(plan, rng), scenario=bend.__name__.lstrip("_").replace("_", " "))
@@ -159,7 +159,7 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     )
 
 
-def _late_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Appends time out and arrive later, while the process that sent them still owns the shard."""
     return replace(
         plan,
@@ -291,7 +291,7 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     )
 
 
-def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
+def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """All state of a shard is deleted and its records are pruned. Then new owners load it."""
     return replace(
         plan,
@@ -320,8 +320,8 @@ def _emptied_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 SCENARIOS: tuple[ScenarioChange, ...] = (
     _delay_zombie_appends,
-    _late_appends,
+    _time_out_appends,
     _serve_old_metadata,
     _move_shards_hastily,
-    _emptied_logs,
+    _empty_logs,
 )

@@ -51,7 +51,7 @@ class KafkaSimulator(Simulation):
     def run(self) -> SimulationOutcome:
         """Run with process numbers that follow from the seed."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(connections, "process_number", partial(random.getrandbits, 32))
+            patch.setattr(connections, "broker_order_seed", partial(random.getrandbits, 32))
             return super().run()
 
     @property
@@ -71,7 +71,7 @@ class KafkaSimulator(Simulation):
 
     def _run_checkers(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
-        return self._world.truncations.judge(self._topic_known)
+        return self._world.truncations.check_eras(self._topic_known)
 
     # Phases.
 
@@ -95,7 +95,7 @@ class KafkaSimulator(Simulation):
         if isinstance(world.membership, SimMembership):
             self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
-        self._spawn(self._close_what_is_late())
+        self._spawn(self._close_late_operations())
         workers = self._spawn_workloads()
         for strike in make_faults(world, self._fork_random()):
             self._spawn(strike)
@@ -110,10 +110,10 @@ class KafkaSimulator(Simulation):
         world.stop_faults()
         self._clients.astray_rate = plan.without_faults().astray_rate
         self._cluster.is_noisy = False
-        await self._live(workers)
+        await self._check_liveness(workers)
         await self._compare_when_idle()
 
-    async def _close_what_is_late(self) -> None:
+    async def _close_late_operations(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.latest_effect_s)
@@ -123,12 +123,12 @@ class KafkaSimulator(Simulation):
         world = self._world
         self._cluster.gate.clear()
         await self._wait_for_calls()
-        await wait_until(self._is_whole, world.health, OWNED_BY_S)
+        await wait_until(self._is_complete, world.health, OWNED_BY_S)
         await asyncio.sleep(self.plan.settled_s)
-        await self._ask_each_owner()
-        await wait_until(self._is_whole, world.health, OWNED_BY_S)
+        await self._read_at_each_owner()
+        await wait_until(self._is_complete, world.health, OWNED_BY_S)
 
-    async def _ask_each_owner(self) -> None:
+    async def _read_at_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
         peers: dict[int | None, Peer] = {}
         for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
@@ -136,15 +136,15 @@ class KafkaSimulator(Simulation):
             try:
                 if node not in peers:
                     peers[node] = await self._clients.connect("observer", node)
-                await peers[node].ask(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+                await peers[node].send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
             except ConnectionLost:
                 raise Violation("no fault is active, but no connection can be opened") from None
         for peer in peers.values():
             peer.close()
 
-    def _is_whole(self) -> bool:
-        self._stop_if_wrong()
-        return self._world.whole()
+    def _is_complete(self) -> bool:
+        self._raise_if_violated()
+        return self._world.is_complete()
 
     async def _compare_when_idle(self) -> None:
         """Wait until nothing is pending, compare memory with the logs, and read all states."""

@@ -18,12 +18,12 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.world import wait_until
 
 Scene = Callable[[SimBrokers, Brokers], Awaitable[None]]
-Play = Callable[..., None]
+RunScenario = Callable[..., None]
 TIMEOUT_S = 2.0
 
 
 @pytest.fixture
-def run_scene() -> Iterator[Play]:
+def run_scene() -> Iterator[RunScenario]:
     """Run a scene in a process that is connected to the leader of partition 0; then the faults begin."""
     loop = SimLoop()
 
@@ -66,10 +66,12 @@ async def fetch_records(cluster: Brokers, node: int, channel: str = "lane") -> k
     return (await cluster.fetch(node, channel, {0: 0}, 1 << 20))[0]
 
 
-def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(run_scene: Play) -> None:
+def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(
+    run_scene: RunScenario,
+) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         old = brokers.topic_metadata(1)
-        brokers.cut_off(1)
+        brokers.disconnect_broker(1)
         assert brokers.topic_metadata(2) == brokers.topic_metadata(3) == old
         await asyncio.sleep(60.0)
         for node in (2, 3):
@@ -83,14 +85,14 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
 
 
 async def read_end_offset(cluster: Brokers, node: int, channel: str = "lane") -> kafka.ListedOffset:
-    return (await cluster.list_ends(node, channel, [0]))[0]
+    return (await cluster.list_end_offsets(node, channel, [0]))[0]
 
 
-def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene: Play) -> None:
+def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.NONE, 0)
-        brokers.cut_off(node)
+        brokers.disconnect_broker(node)
         await asyncio.sleep(10.0)
         leader = brokers.partitions[0].leader
         assert leader not in (node, kafka.NO_NODE)
@@ -111,7 +113,7 @@ def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene
     run_scene(scenario)
 
 
-def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: Play) -> None:
+def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
@@ -124,7 +126,7 @@ def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: Play) -
     run_scene(scenario)
 
 
-def test_append_is_visible_when_the_replicas_have_it(run_scene: Play) -> None:
+def test_append_is_visible_when_the_replicas_have_it(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node, partition = cluster.leader(0), brokers.partitions[0]
         assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
@@ -142,7 +144,7 @@ def test_append_is_visible_when_the_replicas_have_it(run_scene: Play) -> None:
     run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0)
 
 
-def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: Play) -> None:
+def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         partition = brokers.partitions[0]
         lost = 0
@@ -151,7 +153,7 @@ def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: Pl
             pending = asyncio.create_task(produce_batch(cluster, encode_test_batch(sequence)))
             await wait_until(lambda end=end: partition.end == end + 1, lambda: partition.end)
             assert partition.high_watermark == end
-            brokers.move(0)
+            brokers.elect_another_leader(0)
             assert (await pending).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             lost += partition.end == end
             cluster.refresh_soon()
@@ -166,7 +168,7 @@ def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: Pl
     run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0, elections_s=0.01)
 
 
-def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: Play) -> None:
+def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse) as given_up:
             await produce_batch(cluster, encode_test_batch(0))
@@ -190,7 +192,7 @@ def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: Play) ->
     run_scene(check_dropped, late_rate=1.0, late_max_s=5.0)
 
 
-def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene: Play) -> None:
+def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         assert (
             await produce_batch(cluster, encode_test_batch(0, producer_epoch=0))
@@ -208,7 +210,7 @@ def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene
     run_scene(scenario)
 
 
-def test_process_without_one_node_reaches_the_others(run_scene: Play) -> None:
+def test_process_without_one_node_reaches_the_others(run_scene: RunScenario) -> None:
     async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         brokers.blocked.add((PROCESS_NAME, node))
@@ -218,7 +220,7 @@ def test_process_without_one_node_reaches_the_others(run_scene: Play) -> None:
         with pytest.raises(NoResponse) as refused:
             await produce_batch(cluster, encode_test_batch(0))
         assert not refused.value.sent
-        brokers.move(0)
+        brokers.elect_another_leader(0)
         cluster.refresh_soon()
         await wait_until(lambda: cluster.leader(0) != node, brokers.leaders)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE

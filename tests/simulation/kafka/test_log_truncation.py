@@ -51,23 +51,25 @@ class ScriptedLog:
         value = ShareSnapshotValue(state_epoch, state_epoch, 0, 0, 1, 1, b"", 0)
         self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
 
-    def lose(self) -> None:
-        self.truncations.lose(0, LastChoice())  # type: ignore[arg-type]
+    def lose_newest_batch(self) -> None:
+        self.truncations.lose_newest_records(0, LastChoice())  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
         op = self._invoke_operation(INITIALIZE, InitializePart(0, state_epoch, 0))
-        self.history.answer(SimLoop.BEGAN_S, op, InitializeResult(0))
+        self.history.record_response(SimLoop.BEGAN_S, op, InitializeResult(0))
 
     def read(self, state_epoch: int) -> None:
         op = self._invoke_operation(READ, ReadPart(0, 0))
-        self.history.answer(SimLoop.BEGAN_S, op, ReadResult(0, state_epoch=state_epoch, start_offset=0))
+        self.history.record_response(
+            SimLoop.BEGAN_S, op, ReadResult(0, state_epoch=state_epoch, start_offset=0)
+        )
 
     def _invoke_operation(self, kind: str, part: Any) -> Any:
         self._clients += 1
-        return self.history.invoke(SimLoop.BEGAN_S, f"client {self._clients}", kind, KEY, [part])
+        return self.history.record_request(SimLoop.BEGAN_S, f"client {self._clients}", kind, KEY, [part])
 
-    def judge(self) -> None:
-        self.truncations.judge(every_topic)
+    def check_eras(self) -> None:
+        self.truncations.check_eras(every_topic)
 
 
 @pytest.fixture
@@ -81,30 +83,30 @@ def scripted_log() -> ScriptedLog:
         story.snapshot(state_epoch, 1)
         story.initialize(state_epoch)
     story.read(2)
-    story.lose()
+    story.lose_newest_batch()
     return story
 
 
 def test_lost_operation_may_be_missing_after_the_next_claim(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(1)
-    scripted_log.judge()
+    scripted_log.check_eras()
 
 
 def test_operation_that_was_not_lost_must_not_be_missing(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(0)
     with pytest.raises(Violation):
-        scripted_log.judge()
+        scripted_log.check_eras()
 
 
 def test_answer_from_memory_after_a_loss_is_a_violation(scripted_log: ScriptedLog) -> None:
     scripted_log.read(2)
     with pytest.raises(Violation, match="no owner noticed"):
-        scripted_log.judge()
+        scripted_log.check_eras()
 
 
 def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(scripted_log: ScriptedLog) -> None:
     scripted_log.snapshot(2, 1)
     scripted_log.read(2)
-    scripted_log.judge()
+    scripted_log.check_eras()

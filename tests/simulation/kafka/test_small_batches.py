@@ -19,7 +19,7 @@ SEEDS = (31_017, *range(31_100, 31_140))
 
 def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     later = {"landed": 0, "failed": 0}
-    record_result, end = Appender._record_result, Appender._end
+    record_result, end = Appender._record_result, Appender._fail_append
 
     def count_landed(self: Appender, append: AppendInFlight, base_offset: int) -> None:
         later["landed"] += append.begun
@@ -30,7 +30,7 @@ def test_split_append_loses_nothing_if_one_of_its_batches_fails(monkeypatch: pyt
         end(self, append, error)
 
     monkeypatch.setattr(Appender, "_record_result", count_landed)
-    monkeypatch.setattr(Appender, "_end", count_failed)
+    monkeypatch.setattr(Appender, "_fail_append", count_failed)
     monkeypatch.setattr(topic, "BROKERS_BATCH_BYTES_MAX", BATCH_BYTES_MAX)
     for seed in SEEDS:
         assert check_seed("kafka", None, seed) is None

@@ -151,12 +151,12 @@ class KafkaWorld:
     def make_stale(self, node: int) -> None:
         """Disconnect a broker from the other brokers until the end of the run."""
         self.stale_node = node
-        self.cut_off(node)
+        self.disconnect_broker(node)
 
-    def cut_off(self, node: int) -> None:
+    def disconnect_broker(self, node: int) -> None:
         """Disconnect a broker from the other brokers."""
-        self.brokers.cut_off(node)
-        self.membership.cut_off(node)
+        self.brokers.disconnect_broker(node)
+        self.membership.disconnect_broker(node)
 
     def reconnect_broker(self, node: int) -> None:
         """Reconnect a broker."""
@@ -194,9 +194,9 @@ class KafkaWorld:
         return [self._is_membership_complete(), *reasons]
 
     def _is_membership_complete(self) -> bool:
-        return self.membership.settled({process.name for process in self.alive()})
+        return self.membership.is_settled({process.name for process in self.alive()})
 
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether all processes run, and exactly the assigned owner owns each shard."""
         return (
             None not in self.processes
@@ -221,11 +221,11 @@ class KafkaWorld:
 
     async def compare_memory_with_log(self) -> dict[SharePartitionKey, ShareState]:
         """Compare the logs with the memory of their owners. Raises Violation if they differ."""
-        await wait_until(self.whole, self.health, OWNED_BY_S)
+        await wait_until(self.is_complete, self.health, OWNED_BY_S)
         replayed: dict[SharePartitionKey, ShareState] = {}
         live: dict[SharePartitionKey, ShareState] = {}
         for _ in range(5):
-            await wait_until(self.whole, self.health, OWNED_BY_S)
+            await wait_until(self.is_complete, self.health, OWNED_BY_S)
             replayed = self.states_in_log()
             live = await self._states_in_memory()
             if replayed == live:

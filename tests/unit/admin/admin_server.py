@@ -161,7 +161,7 @@ async def run_admin(
         cold_interval_ms=config.cold_snapshot_interval_ms,
         prune_interval_ms=config.prune_interval_ms,
     )
-    metrics.attach(runtime)
+    metrics.attach_runtime(runtime)
     await runtime.start()
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
@@ -181,7 +181,7 @@ class AdminServer:
         self.coordinator = coordinator
         self._loop = loop
 
-    def do(self, action: Callable[[], object]) -> None:
+    def run_in_loop(self, action: Callable[[], object]) -> None:
         """Run the action on the server's event loop and wait until it ends."""
 
         async def run_action() -> None:
@@ -230,5 +230,5 @@ def serve_admin(
         yield made[0]
     finally:
         if made:
-            made[0].do(stopped.set)
+            made[0].run_in_loop(stopped.set)
         thread.join()

@@ -13,19 +13,19 @@ from protocol.state_records import topic_id_text
 from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
-from tests.unit.admin.test_write_routes import audit_lines, send_order, writing
+from tests.unit.admin.test_write_routes import audit_lines, post_write_request, write_settings
 from tests.unit.expiry.fake_cluster import (
     LOOK_MINUTES,
     MINUTE_MS,
     RULES,
     FakeCluster,
     FakeGroup,
-    StandingClock,
+    ManualClock,
     make_state,
     topic_id,
 )
 
-__all__ = ["writing"]
+__all__ = ["write_settings"]
 
 RETENTION_MS = (RULES.retention_minutes or 0) * MINUTE_MS
 
@@ -34,7 +34,7 @@ class AbandonedStateCluster:
     """A cluster with two groups, one of them empty, and an expiry that reads this cluster."""
 
     def __init__(self, rules: ExpiryRules = RULES) -> None:
-        self.clock = StandingClock()
+        self.clock = ManualClock()
         self.cluster = FakeCluster()
         self.cluster.topics = {"t", "u"}
         self.cluster.groups = {"g": FakeGroup(), "h": FakeGroup()}
@@ -121,16 +121,16 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
 
 
 async def test_requested_expiry_round_requires_scope_write_and_is_audited(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = AbandonedStateCluster()
-    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
+    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
-        await list_with_token(coordinator)
+        await check_abandoned_state_is_listed(coordinator)
         world.clock.ms += RETENTION_MS
-        dry = await send_order(coordinator, "expiry", {})
+        dry = await post_write_request(coordinator, "expiry", {})
         assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
-        done = await send_order(coordinator, "expiry", {"execute": True})
+        done = await post_write_request(coordinator, "expiry", {"execute": True})
         assert done["executed"]
         assert {(each["topic"], each["share_partitions"], each["refused"]) for each in done["items"]} == {
             ("t", 2, ""),
@@ -138,21 +138,21 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
         }
         assert done["outcome"] == "removed the state of 3 share-partitions"
         assert audit_lines(caplog) == [("INFO", "token alice", "expiry", "{}", done["outcome"])]
-        again = await send_order(coordinator, "expiry", {})
+        again = await post_write_request(coordinator, "expiry", {})
         assert again["outcome"] == "would remove the state of 0 share-partitions"
 
 
-async def list_with_token(coordinator: AdminTester) -> None:
+async def check_abandoned_state_is_listed(coordinator: AdminTester) -> None:
     answer = await coordinator.get("/api/v1/expiry", bearer_header(WRITING))
     assert answer.status_code == 200
 
 
 async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = AbandonedStateCluster(ExpiryRules(None, 60))
-    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        answer = await send_order(coordinator, "expiry", {"execute": True}, status=409)
+    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+        answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
         world.cluster.is_down = True
     async with run_admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
@@ -162,19 +162,19 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
 
 
 async def test_failed_expiry_round_is_audited(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     world = AbandonedStateCluster()
     world.cluster.is_down = True
-    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        await send_order(coordinator, "expiry", {"execute": True}, status=503)
+    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+        await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
     ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
     assert "refused" in outcome
 
 
 async def test_expiry_round_continues_after_its_request_timed_out(
-    writing: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    write_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
     world, kafka_answers = AbandonedStateCluster(), asyncio.Event()
@@ -182,14 +182,14 @@ async def test_expiry_round_continues_after_its_request_timed_out(
     async def wait_for_round() -> None:
         await kafka_answers.wait()
 
-    async with run_admin(world.records, None, world.make_expiry, **writing) as coordinator:
-        await list_with_token(coordinator)
+    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+        await check_abandoned_state_is_listed(coordinator)
         world.clock.ms += RETENTION_MS
         world.cluster.before["resolve"] = wait_for_round
-        answer = await send_order(coordinator, "expiry", {"execute": True}, status=503)
+        answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
         # During the round, a dry run returns the result of the last check of the cluster.
-        assert (await send_order(coordinator, "expiry", {}))["executed"] is False
+        assert (await post_write_request(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()
         async with asyncio.timeout(60):
             while {  # noqa: ASYNC110

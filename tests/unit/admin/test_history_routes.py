@@ -76,7 +76,7 @@ async def test_history_of_share_partition_is_read_in_pages() -> None:
     )
 
 
-async def test_history_tells_when_log_was_pruned() -> None:
+async def test_history_shows_that_the_log_was_pruned() -> None:
     async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
         coordinator.log.prune(number, 1)
@@ -110,7 +110,7 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
         assert coordinator.history.pid is None
 
 
-async def wait_until_ended(coordinator: AdminTester) -> None:
+async def wait_until_history_process_ended(coordinator: AdminTester) -> None:
     async with asyncio.timeout(60):
         while coordinator.history.pid is not None:  # noqa: ASYNC110 (a thread ends the process)
             await asyncio.sleep(0.01)
@@ -133,7 +133,7 @@ async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "IDLE_S", 0.0)
     async with run_admin(RECORDS) as coordinator:
         await read_history(coordinator)
-        await wait_until_ended(coordinator)
+        await wait_until_history_process_ended(coordinator)
 
 
 async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ class CertificateFiles:
         host, port = url.removeprefix("https://").split(":")
         return http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
 
-    def ask(
+    def send_request(
         self,
         url: str,
         path: str,
@@ -110,18 +110,20 @@ def test_certificate_principals_have_their_configured_rights(
 ) -> None:
     for certificate in (certificate_files.alice.combined_file, certificate_files.bob.combined_file):
         assert (
-            certificate_files.ask(certificate_required_server.url, "/healthz", certificate=certificate)[0]
+            certificate_files.send_request(
+                certificate_required_server.url, "/healthz", certificate=certificate
+            )[0]
             == 200
         )
     order = {"group": "orders", "execute": True}
-    status, answer = certificate_files.ask(
+    status, answer = certificate_files.send_request(
         certificate_required_server.url,
         "/api/v1/snapshots",
         certificate=certificate_files.alice.combined_file,
         order=order,
     )
     assert (status, answer["share_partitions"]) == (200, 1)
-    status, answer = certificate_files.ask(
+    status, answer = certificate_files.send_request(
         certificate_required_server.url,
         "/api/v1/snapshots",
         certificate=certificate_files.bob.combined_file,
@@ -134,13 +136,13 @@ def test_certificate_principals_have_their_configured_rights(
 def test_unlisted_certificate_principal_gets_403_except_for_probes(
     certificate_files: CertificateFiles, certificate_required_server: AdminServer
 ) -> None:
-    status, answer = certificate_files.ask(
+    status, answer = certificate_files.send_request(
         certificate_required_server.url, "/healthz", certificate=certificate_files.eve.combined_file
     )
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
     assert (
-        certificate_files.ask(
+        certificate_files.send_request(
             certificate_required_server.url, "/readyz", certificate=certificate_files.eve.combined_file
         )[0]
         == 200
@@ -154,21 +156,21 @@ def test_missing_or_invalid_client_certificate_fails_the_connection(
     certificate = None if which == "nobody" else getattr(certificate_files, which).combined_file
     # In TLS 1.3 the client sees the refusal when it reads the first response.
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        certificate_files.ask(certificate_required_server.url, "/readyz", certificate=certificate)
+        certificate_files.send_request(certificate_required_server.url, "/readyz", certificate=certificate)
 
 
 def test_probes_need_no_certificate_if_client_auth_is_requested(
     certificate_files: CertificateFiles, certificate_requested_server: AdminServer
 ) -> None:
-    assert certificate_files.ask(certificate_requested_server.url, "/readyz")[0] == 200
-    status, answer = certificate_files.ask(certificate_requested_server.url, "/healthz")
+    assert certificate_files.send_request(certificate_requested_server.url, "/readyz")[0] == 200
+    status, answer = certificate_files.send_request(certificate_requested_server.url, "/healthz")
     assert status == 401
     assert "or connect with a certificate" in answer["message"]
     for how in ({"token": READING}, {"certificate": certificate_files.bob.combined_file}):
-        assert certificate_files.ask(certificate_requested_server.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
+        assert certificate_files.send_request(certificate_requested_server.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
     # A token takes precedence over the certificate.
     assert (
-        certificate_files.ask(
+        certificate_files.send_request(
             certificate_requested_server.url,
             "/healthz",
             token="x",
@@ -177,7 +179,7 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(
         == 401
     )
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        certificate_files.ask(
+        certificate_files.send_request(
             certificate_requested_server.url, "/readyz", certificate=certificate_files.stranger.combined_file
         )
 
@@ -206,7 +208,7 @@ def test_plaintext_to_the_tls_port_is_closed(
         except ConnectionResetError:
             pass
     assert b"HTTP" not in received
-    assert certificate_files.ask(certificate_requested_server.url, "/readyz")[0] == 200
+    assert certificate_files.send_request(certificate_requested_server.url, "/readyz")[0] == 200
 
 
 def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None
         files.server.certificate.write_bytes(renewed.certificate.read_bytes())
         tls = running.coordinator.tls
         assert tls is not None
-        running.do(tls.reload_if_changed)
+        running.run_in_loop(tls.reload_if_changed)
         assert _common_name(files, running.url) == "renewed"
 
 
@@ -337,7 +339,7 @@ def test_silent_tls_handshakes_do_not_block_probes(
 
 def _is_served(files: CertificateFiles, url: str) -> bool:
     try:
-        return files.ask(url, "/readyz")[0] == 200
+        return files.send_request(url, "/readyz")[0] == 200
     except (ssl.SSLError, ConnectionError):
         return False
 

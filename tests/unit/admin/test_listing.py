@@ -152,7 +152,9 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
             runtime, lambda key: True, order, descending=descending, count=10
         )
         backwards = descending and order is SharePartitionOrder.KEY
-        whole = await listing.share_partitions(runtime, lambda key: True, order, descending=descending)
+        whole = await listing.list_matching_share_partitions(
+            runtime, lambda key: True, order, descending=descending
+        )
     assert found.total == 200
     assert max(held) == 21
     assert sorted(found.first, reverse=backwards)[:10] == sorted(whole, reverse=backwards)[:10]
@@ -161,7 +163,7 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
 @pytest.mark.slow
 async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     running = most = 0
-    make = listing.groups
+    make = listing.select_groups
 
     async def count_running(*args: Any, **more: Any) -> Any:
         nonlocal running, most
@@ -173,7 +175,7 @@ async def test_lists_are_built_one_at_a_time_with_bounded_waiters(monkeypatch: p
         finally:
             running -= 1
 
-    monkeypatch.setattr(listing, "groups", count_running)
+    monkeypatch.setattr(listing, "select_groups", count_running)
     monkeypatch.setattr(listing, "WAITING_MAX", 3)
     async with run_admin(RECORDS) as coordinator:
         answers = await asyncio.gather(*(coordinator.get("/api/v1/groups") for _ in range(10)))

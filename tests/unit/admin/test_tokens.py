@@ -118,7 +118,7 @@ def test_token_file_behind_kubernetes_links_is_reloaded(tmp_path: Path) -> None:
     assert tokens.find(WRITING) is not None
 
 
-class StandingClock:
+class ManualClock:
     def __init__(self) -> None:
         self.now_s = 1000.0
 
@@ -127,7 +127,7 @@ class StandingClock:
 
 
 def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
-    clock = StandingClock()
+    clock = ManualClock()
     attempts = LoginThrottle(clock)
     for _ in range(FAILED_LOGINS_MAX):
         assert attempts.wait_s("10.0.0.1") == 0
@@ -145,7 +145,7 @@ def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
 
 
 def test_known_good_token_is_kept_per_address_until_forgotten() -> None:
-    attempts = LoginThrottle(StandingClock())
+    attempts = LoginThrottle(ManualClock())
     attempts.record_success("10.0.0.1", b"digest")
     assert attempts.is_known_good("10.0.0.1", b"digest")
     assert not attempts.is_known_good("10.0.0.2", b"digest")
@@ -154,7 +154,7 @@ def test_known_good_token_is_kept_per_address_until_forgotten() -> None:
 
 
 def test_login_throttle_has_bounded_memory() -> None:
-    attempts = LoginThrottle(StandingClock())
+    attempts = LoginThrottle(ManualClock())
     for number in range(20_000):
         attempts.record_failure(str(number))
         attempts.record_success(str(number), b"digest")

@@ -23,7 +23,7 @@ US, OTHER = Replica("us", "one:9095", "one:9096"), Replica("other", "two:9095", 
 
 
 @pytest.fixture
-def writing(tmp_path: Path) -> dict[str, str]:
+def write_settings(tmp_path: Path) -> dict[str, str]:
     return {
         "http_token_file": str(write_token_file(tmp_path, f"alice write {WRITING}")),
         "http_writes": "true",
@@ -40,7 +40,7 @@ def make_updates(partition: int, count: int) -> list[StateRecord]:
     return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
 
 
-async def send_order(
+async def post_write_request(
     coordinator: AdminTester, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
     answer = await coordinator.post(f"/api/v1/{what}", order, bearer_header(WRITING))
@@ -57,20 +57,20 @@ def audit_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, s
 
 
 async def test_snapshot_is_written_only_with_execute(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = [*make_updates(0, 3), *make_updates(1, 2)]
-    async with run_admin(records, **writing) as coordinator:
+    async with run_admin(records, **write_settings) as coordinator:
         before = coordinator.runtime.share_partition(records[0].key)
         assert before is not None
         one = {"group": "orders", "topic": TOPIC, "partition": 0}
-        dry = await send_order(coordinator, "snapshots", one)
+        dry = await post_write_request(coordinator, "snapshots", one)
         assert (dry["executed"], dry["share_partitions"], dry["updates"]) == (False, 1, 3)
         assert dry["bytes"] == before.snapshot_bytes
         assert coordinator.runtime.share_partition(records[0].key) == before
         assert audit_lines(caplog) == []
 
-        done = await send_order(coordinator, "snapshots", {**one, "execute": True})
+        done = await post_write_request(coordinator, "snapshots", {**one, "execute": True})
         assert done == {**dry, "executed": True}
         after = coordinator.runtime.share_partition(records[0].key)
         assert after is not None
@@ -79,32 +79,34 @@ async def test_snapshot_is_written_only_with_execute(
         line = ("INFO", "token alice", "snapshot", str(one), "1 snapshots")
         assert audit_lines(caplog) == [line]
         # Snapshot the rest of the group. The first share-partition is included, though it has no updates.
-        group = await send_order(coordinator, "snapshots", {"group": "orders", "execute": True})
+        group = await post_write_request(coordinator, "snapshots", {"group": "orders", "execute": True})
         assert (group["share_partitions"], group["updates"]) == (2, 2)
 
 
-async def test_snapshot_request_covers_a_whole_shard(writing: dict[str, str]) -> None:
+async def test_snapshot_request_covers_a_whole_shard(write_settings: dict[str, str]) -> None:
     records = [record for partition in range(20) for record in make_updates(partition, 1)]
     of_each = [sum(find_shard(record) == number for record in records) // 2 for number in range(SHARDS)]
-    async with run_admin(records, **writing) as coordinator:
+    async with run_admin(records, **write_settings) as coordinator:
         for number in range(SHARDS):
             order = {"shard": number, "execute": True}
-            assert (await send_order(coordinator, "snapshots", order))["share_partitions"] == of_each[number]
-        assert (await send_order(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
+            assert (await post_write_request(coordinator, "snapshots", order))["share_partitions"] == of_each[
+                number
+            ]
+        assert (await post_write_request(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
 
 
 async def test_prune_removes_redundant_records(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     records = make_updates(0, 5)
     shard = find_shard(records[0])
-    async with run_admin(records, **writing) as coordinator:
-        await send_order(coordinator, "snapshots", {"shard": shard, "execute": True})
-        dry = await send_order(coordinator, "prunes", {"shard": shard})
+    async with run_admin(records, **write_settings) as coordinator:
+        await post_write_request(coordinator, "snapshots", {"shard": shard, "execute": True})
+        dry = await post_write_request(coordinator, "prunes", {"shard": shard})
         needless = {"state_partition": shard, "start_log_offset": 0, "redundant_offset": 6, "records": 6}
         assert dry == {"executed": False, "shards": [needless]}
         assert coordinator.runtime.shard_views()[shard].start_log_offset == 0
-        done = await send_order(coordinator, "prunes", {"execute": True})
+        done = await post_write_request(coordinator, "prunes", {"execute": True})
         assert [each["records"] for each in done["shards"]] == [
             6 if number == shard else 0 for number in range(SHARDS)
         ]
@@ -138,17 +140,19 @@ async def test_prune_removes_redundant_records(
     ],
 )
 async def test_invalid_write_request_is_refused(
-    writing: dict[str, str], what: str, order: dict[str, object], status: int, said: str
+    write_settings: dict[str, str], what: str, order: dict[str, object], status: int, said: str
 ) -> None:
-    async with run_admin([make_snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **write_settings) as coordinator:
         for execute in ({}, {"execute": True}):
-            answer = await send_order(coordinator, what, {**execute, **order}, status)
+            answer = await post_write_request(coordinator, what, {**execute, **order}, status)
             assert answer["message"].startswith(said)
 
 
 @pytest.mark.parametrize("part", ["group", "topic"])
-async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, str], part: str) -> None:
-    async with run_admin([make_snapshot()], **writing) as coordinator:
+async def test_lone_surrogate_in_a_write_request_is_refused(
+    write_settings: dict[str, str], part: str
+) -> None:
+    async with run_admin([make_snapshot()], **write_settings) as coordinator:
         order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
         headers = {**bearer_header(WRITING), "Content-Type": "application/json"}
         answer = await coordinator.post_bytes("/api/v1/snapshots", order.encode(), headers)
@@ -156,26 +160,26 @@ async def test_lone_surrogate_in_a_write_request_is_refused(writing: dict[str, s
         assert "\\ud800" in answer.json()["message"]
 
 
-async def test_write_request_for_a_shard_elsewhere_names_its_owner(writing: dict[str, str]) -> None:
+async def test_write_request_for_a_shard_elsewhere_names_its_owner(write_settings: dict[str, str]) -> None:
     record = make_snapshot(topic_id=OTHER_TOPIC_ID)
     shard = find_shard(record)
-    async with run_admin([record], **writing) as coordinator:
+    async with run_admin([record], **write_settings) as coordinator:
         coordinator.runtime.resign(shard)
         owners = tuple(int(number == shard) for number in range(SHARDS))
         coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
         for what in ("snapshots", "prunes", "hand-overs"):
-            answer = await send_order(coordinator, what, {"shard": shard, "execute": True}, 503)
+            answer = await post_write_request(coordinator, what, {"shard": shard, "execute": True}, 503)
             assert answer["message"] == f"shard {shard} is CLOSED here"
             assert answer["owner"]["page"] == "https://two:9096"
 
 
 async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     record = make_snapshot()
-    async with run_admin([record], **writing) as coordinator:
+    async with run_admin([record], **write_settings) as coordinator:
         monkeypatch.setattr(coordinator.runtime._log, "health", lambda: "The disk is full.")
-        answer = await send_order(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
+        answer = await post_write_request(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
         said = "0 of 1 snapshots were written: The log takes no writes: The disk is full."
         assert answer["message"] == said
     assert audit_lines(caplog) == [("WARNING", "token alice", "snapshot", "{'group': 'orders'}", said)]
@@ -191,17 +195,17 @@ def enable_group_ownership(coordinator: AdminTester) -> None:
 
 
 async def test_shard_is_handed_over_to_the_named_member(
-    writing: dict[str, str], caplog: pytest.LogCaptureFixture
+    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with run_admin([make_snapshot()], **writing) as coordinator:
+    async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
         coordinator.owners.follow(make_assignment(US, OTHER))
-        dry = await send_order(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
+        dry = await post_write_request(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
         assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
         assert (dry["giver"]["wire"], dry["taker"], coordinator.wishes) == ("one:9095", None, [])
 
         order = {"shard": 2, "to": "https://two:9096", "execute": True}
-        handing = asyncio.ensure_future(send_order(coordinator, "hand-overs", order))
+        handing = asyncio.ensure_future(post_write_request(coordinator, "hand-overs", order))
         while not coordinator.wishes:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert coordinator.wishes == [(2, "other")]
@@ -213,12 +217,12 @@ async def test_shard_is_handed_over_to_the_named_member(
     assert audit_lines(caplog)[-1][4] == done["outcome"]
 
 
-async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[str, str]) -> None:
-    async with run_admin([make_snapshot()], **writing) as coordinator:
+async def test_hand_over_refused_by_the_group_leader_returns_409(write_settings: dict[str, str]) -> None:
+    async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
         coordinator.owners.follow(make_assignment(US, OTHER))
         handing = asyncio.ensure_future(
-            send_order(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
+            post_write_request(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
         )
         while not coordinator.wishes:  # noqa: ASYNC110
             await asyncio.sleep(0)
@@ -227,8 +231,8 @@ async def test_hand_over_refused_by_the_group_leader_returns_409(writing: dict[s
         assert (await handing)["message"].startswith("the group's leader left shard 1 here")
 
 
-async def test_hand_over_requires_another_member(writing: dict[str, str]) -> None:
-    async with run_admin([make_snapshot()], **writing) as coordinator:
+async def test_hand_over_requires_another_member(write_settings: dict[str, str]) -> None:
+    async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
         for assignment, to, status, said in (
             (None, None, 409, "the owners are not known"),
@@ -242,5 +246,5 @@ async def test_hand_over_requires_another_member(writing: dict[str, str]) -> Non
             ),
         ):
             coordinator.owners.follow(assignment)
-            answer = await send_order(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
+            answer = await post_write_request(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
             assert answer["message"].startswith(said)

@@ -6,11 +6,11 @@ from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.report import (
     ResultTable,
-    comparison_sheet,
+    commit_comparison_table,
     failure_lines,
-    figures_sheet,
-    overload_sheet,
-    ratio_sheet,
+    figures_table,
+    overload_table,
+    ratio_table,
 )
 from tests.benchmarks.system_under_test import SystemUnderTest
 
@@ -27,9 +27,9 @@ def make_system(
 
 
 def test_ratio_to_the_paired_kafka_is_taken_round_by_round() -> None:
-    ours = make_system("ours", 1000, 3000, 6000, beside="1 broker")
-    kafka = make_system("Kafka", 1000, 2000, 8000, beside="1 broker")
-    (row,) = figures_sheet([ours, kafka], [LOAD]).rows
+    ours = make_system("ours", 1000, 3000, 6000, comparison_group="1 broker")
+    kafka = make_system("Kafka", 1000, 2000, 8000, comparison_group="1 broker")
+    (row,) = figures_table([ours, kafka], [LOAD]).rows
     assert row == [
         "64 x 1 x 4",
         "333.3; 3,000; 100/200/300/400",
@@ -40,7 +40,7 @@ def test_ratio_to_the_paired_kafka_is_taken_round_by_round() -> None:
 
 def test_cpu_time_is_the_first_column() -> None:
     ours, kafka = make_system("ours, sync=os", 3000, sync="os"), make_system("Kafka 4.4.0", 1000)
-    sheet = ratio_sheet([ours, kafka], [LOAD])
+    sheet = ratio_table([ours, kafka], [LOAD])
     assert sheet is not None
     assert sheet.header[1] == "CPU, sync=os"
     assert sheet.rows == [["64 x 1 x 4", "0.33 (0.33-0.33), NO: ≤ 0.25", "3.00 (3.00-3.00)"]]
@@ -53,17 +53,17 @@ def test_commit_is_compared_at_the_same_sync_mode() -> None:
         make_system("abc, sync=os", 1000, sync="os", commit="abc"),
         make_system("abc, sync=always", 1000, sync="always", commit="abc"),
     ]
-    sheet = comparison_sheet(sides, [LOAD])
+    sheet = commit_comparison_table(sides, [LOAD])
     assert sheet is not None
     assert sheet.rows[0][2:5] == ["0.90 (0.90-0.90)", "≥ 0.9", "yes"]
     assert sheet.rows[0][6:9] == ["0.89 (0.89-0.89)", "≥ 0.9", "NO"]
 
 
 @pytest.mark.parametrize(("rate", "met"), [(800, "yes"), (790, "NO")])
-def test_overload_is_compared_with_the_peak_of_the_same_side(rate: int, met: str) -> None:
+def test_overload_is_compared_with_the_peak_of_the_same_system(rate: int, met: str) -> None:
     ours = make_system("ours, sync=os", 1000, sync="os")
     ours.add(TEN_TIMES, LoadFigures(rate, 1, 2, 3, 4, 0))
-    (row,) = overload_sheet([ours]).rows
+    (row,) = overload_table([ours]).rows
     assert row[2] == met
 
 
@@ -73,5 +73,5 @@ def test_failed_responses_are_reported_with_their_error_code() -> None:
     assert failure_lines([make_system("ours", 1000)]) == []
 
 
-def test_sheet_is_rendered_as_markdown() -> None:
+def test_table_is_rendered_as_markdown() -> None:
     assert ResultTable(["a", "b"], [["1", "2"]]).markdown() == "| a | b |\n| --- | --- |\n| 1 | 2 |"

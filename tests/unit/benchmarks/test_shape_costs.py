@@ -27,7 +27,9 @@ class FakeSystem(SystemUnderTest):
 def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
     prices = {"write": 10.0, "repeated": 30.0, "unordered": 31.0}
     side = FakeSystem(lambda load: prices.get(load.kind, 20.0))
-    found = {cost.load.kind: cost.met for cost in measure_costs(side, make_shapes(10, 4), rounds=2)}
+    found = {
+        cost.load.kind: cost.is_within_limit for cost in measure_costs(side, make_shapes(10, 4), rounds=2)
+    }
     assert found == {
         "write": True,
         "repeated": True,
@@ -40,9 +42,9 @@ def test_shape_costing_over_three_times_the_cheapest_is_found() -> None:
 
 def test_requests_in_flight_are_compared_but_set_no_minimum() -> None:
     side = FakeSystem(lambda load: 1.0 if load.in_flight > 1 else 10.0)
-    assert all(cost.met for cost in measure_costs(side, make_shapes(1, 4), rounds=1))
+    assert all(cost.is_within_limit for cost in measure_costs(side, make_shapes(1, 4), rounds=1))
     side = FakeSystem(lambda load: 31.0 if load.in_flight > 1 else 10.0)
-    assert [cost.met for cost in measure_costs(side, make_shapes(1, 4), rounds=1)][-1] is False
+    assert [cost.is_within_limit for cost in measure_costs(side, make_shapes(1, 4), rounds=1)][-1] is False
 
 
 def test_failed_request_raises_an_error() -> None:

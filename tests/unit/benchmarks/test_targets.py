@@ -6,7 +6,7 @@ from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.report import as_json
 from tests.benchmarks.system_under_test import SystemUnderTest
-from tests.benchmarks.targets import RatioTarget, compare_with_target, cpu_aim, is_met, target_text
+from tests.benchmarks.targets import RatioTarget, compare_with_target, cpu_time_target, is_met, target_text
 
 LOAD = WriteLoad(8, 1, 4)
 RATE = RatioTarget(LOAD, "requests_per_second", 4, 1.2)
@@ -41,7 +41,7 @@ def test_higher_is_better_except_for_latencies(
     assert is_met(aim, sync, ratio, own) is met
 
 
-def test_asked_text_shows_the_direction() -> None:
+def test_target_text_shows_the_direction() -> None:
     assert target_text(RATE, "os") == "≥ 4"
     assert target_text(LATENCY, "os") == "≤ 0.75"
     assert target_text(LATENCY, "always") == "≤ 0.3 ms"
@@ -57,7 +57,7 @@ def test_verdict_uses_the_median_round() -> None:
 
 
 def test_single_connection_may_take_more_cpu_time() -> None:
-    assert (cpu_aim(LOAD).os, cpu_aim(WriteLoad(1, 1, 4)).os) == (0.25, 0.45)
+    assert (cpu_time_target(LOAD).os, cpu_time_target(WriteLoad(1, 1, 4)).os) == (0.25, 0.45)
 
 
 def test_json_contains_all_rounds() -> None:

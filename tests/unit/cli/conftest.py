@@ -18,7 +18,7 @@ def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _restore_root_logger_of_serve() -> Iterator[None]:
     """Restore the root logger, which `serve` configures for the whole process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.cli.offsets_plan import ResetEffect, ResetTarget, TopicScope, check_group, compute_effect
+from coordinator.cli.offsets_plan import (
+    ResetEffect,
+    ResetTarget,
+    TopicScope,
+    check_group_is_changeable,
+    compute_effect,
+)
 from coordinator.cluster.kafka.share_group_types import GroupDescription
 from coordinator.errors import ConfigError, CoordinatorError, OperationFailed
 from protocol.errors import ErrorCode
@@ -83,16 +89,16 @@ def test_topics_are_parsed_as_by_kafkas_tool() -> None:
 
 
 def test_group_must_be_empty_for_an_offset_change() -> None:
-    check_group("g", GroupDescription(0, state="Empty"), may_be_made=False)
+    check_group_is_changeable("g", GroupDescription(0, state="Empty"), may_be_made=False)
     with pytest.raises(
         OperationFailed, match=r"group 'g' is Stable with 2 members, .* Stop them, wait until"
     ):
-        check_group("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
+        check_group_is_changeable("g", GroupDescription(0, state="Stable", members=2), may_be_made=True)
     disconnected = GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND, "Group g not found.")
-    check_group("g", disconnected, may_be_made=True)
+    check_group_is_changeable("g", disconnected, may_be_made=True)
     with pytest.raises(OperationFailed, match="Kafka has no share group 'g'"):
-        check_group("g", disconnected, may_be_made=False)
+        check_group_is_changeable("g", disconnected, may_be_made=False)
     with pytest.raises(
         CoordinatorError, match="group 'g' cannot be described: COORDINATOR_NOT_AVAILABLE lost"
     ):
-        check_group("g", GroupDescription(15, "lost"), may_be_made=True)
+        check_group_is_changeable("g", GroupDescription(15, "lost"), may_be_made=True)

@@ -45,7 +45,7 @@ LONG = ("payments-eu-west", "payments-eu-north", "payments-eu")
 
 
 @pytest.fixture(scope="module")
-def long_names() -> Iterator[str]:
+def long_names_url() -> Iterator[str]:
     """The URL of a coordinator whose group names differ only at the end."""
     names = {TOPIC_ID: "orders.dead-letter"}
     states = [make_snapshot(group, batches=pack_batches((100, 199, 0, 2))) for group in LONG]
@@ -54,16 +54,16 @@ def long_names() -> Iterator[str]:
 
 
 def test_top_prints_full_names_if_output_is_no_terminal(
-    share_coordinator: CommandLine, long_names: str
+    share_coordinator: CommandLine, long_names_url: str
 ) -> None:
-    out = share_coordinator("top", "--url", long_names).out
+    out = share_coordinator("top", "--url", long_names_url).out
     head, *shown = (re.split("  +", line) for line in out.splitlines()[4:])
     assert head == [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT v", "DELIVERIES", "LAST-WRITE"]
     assert {tuple(row[:2]) for row in shown} == {(group, "orders.dead-letter") for group in (*LONG, "日本")}
 
 
 def test_top_prints_a_dash_for_an_unknown_last_write(
-    share_coordinator: CommandLine, long_names: str, monkeypatch: pytest.MonkeyPatch
+    share_coordinator: CommandLine, long_names_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     well = AdminClient.get
 
@@ -74,7 +74,7 @@ def test_top_prints_a_dash_for_an_unknown_last_write(
         return answer
 
     monkeypatch.setattr(AdminClient, "get", return_answer)
-    out = share_coordinator("top", "--url", long_names).out
+    out = share_coordinator("top", "--url", long_names_url).out
     assert [line.split()[-1] for line in out.splitlines()[5:]] == ["-"] * 4
 
 
@@ -90,14 +90,16 @@ def test_top_prints_a_dash_for_an_unknown_last_write(
 )
 def test_top_wraps_long_names_on_narrow_terminals(
     share_coordinator: CommandLine,
-    long_names: str,
+    long_names_url: str,
     wide_terminal: pytest.MonkeyPatch,
     columns: int,
     sort: str,
     head: list[str],
 ) -> None:
     wide_terminal.setenv("COLUMNS", str(columns))
-    out = share_coordinator("top", "--url", long_names, "--sort", sort, "-n", "1", "--interval", "0.1").out
+    out = share_coordinator(
+        "top", "--url", long_names_url, "--sort", sort, "-n", "1", "--interval", "0.1"
+    ).out
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out).splitlines()]
     at = next(number for number, line in enumerate(lines) if line.startswith("GROUP"))
     assert re.split("  +", lines[at]) == head
@@ -111,14 +113,14 @@ def test_top_wraps_long_names_on_narrow_terminals(
 @pytest.mark.parametrize("command", [("top",), ("groups", "list"), ("groups", "list", "-o", "yaml")])
 def test_name_outside_the_output_encoding_is_escaped(
     share_coordinator: CommandLine,
-    long_names: str,
+    long_names_url: str,
     monkeypatch: pytest.MonkeyPatch,
     command: tuple[str, ...],
 ) -> None:
     printed = BytesIO()
     with TextIOWrapper(printed, "latin-1", write_through=True) as out:
         monkeypatch.setattr(sys, "stdout", out)
-        done = share_coordinator(*command, "--url", long_names)
+        done = share_coordinator(*command, "--url", long_names_url)
         assert (done.exit_code, done.err) == (0, "")
         assert rb"\u65e5\u672c" in printed.getvalue()
 

@@ -39,7 +39,7 @@ class TopTerminal:
         os.close(other_end)
         self.shown = b""
 
-    def wait_for(self, text: bytes) -> None:
+    def wait_for_text(self, text: bytes) -> None:
         deadline_s = seconds_since_boot() + TIMEOUT_S
         while text not in self.shown:
             assert seconds_since_boot() < deadline_s, self.shown
@@ -49,7 +49,7 @@ class TopTerminal:
     def press_key(self, key: bytes) -> None:
         os.write(self._terminal, key)
 
-    def wait(self) -> int:
+    def wait_for_exit(self) -> int:
         """Return the exit code. Read the terminal until then, so that the process does not block on a
         write."""
         deadline_s = seconds_since_boot() + TIMEOUT_S
@@ -82,7 +82,7 @@ def top_terminal(interruptible_children: None) -> Iterator[TopTerminal]:
     with serve_admin() as coordinator:
         it = TopTerminal(coordinator.url)
         try:
-            it.wait_for(b"IN-FLIGHT v")
+            it.wait_for_text(b"IN-FLIGHT v")
             yield it
         finally:
             it.close()
@@ -90,12 +90,12 @@ def top_terminal(interruptible_children: None) -> Iterator[TopTerminal]:
 
 def test_s_changes_the_sort_order_and_q_quits(top_terminal: TopTerminal) -> None:
     top_terminal.press_key(b"s")
-    top_terminal.wait_for(b"DELIVERIES v")
+    top_terminal.wait_for_text(b"DELIVERIES v")
     top_terminal.press_key(b"q")
-    assert top_terminal.wait() == 0
+    assert top_terminal.wait_for_exit() == 0
     assert b"Aborted" not in top_terminal.shown
 
 
 def test_sigint_ends_top_with_exit_code_0(top_terminal: TopTerminal) -> None:
     os.kill(top_terminal.process.pid, signal.SIGINT)
-    assert top_terminal.wait() == 0
+    assert top_terminal.wait_for_exit() == 0

@@ -1,8 +1,8 @@
 """A share coordinator on a real socket, correct by default and faulty on demand.
 
 By default it keeps states in dictionaries, offset by offset, and passes the same contract tests as the real
-coordinator (test_contract.py). `plan` sets a list of answers for an API; each request takes the next answer.
-After the list is used up, answers are correct again.
+coordinator (test_contract.py). `plan_answers` sets a list of answers for an API; each request takes the next
+answer. After the list is used up, answers are correct again.
 """
 
 import asyncio
@@ -108,22 +108,22 @@ class FakeCoordinator:
         """Return this node as the coordinator."""
         return (1_000_000, "127.0.0.1", self.port, 0, "")
 
-    def names(self, other: "FakeCoordinator", node_id: int = 1_000_001) -> None:
+    def set_coordinator(self, other: "FakeCoordinator", node_id: int = 1_000_001) -> None:
         """Return another node as the coordinator of all keys from now on."""
         self.coordinator_of = lambda text: (node_id, "127.0.0.1", other.port, 0, "")
 
-    def plan(self, api_key: int, *answers: Answer) -> None:
+    def plan_answers(self, api_key: int, *answers: Answer) -> None:
         """Set the answers to the next requests of an API."""
         self._planned.setdefault(api_key, []).extend(answers)
 
-    def count(self, api_key: int) -> int:
+    def count_requests(self, api_key: int) -> int:
         """Return the number of received requests of an API."""
         return sum(request.api_key == api_key for request in self.requests)
 
-    async def wait_for(self, api_key: int, requests: int) -> None:
+    async def wait_for_requests(self, api_key: int, requests: int) -> None:
         """Wait until the given number of requests of an API has been received."""
         async with self.arrived:
-            await self.arrived.wait_for(lambda: self.count(api_key) >= requests)
+            await self.arrived.wait_for(lambda: self.count_requests(api_key) >= requests)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

@@ -97,7 +97,7 @@ async def test_api_without_a_common_version_is_refused_by_the_client(
                 await client.write(KEY, state_epoch=0, leader_epoch=0, start_offset=0)
         assert caught.value.key == KEY
         assert waits == []
-        assert fake.count(WRITE) == 0
+        assert fake.count_requests(WRITE) == 0
 
 
 async def test_server_without_share_coordinators_is_refused() -> None:
@@ -105,7 +105,7 @@ async def test_server_without_share_coordinators_is_refused() -> None:
         async with ShareCoordinatorClient(fake.address, sleep=FakeSleep()) as client:
             with pytest.raises(UnsupportedVersion, match="does not know of share coordinators"):
                 await client.summary(KEY)
-        assert fake.count(FIND) == 0
+        assert fake.count_requests(FIND) == 0
 
 
 # Pipelining.
@@ -114,11 +114,11 @@ async def test_server_without_share_coordinators_is_refused() -> None:
 async def test_requests_are_pipelined_on_one_connection() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
-        fake.plan(READ, delayed_answer(released))
+        fake.plan_answers(READ, delayed_answer(released))
         await client.initialize(KEY, 0, 9)
         reading = asyncio.ensure_future(client.read(KEY, 1))
         summaries = [asyncio.ensure_future(client.summary(KEY)) for _ in range(20)]
-        await fake.wait_for(SUMMARY, 20)
+        await fake.wait_for_requests(SUMMARY, 20)
         released.set()
         assert (await reading).start_offset == 9
         # The server executed the read first: the summaries have its leader epoch.
@@ -143,12 +143,12 @@ async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
         await client.initialize(KEY, 3, 0)
-        fake.plan(READ, delayed_answer(released))
+        fake.plan_answers(READ, delayed_answer(released))
         given_up = asyncio.ensure_future(client.read(KEY, 1))
-        await fake.wait_for(READ, 1)
+        await fake.wait_for_requests(READ, 1)
         given_up.cancel()
         summary = asyncio.ensure_future(client.summary(KEY))
-        await fake.wait_for(SUMMARY, 1)
+        await fake.wait_for_requests(SUMMARY, 1)
         released.set()
         assert (await summary).state_epoch == 3
         assert given_up.cancelled()
@@ -158,9 +158,9 @@ async def test_cancelled_call_does_not_shift_responses() -> None:
 async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
-        fake.plan(VERSIONS, delayed_answer(released))
+        fake.plan_answers(VERSIONS, delayed_answer(released))
         given_up, other = (asyncio.ensure_future(client.summary(KEY)) for _ in range(2))
-        await fake.wait_for(VERSIONS, 1)
+        await fake.wait_for_requests(VERSIONS, 1)
         given_up.cancel()
         released.set()
         await other
@@ -170,7 +170,7 @@ async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
 
 async def test_broken_connection_fails_all_its_calls() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
-        fake.plan(READ, send_truncated)
+        fake.plan_answers(READ, send_truncated)
         await client.initialize(KEY, 0, 0)
         calls = [client.read(KEY, 0), client.summary(KEY), client.delete(KEY)]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -179,7 +179,7 @@ async def test_broken_connection_fails_all_its_calls() -> None:
 
 async def test_each_failed_call_gets_its_own_exception() -> None:
     async with FakeCoordinator() as fake:
-        fake.plan(FIND, close_connection)
+        fake.plan_answers(FIND, close_connection)
         connection = await Connection.open("127.0.0.1", fake.port, client_id="me")
         request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
         calls = [connection.request(request) for _ in range(3)]
@@ -195,9 +195,9 @@ async def test_each_failed_call_gets_its_own_exception() -> None:
 
 async def test_request_timeout_closes_the_connection() -> None:
     async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
-        fake.plan(READ, never_answer)
+        fake.plan_answers(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
-        await fake.wait_for(READ, 1)
+        await fake.wait_for_requests(READ, 1)
         skip_time(31)
         with pytest.raises(TimedOut, match="within 30 s"):
             await reading
@@ -208,21 +208,21 @@ async def test_request_timeout_closes_the_connection() -> None:
 async def test_timed_out_request_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake:
-        fake.plan(SUMMARY, never_answer)
+        fake.plan_answers(SUMMARY, never_answer)
         async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
             asking = asyncio.ensure_future(client.summary(KEY))
-            await fake.wait_for(SUMMARY, 1)
+            await fake.wait_for_requests(SUMMARY, 1)
             skip_time(31)
             await asking
         assert len(waits) == 1
-        assert fake.count(FIND) == 2
+        assert fake.count_requests(FIND) == 2
 
 
 async def test_silent_server_times_out() -> None:
     async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
-        fake.plan(VERSIONS, never_answer)
+        fake.plan_answers(VERSIONS, never_answer)
         asking = asyncio.ensure_future(client.summary(KEY))
-        await fake.wait_for(VERSIONS, 1)
+        await fake.wait_for_requests(VERSIONS, 1)
         skip_time(31)
         with pytest.raises(TimedOut):
             await asking
@@ -235,9 +235,9 @@ async def test_silent_server_times_out() -> None:
 async def test_close_fails_calls_in_flight() -> None:
     async with FakeCoordinator() as fake:
         client = make_client(fake)
-        fake.plan(READ, never_answer)
+        fake.plan_answers(READ, never_answer)
         reading = asyncio.ensure_future(client.read(KEY, 0))
-        await fake.wait_for(READ, 1)
+        await fake.wait_for_requests(READ, 1)
         await client.close()
         with pytest.raises(ClientClosed):
             await reading
@@ -247,9 +247,9 @@ async def test_close_fails_calls_in_flight() -> None:
 async def test_close_fails_a_pending_connect() -> None:
     async with FakeCoordinator() as fake:
         client = make_client(fake)
-        fake.plan(VERSIONS, never_answer)
+        fake.plan_answers(VERSIONS, never_answer)
         summary = asyncio.ensure_future(client.summary(KEY))
-        await fake.wait_for(VERSIONS, 1)
+        await fake.wait_for_requests(VERSIONS, 1)
         await client.close()
         with pytest.raises(ClientClosed):
             await summary
@@ -264,7 +264,7 @@ async def test_close_ends_a_retry_backoff() -> None:
 
     async with FakeCoordinator() as fake:
         client = ShareCoordinatorClient(fake.address, sleep=wait_for_ever)
-        fake.plan(DELETE, error_answer(15))
+        fake.plan_answers(DELETE, error_answer(15))
         deleting = asyncio.ensure_future(client.delete(KEY))
         await waiting.wait()
         await client.close()
@@ -299,7 +299,7 @@ async def test_close_does_not_wait_for_a_server_that_does_not_read() -> None:
 
 async def test_lost_connection_is_not_reused() -> None:
     async with FakeCoordinator() as fake, make_client(fake) as client:
-        fake.plan(READ, close_connection)
+        fake.plan_answers(READ, close_connection)
         with pytest.raises(Disconnected):
             await client.read(KEY, 0)
         await client.summary(KEY)
@@ -327,7 +327,7 @@ async def test_invalid_arguments_are_refused_before_sending() -> None:
         assert fake.requests == []
         with pytest.raises(EncodeError):
             await client.initialize(KEY, 2**31, 0)
-        assert fake.count(83) == 0
+        assert fake.count_requests(83) == 0
         # The connection is still usable.
         await client.summary(KEY)
         assert fake.connections == 1

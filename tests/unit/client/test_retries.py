@@ -47,27 +47,27 @@ def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> Shar
 async def test_retriable_code_is_retried_after_a_new_lookup(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan(DELETE, error_answer(error_code), error_answer(error_code))
+        fake.plan_answers(DELETE, error_answer(error_code), error_answer(error_code))
         await client.delete(KEY)
         assert waits == [2.0, 4.0]
-        assert fake.count(DELETE) == 3
-        assert fake.count(FIND) == 3
+        assert fake.count_requests(DELETE) == 3
+        assert fake.count_requests(FIND) == 3
 
 
 @pytest.mark.parametrize("error_code", [-1, 7, 31, 42, 74, 124, 9_999])
 async def test_non_retriable_code_is_not_retried(error_code: int) -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan(DELETE, error_answer(error_code, "said so"))
+        fake.plan_answers(DELETE, error_answer(error_code, "said so"))
         with pytest.raises(ShareCoordinatorError, match="said so"):
             await client.delete(KEY)
         assert waits == []
-        assert fake.count(DELETE) == 1
+        assert fake.count_requests(DELETE) == 1
 
 
 async def test_unknown_error_code_is_shown_by_number() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, error_answer(9_999, "new"))
+        fake.plan_answers(DELETE, error_answer(9_999, "new"))
         with pytest.raises(ShareCoordinatorError, match="9999: new") as caught:
             await client.delete(KEY)
         assert caught.value.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
@@ -77,25 +77,25 @@ async def test_unknown_error_code_is_shown_by_number() -> None:
 async def test_last_error_is_raised_after_five_attempts() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan(DELETE, *[error_answer(15)] * 4, error_answer(16, "not me"), error_answer(-1))
+        fake.plan_answers(DELETE, *[error_answer(15)] * 4, error_answer(16, "not me"), error_answer(-1))
         with pytest.raises(CoordinatorUnavailable, match="not me") as caught:
             await client.delete(KEY)
         assert caught.value.error_code is ErrorCode.NOT_COORDINATOR
         assert caught.value.key == KEY
         assert waits == [2.0, 4.0, 8.0, 16.0]
-        assert fake.count(DELETE) == 5
+        assert fake.count_requests(DELETE) == 5
 
 
 async def test_response_without_a_result_is_an_error() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, send_no_results)
+        fake.plan_answers(DELETE, send_no_results)
         with pytest.raises(ShareCoordinatorError, match="no result for this share-partition"):
             await client.delete(KEY)
 
 
 async def test_unknown_topic_is_raised_after_all_attempts() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
-        fake.plan(DELETE, *[error_answer(3)] * 5)
+        fake.plan_answers(DELETE, *[error_answer(3)] * 5)
         with pytest.raises(UnknownTopicOrPartition):
             await client.delete(KEY)
 
@@ -110,7 +110,7 @@ async def test_coordinator_is_looked_up_once() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         for _ in range(3):
             await client.summary(KEY)
-        assert fake.count(FIND) == 1
+        assert fake.count_requests(FIND) == 1
         assert fake.connections == 2
 
 
@@ -118,11 +118,11 @@ async def test_not_coordinator_leads_to_a_new_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as old, FakeCoordinator() as new, make_client(old.address, waits) as client:
         await client.summary(KEY)
-        old.plan(SUMMARY, error_answer(16))
-        old.names(new)
+        old.plan_answers(SUMMARY, error_answer(16))
+        old.set_coordinator(new)
         await client.summary(KEY)
         assert waits == [2.0]
-        assert (old.count(SUMMARY), new.count(SUMMARY)) == (2, 1)
+        assert (old.count_requests(SUMMARY), new.count_requests(SUMMARY)) == (2, 1)
 
 
 async def test_node_id_at_a_new_address_is_a_new_node() -> None:
@@ -131,12 +131,12 @@ async def test_node_id_at_a_new_address_is_a_new_node() -> None:
         FakeCoordinator() as new,
         make_client(old.address, FakeSleep()) as client,
     ):
-        old.names(old, node_id=7)
+        old.set_coordinator(old, node_id=7)
         await client.summary(KEY)
-        old.names(new, node_id=7)
-        old.plan(SUMMARY, error_answer(16))
+        old.set_coordinator(new, node_id=7)
+        old.plan_answers(SUMMARY, error_answer(16))
         await client.summary(KEY)
-        assert new.count(SUMMARY) == 1
+        assert new.count_requests(SUMMARY) == 1
 
 
 BROKEN: list[Answer] = [
@@ -154,21 +154,21 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
         await client.initialize(KEY, 1, 5)
-        fake.plan(SUMMARY, answer)
+        fake.plan_answers(SUMMARY, answer)
         assert (await client.summary(KEY)).start_offset == 5
         assert waits == [2.0]
         # One connection for the lookup, one that broke and one that replaced it.
         assert fake.connections == 3
-        assert fake.count(FIND) == 2
+        assert fake.count_requests(FIND) == 2
 
 
 async def test_failed_lookup_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
+        fake.plan_answers(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
         await client.summary(KEY)
         assert waits == [2.0, 4.0, 8.0]
-        assert fake.count(SUMMARY) == 1
+        assert fake.count_requests(SUMMARY) == 1
 
 
 async def test_lookup_with_a_non_retriable_error_is_not_retried() -> None:
@@ -197,7 +197,7 @@ async def test_lookup_response_without_the_key_is_retried() -> None:
     waits = FakeSleep()
 
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan(FIND, find_coordinator_empty)
+        fake.plan_answers(FIND, find_coordinator_empty)
         await client.summary(KEY)
         assert waits == [2.0]
 
@@ -213,11 +213,11 @@ async def test_next_bootstrap_address_is_used_if_one_is_unreachable() -> None:
 
 async def test_last_working_bootstrap_address_is_used_first() -> None:
     async with FakeCoordinator() as failing, FakeCoordinator() as fake:
-        failing.plan(FIND, close_connection)
+        failing.plan_answers(FIND, close_connection)
         async with make_client(f"{failing.address},{fake.address}", FakeSleep()) as client:
             await client.summary(KEY)
             await client.summary(KEY._replace(partition=1))
-        assert (failing.count(FIND), fake.count(FIND)) == (1, 2)
+        assert (failing.count_requests(FIND), fake.count_requests(FIND)) == (1, 2)
 
 
 async def test_unreachable_address_raises_disconnected() -> None:
@@ -230,7 +230,7 @@ async def test_unreachable_address_raises_disconnected() -> None:
 async def test_direct_client_makes_no_lookup() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits, direct=True) as client:
-        fake.plan(SUMMARY, close_connection, error_answer(14))
+        fake.plan_answers(SUMMARY, close_connection, error_answer(14))
         await client.summary(KEY)
-        assert fake.count(FIND) == 0
+        assert fake.count_requests(FIND) == 0
         assert waits == [2.0, 4.0]

@@ -24,7 +24,7 @@ from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
 from tests.builders import KEY
 from tests.certificates import CertificateAuthority
-from tests.standing_clock import StandingClock
+from tests.manual_clock import ManualClock
 from tests.unit import clock_skipping
 from tests.unit.clock_skipping import skip_time
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
@@ -55,7 +55,7 @@ async def connect_to(one: ServedCoordinator, security: ClientSecurity) -> Connec
 
 def token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
     keys = open_key_source(issuer.write_keys(folder / "keys.json"), "setting", 3600)
-    tokens = TokenValidator(keys, TokenRules(), StandingClock(NOW_S * 1000))
+    tokens = TokenValidator(keys, TokenRules(), ManualClock(NOW_S * 1000))
     return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
 
 

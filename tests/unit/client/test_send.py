@@ -62,7 +62,7 @@ async def test_request_is_split_by_coordinator() -> None:
         ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
         split_by_parity(even, odd.port)
-        odd.plan(DELETE, error_answer(int(ErrorCode.FENCED_STATE_EPOCH)))
+        odd.plan_answers(DELETE, error_answer(int(ErrorCode.FENCED_STATE_EPOCH)))
         response = await client.send(delete_request(1, 2, 3, 4))
         assert response_outcomes(response) == [
             (TOPIC_ID, 1, 124),
@@ -71,8 +71,8 @@ async def test_request_is_split_by_coordinator() -> None:
             (TOPIC_ID, 4, 0),
             (OTHER_TOPIC_ID, 1, 124),
         ]
-        assert even.count(FIND) == 1
-        assert (even.count(DELETE), odd.count(DELETE)) == (1, 1)
+        assert even.count_requests(FIND) == 1
+        assert (even.count_requests(DELETE), odd.count_requests(DELETE)) == (1, 1)
 
 
 async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
@@ -84,7 +84,7 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
         assert response_outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
         assert "Cannot connect" in (response.results[0].partitions[1].error_message or "")
         assert len(waits) == 4
-        assert even.count(DELETE) == 1
+        assert even.count_requests(DELETE) == 1
 
 
 async def test_only_retriable_parts_are_retried() -> None:
@@ -94,10 +94,10 @@ async def test_only_retriable_parts_are_retried() -> None:
         ShareCoordinatorClient(even.address, sleep=FakeSleep()) as client,
     ):
         split_by_parity(even, odd.port)
-        odd.plan(DELETE, error_answer(15), close_connection)
+        odd.plan_answers(DELETE, error_answer(15), close_connection)
         response = await client.send(delete_request(1, 2))
         assert [code for _, _, code in response_outcomes(response)] == [0, 0, 0]
-        assert (even.count(DELETE), odd.count(DELETE)) == (1, 3)
+        assert (even.count_requests(DELETE), odd.count_requests(DELETE)) == (1, 3)
 
 
 async def test_timeout_is_returned_as_an_error_code() -> None:
@@ -105,9 +105,9 @@ async def test_timeout_is_returned_as_an_error_code() -> None:
         FakeCoordinator() as fake,
         ShareCoordinatorClient(fake.address, retry=ONCE, limits=ConnectionLimits(request_s=30)) as client,
     ):
-        fake.plan(DELETE, never_answer)
+        fake.plan_answers(DELETE, never_answer)
         sending = asyncio.ensure_future(client.send(delete_request(1)))
-        await fake.wait_for(DELETE, 1)
+        await fake.wait_for_requests(DELETE, 1)
         skip_time(31)
         response = await sending
         assert [code for _, _, code in response_outcomes(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
@@ -121,7 +121,7 @@ async def test_duplicate_share_partition_stays_in_one_request_in_order() -> None
     async with FakeCoordinator() as fake, ShareCoordinatorClient(fake.address) as client:
         response = await client.send(request)
         assert [[result.partition for result in topic.partitions] for topic in response.results] == [[0]]
-        assert fake.count(INITIALIZE) == 1
+        assert fake.count_requests(INITIALIZE) == 1
         assert (await client.summary(SharePartitionKey("group", TOPIC_ID, 0))).state_epoch == 2
 
 

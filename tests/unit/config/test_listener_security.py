@@ -140,5 +140,5 @@ def test_is_loopback_accepts_only_loopback_addresses(host: str, is_local: bool) 
 def test_exposed_plaintext_listener_is_a_risk() -> None:
     others = HostPort("0.0.0.0", 9095)
     config = Config(listen=others, advertise=HostPort("h", 9095), listen_plaintext_allowed="true")
-    assert "every host that reaches it" in str(config.listen_risk(config.listen))
-    assert config.listen_risk(HostPort("127.0.0.1", 9095)) is None
+    assert "every host that reaches it" in str(config.listener_exposure_warning(config.listen))
+    assert config.listener_exposure_warning(HostPort("127.0.0.1", 9095)) is None

@@ -145,7 +145,7 @@ async def test_shown_state_comes_from_the_responses() -> None:
 
     out = io.StringIO()
     async with FakeCoordinator() as fake:
-        fake.plan(READ, answer_with_another_state)
+        fake.plan_answers(READ, answer_with_another_state)
         assert await run_demo(fake.address, out) == (0, "")
     assert labelled_rows(out.getvalue(), "state")[0] == "───··↺↺···"
     assert labelled_rows(out.getvalue(), "deliveries")[0] == "77"
@@ -179,14 +179,14 @@ async def test_other_server_is_reported() -> None:
 
 async def test_refused_initialize_is_reported() -> None:
     async with FakeCoordinator() as fake:
-        fake.plan(INITIALIZE, error_answer(31, "Not you."))
+        fake.plan_answers(INITIALIZE, error_answer(31, "Not you."))
         assert "refused the first request: Not you. (CLUSTER_AUTHORIZATION_FAILED)" in await error_line(fake)
 
 
 async def test_failure_during_the_demo_is_reported() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
-        fake.plan(WRITE, answer_normally, close_connection)
+        fake.plan_answers(WRITE, answer_normally, close_connection)
         assert "failed during the demo" in await error_line(fake, out=out)
     assert len(labelled_rows(out.getvalue(), "state")) == 4
 
@@ -202,7 +202,7 @@ async def test_coordinator_that_does_not_fence_is_reported() -> None:
 
     async with FakeCoordinator() as fake:
         # The sixth write comes from the old leader.
-        fake.plan(WRITE, *[answer_normally] * 5, accept_write)
+        fake.plan_answers(WRITE, *[answer_normally] * 5, accept_write)
         assert "accepted a write that it must refuse (FencedLeaderEpoch)" in await error_line(fake)
 
 

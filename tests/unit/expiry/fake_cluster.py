@@ -20,7 +20,7 @@ from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord
-from tests.standing_clock import StandingClock
+from tests.manual_clock import ManualClock
 from tests.unit.admin.admin_server import SHARDS, make_memory_log
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
@@ -51,7 +51,7 @@ class FakeGroup:
         self.members.pop()
         self.group_epoch += 1
 
-    def described(self) -> GroupDescription:
+    def describe(self) -> GroupDescription:
         state = "Stable" if self.members else EMPTY
         subscribed = frozenset[str]().union(*self.members)
         return GroupDescription(0, "", state, self.group_epoch, len(self.members), subscribed)
@@ -69,14 +69,14 @@ class FakeCluster:
         # The result of deletions from a group.
         self.refusals: dict[str, ChangeResult] = {}
         self.is_down = False
-        self.coordinators: list[Replica] = []
+        self.coordinators: list[ExpiryReplica] = []
         self.deletes_state = True
         self.deletions: list[tuple[str, tuple[str, ...]]] = []
         self.deleted_groups: list[str] = []
         # A function to call once, before the next resolve, describe, names or delete request.
         self.before: dict[str, Callable[[], Awaitable[None]]] = {}
 
-    async def _begin(self, what: str) -> None:
+    async def _begin_request(self, what: str) -> None:
         if self.is_down:
             raise LogUnavailable("No broker of kafka:9092 can be reached (refused).")
         happens = self.before.pop(what, None)
@@ -84,14 +84,14 @@ class FakeCluster:
             await happens()
 
     async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
-        await self._begin("resolve")
+        await self._begin_request("resolve")
         names = {topic_id(name): name for name in self.topics if topic_id(name) in topic_ids}
         hidden = {topic_id(name) for name in self.hidden_topics}
         missing = frozenset(topic_ids) - names.keys() - hidden
         return ResolvedTopicIds(self.cluster_id, names, missing)
 
     async def names(self) -> set[str]:
-        await self._begin("names")
+        await self._begin_request("names")
         return set(self.groups)
 
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
@@ -107,18 +107,18 @@ class FakeCluster:
         return {group for group in groups if not self.groups[group].topics - self.hidden_topics}
 
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
-        await self._begin("describe")
+        await self._begin_request("describe")
         return {
             group: GroupDescription(15, "its coordinator was not found")
             if group in self.deaf_groups
-            else self.groups[group].described()
+            else self.groups[group].describe()
             if group in self.groups
             else GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND)
             for group in groups
         }
 
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
-        await self._begin("delete")
+        await self._begin_request("delete")
         self.deletions.append((group, tuple(topics)))
         if group in self.refusals:
             return dict.fromkeys(topics, self.refusals[group])
@@ -135,7 +135,7 @@ class FakeCluster:
             outcomes[topic] = ChangeResult(0)
             if self.deletes_state:
                 for coordinator in self.coordinators:
-                    await coordinator.forget(group, topic)
+                    await coordinator.delete_state(group, topic)
         return outcomes
 
     async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
@@ -148,10 +148,10 @@ class FakeCluster:
         pass
 
 
-class Replica:
+class ExpiryReplica:
     """A coordinator that owns some of the shards. The test starts its rounds of expiry."""
 
-    def __init__(self, cluster: FakeCluster, clock: StandingClock, runtime: Runtime, **options: Any) -> None:
+    def __init__(self, cluster: FakeCluster, clock: ManualClock, runtime: Runtime, **options: Any) -> None:
         self.cluster = cluster
         self.clock = clock
         self.runtime = runtime
@@ -167,13 +167,13 @@ class Replica:
             **options,
         )
 
-    async def rounds(self, minutes: int) -> None:
+    async def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock by `minutes`, with a round after each interval."""
         for _ in range(minutes // LOOK_MINUTES):
-            self.clock.move(LOOK_MINUTES)
-            await self.expiry.round()
+            self.clock.advance(LOOK_MINUTES)
+            await self.expiry.run_round()
 
-    async def forget(self, group: str, topic: str) -> None:
+    async def delete_state(self, group: str, topic: str) -> None:
         """Delete state, as a request of a broker does."""
         for key in await self.keys():
             if (key.group_id, key.topic_id) == (group, topic_id(topic)):
@@ -204,13 +204,13 @@ def make_state(group: str, topic: str, partition: int = 0, *, initialized_ms: in
 @asynccontextmanager
 async def run_replica(
     cluster: FakeCluster,
-    clock: StandingClock,
+    clock: ManualClock,
     records: Sequence[StateRecord],
     *,
     shards: Collection[int] = range(SHARDS),
     file: ObservationStore | None = None,
     **options: Any,
-) -> AsyncIterator[Replica]:
+) -> AsyncIterator[ExpiryReplica]:
     """Start a coordinator that has loaded the records of its shards."""
     runtime = make_runtime(await make_memory_log(records), SHARDS)
     await runtime.start(elect_all=False)
@@ -218,7 +218,7 @@ async def run_replica(
         runtime.elect(shard)
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs loop iterations, not time)
         await asyncio.sleep(0)
-    one = Replica(cluster, clock, runtime, file=file, **options)
+    one = ExpiryReplica(cluster, clock, runtime, file=file, **options)
     cluster.coordinators.append(one)
     try:
         yield one

@@ -48,12 +48,12 @@ class GroupModel:
         self.quiet_since: int | None = None
 
     @property
-    def subscribed(self) -> frozenset[str]:
+    def subscribed_topics(self) -> frozenset[str]:
         return frozenset().union(*self.members)
 
     # Changes of the group.
 
-    def pass_time(self, minutes: int) -> None:
+    def advance_time(self, minutes: int) -> None:
         self.minute += minutes
 
     def join(self, topics: frozenset[str]) -> None:
@@ -70,10 +70,10 @@ class GroupModel:
         while self.members:
             self.leave()
 
-    def visit(self, topics: frozenset[str], minutes: int) -> None:
+    def join_and_leave(self, topics: frozenset[str], minutes: int) -> None:
         """Join the group for `minutes`, and leave."""
         self.join(topics)
-        self.pass_time(minutes)
+        self.advance_time(minutes)
         self.leave(len(self.members) - 1)
 
     def delete_group(self) -> None:
@@ -84,15 +84,15 @@ class GroupModel:
             self.quiet_since = None
 
     def _change_members(self, members: list[frozenset[str]]) -> None:
-        before = self.subscribed
+        before = self.subscribed_topics
         self.members = members
         self.group_epoch += 1
         self.quiet_since = None
         self.spells = [
-            (topic, start, self.minute if end is None and topic not in self.subscribed else end)
+            (topic, start, self.minute if end is None and topic not in self.subscribed_topics else end)
             for topic, start, end in self.spells
         ]
-        for topic in self.subscribed - before:
+        for topic in self.subscribed_topics - before:
             self.spells.append((topic, self.minute, None))
             self.initialized.setdefault(topic, self.minute)
 
@@ -105,7 +105,7 @@ class GroupModel:
         elif self.watch is not None:
             self.watch = msgspec.json.decode(msgspec.json.encode(self.watch), type=GroupObservation)
 
-    def look(self, *, answers: bool = True) -> list[AbandonedState]:
+    def observe(self, *, answers: bool = True) -> list[AbandonedState]:
         """Observe the group. Return the abandoned state."""
         if not answers:
             seen = GroupDescription(14)
@@ -113,7 +113,7 @@ class GroupModel:
             seen = GroupDescription(ErrorCode.GROUP_ID_NOT_FOUND)
         else:
             state = "Stable" if self.members else EMPTY
-            seen = GroupDescription(0, "", state, self.group_epoch, len(self.members), self.subscribed)
+            seen = GroupDescription(0, "", state, self.group_epoch, len(self.members), self.subscribed_topics)
             self.looks.append((self.minute, not self.members))
             if self.quiet_since is None:
                 self.quiet_since = self.minute

@@ -47,7 +47,7 @@ class FakeBrokers:
         self.asked.append(node)
         return self.brokers[node](request)
 
-    async def send_to_any(self, request: Any) -> Any:
+    async def send_to_any_broker(self, request: Any) -> Any:
         self.lookups += 1
         groups = request.message.coordinator_keys
         return FindCoordinatorResponse(

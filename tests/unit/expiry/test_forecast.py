@@ -1,12 +1,12 @@
 """The forecast of the state that expiry would delete."""
 
-from coordinator.operate.expiry import ExpiryRules, Status
+from coordinator.operate.expiry import ExpiryRules, ExpiryStatus
 from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
     RETENTION,
     FakeGroup,
-    StandingClock,
+    ManualClock,
     make_cluster,
     make_state,
     run_replica,
@@ -15,17 +15,17 @@ from tests.unit.expiry.fake_cluster import (
 
 
 async def test_forecast_is_available_while_expiry_is_disabled() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     records = [KNOWN, make_state("g", "t"), make_state("g", "gone")]
     async with run_replica(cluster, clock, records, rules=ExpiryRules(None, GRACE)) as one:
         one.expiry.start()
         await one.expiry.forecast()
-        clock.move(10 * RETENTION)
-        done = await one.expiry.round()
+        clock.advance(10 * RETENTION)
+        done = await one.expiry.run_round()
         assert done.removals == []
         assert len(await one.topics()) == 3
         foreseen = {each.topic_id: each for each in (await one.expiry.forecast()).items}
         assert foreseen[topic_id("t")].expires_ms is None
         (item,) = (each for each in (await one.expiry.forecast(5)).items if each.topic == "t")
-        assert item.status is Status.DUE
+        assert item.status is ExpiryStatus.DUE
         assert not (await one.expiry.forecast()).enabled

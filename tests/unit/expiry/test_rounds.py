@@ -6,10 +6,9 @@ import pytest
 
 from coordinator.cluster.kafka.share_group_types import ChangeResult
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry import Status
+from coordinator.operate.expiry import ExpiryStatus
 from coordinator.operate.expiry import remover as remover_module
-from coordinator.serve.runtime import Operation
-from coordinator.serve.runtime import Status as RunnerStatus
+from coordinator.serve.runtime import Operation, ShardStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -21,7 +20,7 @@ from tests.unit.expiry.fake_cluster import (
     MINUTE_MS,
     RETENTION,
     FakeGroup,
-    StandingClock,
+    ManualClock,
     make_cluster,
     make_state,
     run_replica,
@@ -32,13 +31,13 @@ GAP = 3 * LOOK_MINUTES
 
 
 async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
     records = [KNOWN, *(make_state("g", topic, number) for topic in "tu" for number in range(3))]
     async with run_replica(cluster, clock, records) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION - LOOK_MINUTES)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION - LOOK_MINUTES)
         assert cluster.deletions == []
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         ((group, topics),) = cluster.deletions
         assert (group, sorted(topics)) == ("g", ["t", "u"])
         assert await one.topics() == {("other", "known")}
@@ -49,45 +48,45 @@ async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
 
 
 async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
     cluster.topics.discard("u")
     cluster.hidden_topics.add("u")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("g", "u")]) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION + GAP)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION + GAP)
         assert cluster.deletions == [("g", ("t",))]
         assert cluster.deleted_groups == []
         assert await one.topics() == {("other", "known"), ("g", "u")}
 
 
 async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     records = [KNOWN, make_state("g", "t")]
     shards = {state_partition(record.key, SHARDS) for record in records}
     async with run_replica(cluster, clock, records, shards=shards) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION + GAP)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION + GAP)
         assert cluster.deletions == [("g", ("t",))]
         assert cluster.deleted_groups == []
 
 
 async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     set_ms = clock.ms + 50 * MINUTE_MS
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t", initialized_ms=set_ms)]) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION + 50)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION + 50)
         assert ("g", "t") in await one.topics()
         # A member may have joined and left between two observations after the offsets were set.
-        await one.rounds(GAP)
+        await one.advance_with_rounds(GAP)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
-    cluster, clock = make_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("h", "t")]) as one:
-        await one.expiry.round()
-        await one.rounds(GRACE - LOOK_MINUTES)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(GRACE - LOOK_MINUTES)
         assert {("g", "t"), ("h", "t")} <= await one.topics()
 
         async def recreate_after_next_request() -> None:
@@ -99,27 +98,27 @@ async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
             cluster.before["describe"] = recreate_group
 
         cluster.before["describe"] = recreate_after_next_request
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert await one.topics() == {("other", "known"), ("h", "t")}
         assert one.read_counter("expired_share_partitions_total", reason="group_deleted") == 1
 
 
 async def test_grace_time_counts_from_offsets_set_for_a_missing_group() -> None:
-    cluster, clock = make_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), ManualClock()
     set_ms = clock.ms + 5 * LOOK_MINUTES * MINUTE_MS
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t", initialized_ms=set_ms)]) as one:
-        await one.expiry.round()
-        await one.rounds(GRACE + 4 * LOOK_MINUTES)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(GRACE + 4 * LOOK_MINUTES)
         assert ("g", "t") in await one.topics()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_state_initialized_during_a_round_is_not_deleted() -> None:
-    cluster, clock = make_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        clock.move(GRACE)
+        await one.expiry.run_round()
+        clock.advance(GRACE)
 
         async def initialise_after_second_observation() -> None:
             async def initialise_state() -> None:
@@ -132,16 +131,16 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
             cluster.before["describe"] = initialise_state
 
         cluster.before["describe"] = initialise_after_second_observation
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert ("g", "t") in await one.topics()
 
 
 @pytest.mark.parametrize("happens", ["visit", "reset"])
 async def test_state_used_again_after_the_observation_is_not_deleted(happens: str) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
 
         async def visit_group() -> None:
             async def join_and_leave() -> None:
@@ -156,7 +155,7 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
             one.runtime._runners[shard].shard.apply(make_state("g", "t", initialized_ms=clock.ms), clock.ms)
 
         cluster.before["describe"] = {"visit": visit_group, "reset": reset_state}[happens]
-        done = await one.expiry.round()
+        done = await one.expiry.run_round()
         assert [removal.refused for removal in done.removals] == ["it was used since the last observation"]
         assert cluster.deletions == []
         assert one.read_counter("expiry_failures_total") == 0
@@ -166,7 +165,7 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
 async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, clock = make_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), StandingClock()
+    cluster, clock = make_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
     ) as one:
@@ -179,9 +178,9 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
                 submit(operation)
 
         monkeypatch.setattr(one.runtime, "submit", submit_or_refuse)
-        await one.expiry.round()
-        clock.move(RETENTION + GAP)
-        (removal,) = (await one.expiry.round()).removals
+        await one.expiry.run_round()
+        clock.advance(RETENTION + GAP)
+        (removal,) = (await one.expiry.run_round()).removals
         assert (removal.share_partitions, removal.refused, removal.failed) == (
             2,
             "The log takes no writes.",
@@ -194,32 +193,32 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
 
 
 async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> None:
-    cluster, clock = make_cluster(g=FakeGroup()), StandingClock()
+    cluster, clock = make_cluster(g=FakeGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
     ) as one:
-        await one.expiry.round()
-        clock.move(GRACE)
+        await one.expiry.run_round()
+        clock.advance(GRACE)
         runner = one.runtime._runners[state_partition(SharePartitionKey("g", topic_id("t"), 1), SHARDS)]
         runner._reload(runner)
-        assert runner.status is not RunnerStatus.ACTIVE
-        await one.expiry.round()
+        assert runner.status is not ShardStatus.ACTIVE
+        await one.expiry.run_round()
         assert ("g", "t") in await one.topics()
         async with asyncio.timeout(60):
-            while runner.status is not RunnerStatus.ACTIVE:  # noqa: ASYNC110
+            while runner.status is not ShardStatus.ACTIVE:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         # The grace time may start again for this shard.
-        await one.rounds(GRACE + LOOK_MINUTES)
+        await one.advance_with_rounds(GRACE + LOOK_MINUTES)
         assert await one.topics() == {("other", "known")}
 
 
 async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup()), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(4))]
     ) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
         assert one.read_counter("expired_share_partitions_total", reason="group_empty") == 4
 
@@ -229,18 +228,18 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     first = state_partition(key, SHARDS)
     others = [shard for shard in range(SHARDS) if shard != first]
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with (
         run_replica(cluster, clock, records, shards=[first], watch_all=True) as owner,
         run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
     ):
-        await owner.expiry.round()
-        await other.expiry.round()
-        clock.move(RETENTION)
-        await other.expiry.round()
-        assert (await other.status_by_topic())["g", "t"] == ("group_empty", Status.ELSEWHERE)
+        await owner.expiry.run_round()
+        await other.expiry.run_round()
+        clock.advance(RETENTION)
+        await other.expiry.run_round()
+        assert (await other.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.ELSEWHERE)
         assert cluster.deletions == []
-        await owner.expiry.round()
+        await owner.expiry.run_round()
         assert len(cluster.deletions) == 1
         assert {("g", "t")}.isdisjoint(await owner.topics() | await other.topics())
 
@@ -249,79 +248,79 @@ async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
     async def raise_unavailable() -> None:
         raise LogUnavailable("broker 3 did not answer")
 
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], watch_all=True) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
         cluster.before["names"] = raise_unavailable
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert len(cluster.deletions) == 1
 
 
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     key = SharePartitionKey("g", topic_id("t"), 0)
     others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
-    cluster, clock = make_cluster("t", g=FakeGroup()), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup()), ManualClock()
     # This state remains after a deletion that stopped after partition 0.
     records = [KNOWN, *(make_state("g", "t", number) for number in range(1, 20))]
     async with run_replica(cluster, clock, records, shards=others) as other:
-        await other.expiry.round()
-        await other.rounds(RETENTION + 5 * LOOK_MINUTES)
+        await other.expiry.run_round()
+        await other.advance_with_rounds(RETENTION + 5 * LOOK_MINUTES)
         assert ("g", "t") in await other.topics()
-        await other.rounds(LOOK_MINUTES)
+        await other.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await other.topics()
 
 
 async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     lease = [False]
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], may_act=lambda: lease[0]) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION)
         assert cluster.deletions == []
         lease[0] = True
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert len(cluster.deletions) == 1
 
 
 async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
-    cluster, clock = make_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), ManualClock()
     lease = [True]
     records = [KNOWN, make_state("g1", "t"), make_state("g2", "t")]
     async with run_replica(cluster, clock, records, may_act=lambda: lease[0]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
 
         async def end_lease() -> None:
             lease[0] = False
 
         cluster.before["delete"] = end_lease
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert len(cluster.deletions) == 1
 
 
 async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), StandingClock()
+    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
-        await one.expiry.round()
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
+        await one.expiry.run_round()
         assert cluster.deletions == [("g", ("t",))]
         assert cluster.deleted_groups == []
 
 
 async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
 
         async def resign_shard() -> None:
             for shard in range(SHARDS):
                 one.runtime.resign(shard)
 
         cluster.before["describe"] = resign_shard
-        done = await one.expiry.round()
+        done = await one.expiry.run_round()
         assert (done.removals, done.left_over) == ([], 1)
         assert cluster.deletions == []
 
@@ -330,14 +329,14 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
     names = [f"g{number}" for number in range(5)]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
     records = [KNOWN, *(make_state(name, topic) for name in names for topic in ("t", "gone"))]
     async with run_replica(cluster, clock, records) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
-        done = await one.expiry.round()
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
+        done = await one.expiry.run_round()
         assert (len(done.removals), done.left_over) == (6, 4)
-        done = await one.expiry.round()
+        done = await one.expiry.run_round()
         assert (len(done.removals), done.left_over) == (4, 0)
         assert await one.topics() == {("other", "known")}
         assert sorted(cluster.deleted_groups) == names
@@ -345,13 +344,13 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
         first = (await one.expiry.forecast()).items[0].group_id
         cluster.refusals[first] = ChangeResult(ErrorCode.UNKNOWN_SERVER_ERROR, "no room")
-        done = await one.expiry.round()
+        done = await one.expiry.run_round()
         assert {removal.refused for removal in done.removals} == {"", "no room"}
         assert {group for group, _ in await one.topics()} == {"other", first}
         assert one.read_counter("expiry_failures_total") == 1
@@ -359,20 +358,20 @@ async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
 
 async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), StandingClock()
+    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
-        await one.expiry.round()
-        clock.move(RETENTION)
+        await one.expiry.run_round()
+        clock.advance(RETENTION)
         cluster.refusals = dict.fromkeys(names, ChangeResult(ErrorCode.NOT_COORDINATOR, "it moved"))
-        done = await one.expiry.round()
+        done = await one.expiry.run_round()
         assert (len(done.removals), done.left_over) == (1, 2)
         del cluster.refusals[cluster.deletions[0][0]]
         cluster.deletions.clear()
-        await one.expiry.round()
-        await one.expiry.round()
-        await one.expiry.round()
+        await one.expiry.run_round()
+        await one.expiry.run_round()
+        await one.expiry.run_round()
         asked = [group for group, _ in cluster.deletions]
         assert set(asked) == set(names), "each group is tried"
         cluster.refusals.clear()
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert await one.topics() == {("other", "known")}

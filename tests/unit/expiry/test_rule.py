@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.operate.expiry.rules import ExpiryRules, Reason, Status
+from coordinator.operate.expiry.rules import AbandonmentReason, ExpiryRules, ExpiryStatus
 from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, GroupModel
 
 RETENTION = 100
@@ -18,14 +18,14 @@ some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
 # LOOK is an observation of the group. Most changes lie between two observations, so that they are detected.
 LOOK = None
 passing = st.sampled_from((1, GAP_MINUTES, GAP_MINUTES + 1, RETENTION - 1, RETENTION, 2 * RETENTION)).map(
-    lambda minutes: lambda world: world.pass_time(minutes)
+    lambda minutes: lambda world: world.advance_time(minutes)
 )
 coming_and_going = st.one_of(
     some_topics.map(lambda topics: lambda world: world.join(topics)),
     st.integers(0, 2).map(lambda number: lambda world: world.leave(number)),
     st.just(lambda world: world.leave_all()),
     st.tuples(some_topics, st.sampled_from((0, 1, GAP_MINUTES))).map(
-        lambda visit: lambda world: world.visit(*visit)
+        lambda visit: lambda world: world.join_and_leave(*visit)
     ),
 )
 upheavals = st.one_of(
@@ -56,11 +56,11 @@ def test_state_does_not_expire_before_the_retention_time(
         if happens is not None:
             happens(world)
             continue
-        for each in world.look(answers=number not in deaf):
+        for each in world.observe(answers=number not in deaf):
             assert each.topic is not None
-            if each.status is not Status.DUE:
+            if each.status is not ExpiryStatus.DUE:
                 continue
-            if each.reason is Reason.GROUP_DELETED:
+            if each.reason is AbandonmentReason.GROUP_DELETED:
                 assert not world.exists
             else:
                 assert not world.members
@@ -74,13 +74,13 @@ def test_state_unused_for_the_retention_time_is_due(
 ) -> None:
     world = GroupModel(RULES)
     for happens in happenings:
-        happens(world) if happens is not None else world.look()
+        happens(world) if happens is not None else world.observe()
     world.leave_all()
-    world.look()
+    world.observe()
     quiet_from = world.minute
     for passing in minutes:
-        world.pass_time(passing)
-        due = {each.topic for each in world.look() if each.status is Status.DUE}
+        world.advance_time(passing)
+        due = {each.topic for each in world.observe() if each.status is ExpiryStatus.DUE}
         # If an unobserved member initialised the state, the state expires later.
         if world.exists and world.minute - quiet_from >= RETENTION + GAP_MINUTES:
             assert due == set(world.initialized)
@@ -93,5 +93,5 @@ def test_subscribed_topic_is_not_listed_as_abandoned(happenings: list[Step | Non
     for happens in happenings:
         if happens is not None:
             happens(world)
-        listed = {each.topic for each in world.look()}
-        assert not listed & world.subscribed
+        listed = {each.topic for each in world.observe()}
+        assert not listed & world.subscribed_topics

@@ -17,7 +17,7 @@ from tests.unit.expiry.fake_cluster import (
     RULES,
     FakeCluster,
     FakeGroup,
-    StandingClock,
+    ManualClock,
     make_state,
     run_replica,
 )
@@ -31,7 +31,7 @@ def make_cluster() -> FakeCluster:
 
 async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    cluster, clock, metrics = make_cluster(), StandingClock(), Metrics()
+    cluster, clock, metrics = make_cluster(), ManualClock(), Metrics()
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
         expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
@@ -44,7 +44,7 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
         assert read_metric("expiry_last_round_timestamp_seconds") == 0
         cluster.is_down = False
         await wait_until(lambda: read_metric("expiry_last_round_timestamp_seconds"))
-        clock.move(RULES.retention_minutes or 0)
+        clock.advance(RULES.retention_minutes or 0)
         await wait_until(lambda: cluster.deleted_groups == ["g"])
         await expiry.stop()
         assert await one.topics() == set()
@@ -85,7 +85,7 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
 
 
 async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
-    cluster, clock = make_cluster(), StandingClock()
+    cluster, clock = make_cluster(), ManualClock()
     begun = threading.Event()
 
     async def wait_for_ever() -> None:
@@ -133,11 +133,11 @@ def test_retention_time_of_zero_is_refused() -> None:
 async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    async with run_replica(make_cluster(), StandingClock(), []) as one:
+    async with run_replica(make_cluster(), ManualClock(), []) as one:
 
         def make_from_settings(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
-            metrics, clock = Metrics(), StandingClock()
+            metrics, clock = Metrics(), ManualClock()
             return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
 
         assert make_from_settings() is None

@@ -6,9 +6,9 @@ import pytest
 
 from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry import ExpiryRules, ObservationStore, Status
+from coordinator.operate.expiry import ExpiryRules, ExpiryStatus, ObservationStore
 from coordinator.operate.expiry.observations import GroupObservation, observe_group
-from coordinator.serve.runtime.status import Status as RunnerStatus
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -20,7 +20,7 @@ from tests.unit.expiry.fake_cluster import (
     MINUTE_MS,
     RETENTION,
     FakeGroup,
-    StandingClock,
+    ManualClock,
     make_cluster,
     make_state,
     run_replica,
@@ -29,175 +29,175 @@ from tests.unit.expiry.fake_cluster import (
 
 
 async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         cluster.deaf_groups.add("g")
-        await one.rounds(3 * RETENTION)
-        assert (await one.status_by_topic())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        await one.advance_with_rounds(3 * RETENTION)
+        assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
         assert (await one.expiry.forecast()).unheard_groups == 1
         assert ("g", "t") in await one.topics()
         cluster.deaf_groups.clear()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_group_that_was_never_described_is_not_listed() -> None:
-    cluster, clock = make_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), ManualClock()
     cluster.deaf_groups.add("g")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        await one.rounds(3 * RETENTION)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(3 * RETENTION)
         assert await one.status_by_topic() == {}
 
 
 async def test_topic_that_may_be_deleted_does_not_expire() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     cluster.groups["g"].join("t")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         cluster.topics.discard("t")
         cluster.hidden_topics.add("t")
-        await one.rounds(3 * GRACE)
+        await one.advance_with_rounds(3 * GRACE)
         assert ("g", "t") in await one.topics()
         # The topic is missing, then not visible, then missing. A topic that is not visible may be missing.
         cluster.hidden_topics.clear()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         cluster.hidden_topics.add("t")
-        await one.rounds(GRACE)
-        assert (await one.status_by_topic())["g", "t"] == ("topic_deleted", Status.NOT_KNOWN)
+        await one.advance_with_rounds(GRACE)
+        assert (await one.status_by_topic())["g", "t"] == ("topic_deleted", ExpiryStatus.NOT_KNOWN)
         assert ("g", "t") in await one.topics()
         cluster.hidden_topics.clear()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
         assert cluster.deletions == []
         assert one.read_counter("expired_share_partitions_total", reason="topic_deleted") == 1
 
 
 async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         cluster.topics.discard("t")
         cluster.hidden_topics.add("t")
-        await one.rounds(RETENTION)
-        assert (await one.status_by_topic())["g", "t"] == ("group_empty", Status.NOT_KNOWN)
+        await one.advance_with_rounds(RETENTION)
+        assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
         assert cluster.deletions == []
         cluster.topics.add("t")
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert cluster.deletions == [("g", ("t",))]
 
 
 async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
-    cluster, clock = make_cluster("t"), StandingClock()
+    cluster, clock = make_cluster("t"), ManualClock()
     rules = ExpiryRules(retention_minutes=RETENTION, grace_minutes=0)
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], rules=rules) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert ("g", "t") in await one.topics()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     cluster.groups["g"].join("t")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         cluster.topics.discard("t")
-        await one.expiry.round()
-        await one.rounds(GRACE - LOOK_MINUTES)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(GRACE - LOOK_MINUTES)
         cluster.topics.add("t")
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         cluster.topics.discard("t")
-        await one.rounds(GRACE)
+        await one.advance_with_rounds(GRACE)
         assert ("g", "t") in await one.topics()
 
 
 async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> None:
-    cluster, clock = make_cluster(), StandingClock()
+    cluster, clock = make_cluster(), ManualClock()
     cluster.topics = {"unlike"}
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
-        await one.rounds(3 * RETENTION)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(3 * RETENTION)
         assert await one.topics() == {("other", "known"), ("g", "t")}
         assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
 
 
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     file = ObservationStore(tmp_path / "expiry.json")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
     cluster.cluster_id = "another"
-    clock.move(RETENTION)
+    clock.advance(RETENTION)
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert ("g", "t") in await one.topics()
-        await one.rounds(RETENTION)
+        await one.advance_with_rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         cluster.is_down = True
-        clock.move(RETENTION)
+        clock.advance(RETENTION)
         with pytest.raises(LogUnavailable):
-            await one.expiry.round()
+            await one.expiry.run_round()
         with pytest.raises(LogUnavailable):
             await one.expiry.forecast()
         assert ("g", "t") in await one.topics()
         cluster.is_down = False
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert ("g", "t") not in await one.topics()
 
 
 async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     path = tmp_path / "expiry.json"
     path.write_text("{]")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=ObservationStore(path)) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert b"cluster" in path.read_bytes()
     unwritable = tmp_path / "file" / "expiry.json"
     (tmp_path / "file").write_text("not a folder")
     async with run_replica(
         cluster, clock, [KNOWN, make_state("g", "t")], file=ObservationStore(unwritable)
     ) as one:
-        await one.expiry.round()
-        await one.rounds(RETENTION)
+        await one.expiry.run_round()
+        await one.advance_with_rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
     tmp_path: Path,
 ) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, file=file) as one:
         cluster.groups["g"].join("t")
-        await one.expiry.round()
-    clock.move(-RETENTION)
+        await one.expiry.run_round()
+    clock.advance(-RETENTION)
     async with run_replica(cluster, clock, records, file=file) as one:
         cluster.groups["g"].leave()
-        await one.expiry.round()
-    clock.move(RETENTION)
+        await one.expiry.run_round()
+    clock.advance(RETENTION)
     async with run_replica(cluster, clock, records, file=file) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         assert ("g", "t") in await one.topics()
-        await one.rounds(RETENTION)
+        await one.advance_with_rounds(RETENTION)
         assert ("g", "t") not in await one.topics()
 
 
 @pytest.mark.parametrize("loaded_meanwhile", [False, True])
-@pytest.mark.parametrize("not_yet", [RunnerStatus.LOADING, RunnerStatus.CLOSED])
+@pytest.mark.parametrize("not_yet", [ShardStatus.LOADING, ShardStatus.CLOSED])
 async def test_observation_is_kept_while_a_shard_is_not_loaded(
-    tmp_path: Path, not_yet: RunnerStatus, loaded_meanwhile: bool
+    tmp_path: Path, not_yet: ShardStatus, loaded_meanwhile: bool
 ) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, file=file) as one:
-        await one.rounds(2 * LOOK_MINUTES)
+        await one.advance_with_rounds(2 * LOOK_MINUTES)
     before = await file.load()
     assert before is not None
     async with run_replica(cluster, clock, records, file=file) as one:
@@ -207,13 +207,13 @@ async def test_observation_is_kept_while_a_shard_is_not_loaded(
         runner.status = not_yet
 
         async def load_shard() -> None:
-            runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+            runner.shard, runner.status = loaded, ShardStatus.ACTIVE
 
         if loaded_meanwhile:
             cluster.before["resolve"] = load_shard
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
         await load_shard()
-        await one.rounds(LOOK_MINUTES)
+        await one.advance_with_rounds(LOOK_MINUTES)
     after = await file.load()
     assert after is not None
     assert after.groups["g"].since_ms == before.groups["g"].since_ms
@@ -267,16 +267,16 @@ def test_subscriptions_during_a_long_gap_are_unknown() -> None:
 
 
 async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), StandingClock()
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
     shards = [state_partition(key, SHARDS) for key in keys]
     assert shards[0] != shards[1]
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("g", "u")]) as one:
-        await one.expiry.round()
+        await one.expiry.run_round()
         runner = one.runtime._runners[shards[1]]
         loaded, runner.shard = runner.shard, Shard(shards[1], SnapshotPolicy())
-        runner.status = RunnerStatus.LOADING
-        await one.rounds(RETENTION)
+        runner.status = ShardStatus.LOADING
+        await one.advance_with_rounds(RETENTION)
         assert cluster.deletions == [("g", ("t",))]
         assert cluster.deleted_groups == []
-        runner.shard, runner.status = loaded, RunnerStatus.ACTIVE
+        runner.shard, runner.status = loaded, ShardStatus.ACTIVE

@@ -36,7 +36,7 @@ def parse_request(
         write_api.WriteStateData(number.to_bytes(16, "big"), parts) for number in range(first, first + topics)
     ]
     body = write_api.encode_request(write_api.WriteShareGroupStateRequest(group, named), 1)
-    assert not writes.take(request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0", None, None, 0.0)
+    assert not writes.try_execute(request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0", None, None, 0.0)
 
 
 def fast_path_requests() -> Any:

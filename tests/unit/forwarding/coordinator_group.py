@@ -49,7 +49,7 @@ class FakeOrigin:
     disconnected = False
 
 
-def shard_partition(shard: int, which: int = 0) -> int:
+def partition_of_shard(shard: int, which: int = 0) -> int:
     """Return a partition of TOPIC_ID whose state is in this shard: the one with index `which`."""
     found = (
         partition
@@ -124,7 +124,9 @@ class CoordinatorNode:
         for shard in mine:
             self.runtime.elect(shard)
 
-    def ask(self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, forwarded: bool = False) -> Any:
+    def send_request(
+        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, forwarded: bool = False
+    ) -> Any:
         """Send a request for TOPIC_ID; return a future of its partition results."""
         module: Any = APIS[rpc.api_key].module
         request = getattr(module, f"{rpc.name}Request")
@@ -143,11 +145,11 @@ class CoordinatorNode:
         )
         return done
 
-    async def codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
+    async def error_codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
         """Send a request; return the error codes of its results."""
-        return [result.error_code for result in await self.ask(rpc, *parts, **more)]
+        return [result.error_code for result in await self.send_request(rpc, *parts, **more)]
 
-    def forwarded(self, api: str, code: str = "NONE") -> int:
+    def count_forwarded(self, api: str, code: str = "NONE") -> int:
         """Return the number of forwarded requests of an API with the given error code."""
         labels = {"api": api, "code": code}
         return int(self.metrics.registry.get_sample_value("share_coordinator_forwarded_total", labels) or 0)

@@ -55,21 +55,21 @@ class FaultyProxy:
     def abort_all(self) -> None:
         """Refuse new connections and abort the open ones, as if the coordinator had stopped."""
         self._server.close()
-        for tunnel in self.open_tunnels:
-            tunnel.cut()
+        for tunnel in self.open_connections:
+            tunnel.abort_connections()
 
     def resume(self) -> None:
         """Send the held responses, and hold back no more."""
         self.holding = False
-        for tunnel in self.open_tunnels:
-            tunnel.release()
+        for tunnel in self.open_connections:
+            tunnel.send_held_responses()
 
-    def requests(self, api_key: int) -> int:
+    def count_requests(self, api_key: int) -> int:
         """Return the number of received requests of an API."""
         return sum(seen.api_key == api_key for seen in self.seen)
 
     @property
-    def open_tunnels(self) -> "list[_ProxiedConnection]":
+    def open_connections(self) -> "list[_ProxiedConnection]":
         """The open connections."""
         return [tunnel for tunnel in self.tunnels if not tunnel.closed]
 
@@ -98,10 +98,10 @@ class _ProxiedConnection(asyncio.Protocol):
     async def _connect_upstream(self) -> None:
         try:
             self._there = await self._relay.network.open(
-                _UpstreamProtocol(self._forward_response, self.cut), *self._relay.target
+                _UpstreamProtocol(self._forward_response, self.abort_connections), *self._relay.target
             )
         except ConnectionRefusedError:
-            self.cut()
+            self.abort_connections()
             return
         early, self._early = self._early, []
         for frame in early:
@@ -123,7 +123,7 @@ class _ProxiedConnection(asyncio.Protocol):
             is_rpc = header.request_api_key != api_versions.API_KEY
             if is_rpc and relay.requests_lost:
                 relay.requests_lost -= 1
-                self.cut()
+                self.abort_connections()
                 return
             whole = len(frame).to_bytes(4, "big") + frame
             if self._there is None:
@@ -142,13 +142,13 @@ class _ProxiedConnection(asyncio.Protocol):
             return
         if relay.answers_lost:
             relay.answers_lost -= 1
-            self.cut()
+            self.abort_connections()
             return
         elif relay.emptying:
             frame = frame[:4] + _NO_RESULTS
         self._held.append(len(frame).to_bytes(4, "big") + frame)
         if not relay.holding:
-            self.release()
+            self.send_held_responses()
 
     def _limit_versions(self, frame: bytes) -> bytes:
         version = next(seen.version for seen in self._relay.seen if seen.api_key == api_versions.API_KEY)
@@ -157,15 +157,15 @@ class _ProxiedConnection(asyncio.Protocol):
             api.max_version = min(api.max_version, self._relay.versions_max.get(api.api_key, api.max_version))
         return frame[:4] + api_versions.encode_response(response, version)
 
-    def release(self) -> None:
+    def send_held_responses(self) -> None:
         held, self._held = self._held, []
         for frame in held:
             self._here.write(frame)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.cut()
+        self.abort_connections()
 
-    def cut(self) -> None:
+    def abort_connections(self) -> None:
         """Abort both connections."""
         if not self.closed:
             self.closed = True

@@ -19,7 +19,7 @@ from tests.unit.forwarding.coordinator_group import (
     CoordinatorNode,
     ForwardingGroup,
     forwarding_group,
-    shard_partition,
+    partition_of_shard,
 )
 
 pytestmark = pytest.mark.run_with(function=run)
@@ -28,10 +28,10 @@ NONE = int(ErrorCode.NONE)
 LIMITS = ForwardingLimits()
 # A shard of the second coordinator, and a partition whose state belongs to it.
 SHARD = 1
-THEIRS = shard_partition(SHARD)
+REMOTE_PARTITION = partition_of_shard(SHARD)
 
 
-async def measure_answer(asked: Any) -> tuple[int, float]:
+async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
     """Return the error code of the only result and the seconds until the response."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -39,21 +39,23 @@ async def measure_answer(asked: Any) -> tuple[int, float]:
     return result.error_code, loop.time() - began_s
 
 
-async def initialize_theirs(it: ForwardingGroup) -> CoordinatorNode:
-    """Initialize the share-partition THEIRS through the first coordinator; return this coordinator."""
+async def initialize_remote_partition(it: ForwardingGroup) -> CoordinatorNode:
+    """Initialize REMOTE_PARTITION through the first coordinator, and return this coordinator."""
     asked = it.nodes[0]
-    assert await asked.codes(INITIALIZE, make_initialize(partition=THEIRS)) == [NONE]
-    await it.wait_until(lambda: not asked.forwarder.in_flight)
+    assert await asked.error_codes(INITIALIZE, make_initialize(partition=REMOTE_PARTITION)) == [NONE]
+    await it.wait_until(lambda: not asked.forwarder.requests_in_flight)
     return asked
 
 
 async def test_request_waits_for_the_first_assignment() -> None:
     async with forwarding_group() as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         asked.apply_assignment(None)
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
+        answer = asyncio.ensure_future(
+            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+        )
         await asyncio.sleep(3.03)
-        assert (answer.done(), asked.forwarder.held) == (False, 1)
+        assert (answer.done(), asked.forwarder.held_operations) == (False, 1)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         code, seconds = await answer
         assert code == NONE
@@ -64,31 +66,37 @@ async def test_request_waits_for_the_first_assignment() -> None:
 @pytest.mark.parametrize("owner", [None, NOBODY])
 async def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
     async with forwarding_group() as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
-        code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
+        code, seconds = await await_error_code_and_duration(
+            asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
+        )
         assert code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
 
 async def test_own_shard_is_served_without_an_assignment() -> None:
     async with forwarding_group() as it:
-        asked, own = it.nodes[0], shard_partition(0)
+        asked, own = it.nodes[0], partition_of_shard(0)
         asked.forwarder.set_assignment(None)
-        assert await measure_answer(asked.ask(INITIALIZE, make_initialize(partition=own))) < (NONE + 1, 1.0)
+        assert await await_error_code_and_duration(
+            asked.send_request(INITIALIZE, make_initialize(partition=own))
+        ) < (NONE + 1, 1.0)
 
 
 async def test_owner_with_an_old_assignment_is_retried() -> None:
     async with forwarding_group() as it:
         asked, second, third = it.nodes
-        await initialize_theirs(it)
+        await initialize_remote_partition(it)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
         answer = asyncio.ensure_future(
-            measure_answer(asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+            await_error_code_and_duration(
+                asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION))
+            )
         )
         await asyncio.sleep(1.0)
-        assert asked.forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
+        assert asked.count_forwarded("WriteShareGroupState", "NOT_COORDINATOR") > 5
         second.apply_assignment(moved)
         third.apply_assignment(moved)
         code, seconds = await answer
@@ -98,42 +106,44 @@ async def test_owner_with_an_old_assignment_is_retried() -> None:
 
 async def test_owner_that_never_learns_the_assignment_times_out() -> None:
     async with forwarding_group() as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
-        code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
+        code, seconds = await await_error_code_and_duration(
+            asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
+        )
         assert code == ErrorCode.NOT_COORDINATOR
         assert LIMITS.hold_s <= seconds < LIMITS.hold_s + 2 * LIMITS.pause_s
 
 
 async def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
     async with forwarding_group() as it:
-        asked, own = it.nodes[0], shard_partition(3)
-        assert await asked.codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
+        asked, own = it.nodes[0], partition_of_shard(3)
+        assert await asked.error_codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
         asked.runtime.resign(3)
         await it.wait_until(lambda: not asked.runtime.resigning_shards)
         # The log cannot be read, so that the shard stays loading and operations wait.
         it.block_brokers(1, 2, 3)
         asked.runtime.elect(3)
-        answer = asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=own))
+        answer = asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
-        assert (answer.done(), asked.forwarder.held) == (False, 0)
+        assert (answer.done(), asked.forwarder.held_operations) == (False, 0)
         it.block_brokers()
         it.publish_assignment(0, 1, 2, 1, 1, 2)
         await it.wait_until(answer.done, 5.0)
         assert [result.error_code for result in await answer] == [NONE]
-        assert asked.forwarded("WriteShareGroupState") == 1
+        assert asked.count_forwarded("WriteShareGroupState") == 1
 
 
-async def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
+async def test_request_for_a_fenced_shard_waits_for_the_next_assignment() -> None:
     async with forwarding_group() as it:
         asked, second, _ = it.nodes
-        await initialize_theirs(it)
+        await initialize_remote_partition(it)
         # The second coordinator claims a shard of the first, so that the log fences the first.
-        own = shard_partition(3)
+        own = partition_of_shard(3)
         second.runtime.elect(3)
         await it.wait_until_served()
-        answer = asked.ask(INITIALIZE, make_initialize(partition=own))
-        await it.wait_until(lambda: asked.forwarder.held)
+        answer = asked.send_request(INITIALIZE, make_initialize(partition=own))
+        await it.wait_until(lambda: asked.forwarder.held_operations)
         asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
         await it.wait_until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]
@@ -141,11 +151,13 @@ async def test_fenced_shard_is_awaited_until_the_next_assignment() -> None:
 
 async def test_restarting_owner_is_retried() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.abort_all()
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
+        answer = asyncio.ensure_future(
+            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+        )
         await asyncio.sleep(5.0)
-        assert asked.forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
+        assert asked.count_forwarded("ReadShareGroupState", "NETWORK_EXCEPTION") > 10
         relay.open()
         code, seconds = await answer
         assert (code, seconds < 5.5) == (NONE, True)
@@ -154,24 +166,26 @@ async def test_restarting_owner_is_retried() -> None:
 async def test_proxy_without_its_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
+        answer = asyncio.ensure_future(
+            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+        )
         await asyncio.sleep(3 * LIMITS.connect_s)
-        for tunnel in relay.open_tunnels:
-            tunnel.cut()
+        for tunnel in relay.open_connections:
+            tunnel.abort_connections()
         relay.silent = False
         code, seconds = await answer
         assert (code, seconds < 4 * LIMITS.connect_s) == (NONE, True)
 
 
 REPEATED: list[tuple[Rpc, Any]] = [
-    (INITIALIZE, make_initialize(state_epoch=1, start_offset=5, partition=THEIRS)),
-    (WRITE, make_write((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 2), partition=THEIRS)),
-    (READ, make_read(leader_epoch=7, partition=THEIRS)),
-    (DELETE, delete_api.PartitionData(THEIRS)),
+    (INITIALIZE, make_initialize(state_epoch=1, start_offset=5, partition=REMOTE_PARTITION)),
+    (WRITE, make_write((0, 4, ACKNOWLEDGED, 1), (5, 9, ACKNOWLEDGED, 2), partition=REMOTE_PARTITION)),
+    (READ, make_read(leader_epoch=7, partition=REMOTE_PARTITION)),
+    (DELETE, delete_api.PartitionData(REMOTE_PARTITION)),
 ]
 
 
@@ -181,10 +195,10 @@ async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: R
 
     async def send_and_compare(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
         asked, second, _ = it.nodes
-        await asked.codes(INITIALIZE, make_initialize(partition=partition))
+        await asked.error_codes(INITIALIZE, make_initialize(partition=partition))
         second.relay.answers_lost = answers_lost
         same = structs.replace(part, partition=partition)
-        (result,) = await asked.ask(rpc, same)
+        (result,) = await asked.send_request(rpc, same)
         assert (result.error_code, second.relay.answers_lost) == (NONE, 0)
         state = second.runtime.share_partition(SharePartitionKey(GROUP, TOPIC_ID, partition))
         # The number and the times of snapshots may differ, so compare only these fields.
@@ -198,9 +212,9 @@ async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: R
 
     async with forwarding_group() as it:
         # Partitions in two shards of one owner.
-        at_once = await send_and_compare(it, shard_partition(1), 0)
-        assert await send_and_compare(it, shard_partition(4), 2) == at_once
-        assert it.nodes[0].forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
+        at_once = await send_and_compare(it, partition_of_shard(1), 0)
+        assert await send_and_compare(it, partition_of_shard(4), 2) == at_once
+        assert it.nodes[0].count_forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
 
 
 async def test_repeated_initialize_writes_no_second_record() -> None:
@@ -209,17 +223,19 @@ async def test_repeated_initialize_writes_no_second_record() -> None:
         log = it.brokers.partitions[SHARD]
         end = log.end
         second.relay.answers_lost = 3
-        assert await asked.codes(INITIALIZE, make_initialize(1, 5, partition=THEIRS)) == [NONE]
-        assert second.relay.requests(83) == 4
+        assert await asked.error_codes(INITIALIZE, make_initialize(1, 5, partition=REMOTE_PARTITION)) == [
+            NONE
+        ]
+        assert second.relay.count_requests(83) == 4
         assert log.end == end + 1
 
 
 async def test_lost_request_is_resent() -> None:
     async with forwarding_group() as it:
         asked, second, _ = it.nodes
-        await initialize_theirs(it)
+        await initialize_remote_partition(it)
         second.relay.requests_lost = 3
-        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
-        code, seconds = await measure_answer(asked.ask(WRITE, part))
+        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION)
+        code, seconds = await await_error_code_and_duration(asked.send_request(WRITE, part))
         assert (code, seconds < 1.0) == (NONE, True)
-        assert asked.forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3
+        assert asked.count_forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3

@@ -16,9 +16,14 @@ from tests.unit.forwarding.coordinator_group import (
     CoordinatorNode,
     FakeOrigin,
     forwarding_group,
-    shard_partition,
+    partition_of_shard,
 )
-from tests.unit.forwarding.test_deferred_operations import NONE, THEIRS, initialize_theirs, measure_answer
+from tests.unit.forwarding.test_deferred_operations import (
+    NONE,
+    REMOTE_PARTITION,
+    await_error_code_and_duration,
+    initialize_remote_partition,
+)
 
 pytestmark = pytest.mark.run_with(function=run)
 
@@ -43,53 +48,59 @@ def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
 
 async def test_request_is_not_sent_after_its_hold_time() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.abort_all()
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
+        answer = asyncio.ensure_future(
+            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+        )
         await asyncio.sleep(LIMITS.hold_s - LIMITS.pause_s / 2)
         # The last attempt has just failed, and no time is left for another one.
         relay.open()
         assert (await answer)[0] == UNAVAILABLE
         await asyncio.sleep(5.0)
-        assert relay.requests(84) == 0
+        assert relay.count_requests(84) == 0
 
 
 async def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.abort_all()
         relay.open()
         relay.silent = True
-        answer = asyncio.ensure_future(measure_answer(asked.ask(READ, make_read(partition=THEIRS))))
+        answer = asyncio.ensure_future(
+            await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+        )
         await asyncio.sleep(LIMITS.hold_s + 0.1)
         # An attempt from before the limit is still connecting; its connection now fails.
         relay.silent = False
-        for tunnel in relay.open_tunnels:
-            tunnel.cut()
+        for tunnel in relay.open_connections:
+            tunnel.abort_connections()
         assert (await answer)[0] == UNAVAILABLE
-        assert relay.requests(84) == 0
+        assert relay.count_requests(84) == 0
 
 
 async def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.silent = True
-        answer = measure_answer(asked.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)))
+        answer = await_error_code_and_duration(
+            asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION))
+        )
         answered_code, seconds = await answer
         assert answered_code == UNAVAILABLE
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
-        assert asked.forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
+        assert asked.count_forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
         # The connection is closed, so that the owner cannot execute the request later.
-        await it.wait_until(lambda: not relay.open_tunnels, 1.0)
+        await it.wait_until(lambda: not relay.open_connections, 1.0)
 
 
 async def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
     async with forwarding_group() as it:
         asked, second, third = it.nodes
-        await initialize_theirs(it)
+        await initialize_remote_partition(it)
         second.relay.silent = True
-        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=THEIRS)
-        answer = asyncio.ensure_future(measure_answer(asked.ask(WRITE, part)))
+        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION)
+        answer = asyncio.ensure_future(await_error_code_and_duration(asked.send_request(WRITE, part)))
         await asyncio.sleep(3.0)
         moved = it.assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
@@ -98,38 +109,38 @@ async def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         assert answered_code == NONE
         # The silent second coordinator wrote no release, so that the third waits for its lease to end.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
-        (state,) = await third.ask(READ, make_read(partition=THEIRS))
+        (state,) = await third.send_request(READ, make_read(partition=REMOTE_PARTITION))
         assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
 async def test_request_stays_with_its_owner_when_other_shards_move() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.holding = True
-        answer = asked.ask(READ, make_read(partition=THEIRS))
-        await it.wait_until(lambda: relay.requests(84))
+        answer = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
+        await it.wait_until(lambda: relay.count_requests(84))
         it.publish_assignment(0, 1, 0, 0, 1, 2)
         await asyncio.sleep(3.0)
         relay.resume()
         assert await error_code(answer) == NONE
-        assert relay.requests(84) == 1
+        assert relay.count_requests(84) == 1
 
 
 async def test_held_request_is_dropped_when_its_client_disconnects() -> None:
     async with forwarding_group() as it:
-        asked, origin = await initialize_theirs(it), FakeOrigin()
+        asked, origin = await initialize_remote_partition(it), FakeOrigin()
         asked.apply_assignment(None)
-        waiting = asked.ask(READ, make_read(partition=THEIRS), origin=origin)
+        waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
         await asyncio.sleep(0.5)
-        assert asked.forwarder.held == 1
+        assert asked.forwarder.held_operations == 1
         origin.disconnected = True
-        await it.wait_until(lambda: not asked.forwarder.held, 2 * LIMITS.pause_s)
+        await it.wait_until(lambda: not asked.forwarder.held_operations, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
 
 async def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         for disconnected in (True, False):
             relay.abort_all()
             relay.open()
@@ -137,20 +148,20 @@ async def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -
             await asyncio.sleep(0.1)
             it.network.block_traffic(LIMITS.connect_s / 2)
             origin = FakeOrigin()
-            waiting = asked.ask(READ, make_read(partition=THEIRS), origin=origin)
+            waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
             await asyncio.sleep(LIMITS.connect_s / 4)
-            assert asked.forwarder.in_flight == 1
+            assert asked.forwarder.requests_in_flight == 1
             origin.disconnected = disconnected
-            await it.wait_until(lambda: not asked.forwarder.in_flight)
-            assert (waiting.done(), relay.requests(84)) == (not disconnected, 0 if disconnected else 1)
+            await it.wait_until(lambda: not asked.forwarder.requests_in_flight)
+            assert (waiting.done(), relay.count_requests(84)) == (not disconnected, 0 if disconnected else 1)
 
 
 async def test_held_requests_over_the_limit_are_refused() -> None:
     async with forwarding_group(LIMITS._replace(held_max=2)) as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         asked.apply_assignment(None)
-        held = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
-        answered_code, seconds = await measure_answer(held.pop())
+        held = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(3)]
+        answered_code, seconds = await await_error_code_and_duration(held.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         assert [await error_code(one) for one in held] == [NONE, NONE]
@@ -158,48 +169,52 @@ async def test_held_requests_over_the_limit_are_refused() -> None:
 
 async def test_requests_in_flight_over_the_limit_are_refused() -> None:
     async with forwarding_group(LIMITS._replace(requests_in_flight_max=3)) as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.holding = True
-        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(4)]
-        answered_code, seconds = await measure_answer(sent.pop())
+        sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(4)]
+        answered_code, seconds = await await_error_code_and_duration(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         # The limit is per owner: another owner still accepts requests.
-        assert await asked.codes(READ, make_read(partition=shard_partition(2))) == [ErrorCode.INVALID_REQUEST]
+        assert await asked.error_codes(READ, make_read(partition=partition_of_shard(2))) == [
+            ErrorCode.INVALID_REQUEST
+        ]
         await asyncio.sleep(1.0)
         relay.resume()
         assert [await error_code(one) for one in sent] == [NONE] * 3
-        assert asked.forwarder.in_flight == 0
+        assert asked.forwarder.requests_in_flight == 0
 
 
 async def test_bytes_in_flight_over_the_limit_are_refused() -> None:
     async with forwarding_group(LIMITS._replace(bytes_in_flight_max=1000)) as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
-        many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=THEIRS)
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+        many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=REMOTE_PARTITION)
         relay.holding = True
         # A request larger than the limit is sent if no other one is in flight.
-        first = asked.ask(WRITE, many)
-        assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == UNAVAILABLE
-        await it.wait_until(lambda: relay.requests(85))
+        first = asked.send_request(WRITE, many)
+        assert (
+            await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == UNAVAILABLE
+        )
+        await it.wait_until(lambda: relay.count_requests(85))
         relay.resume()
         assert await error_code(first) == NONE
         # After the response to the large request, several small requests are within the limit again.
-        more = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(3)]
+        more = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(3)]
         assert [await error_code(one) for one in more] == [NONE] * 3
 
 
 async def test_connections_to_an_owner_are_few_and_reused() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
-        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(50)]
-        await it.wait_until(lambda: relay.requests(84) == 50)
-        assert len(relay.open_tunnels) == LIMITS.connections_max
+        sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(50)]
+        await it.wait_until(lambda: relay.count_requests(84) == 50)
+        assert len(relay.open_connections) == LIMITS.connections_max
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
         # Sequential requests reuse the existing connections.
         for _ in range(10):
-            assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
+            assert await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
         assert len(relay.tunnels) == LIMITS.connections_max
 
 
@@ -213,11 +228,11 @@ async def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> N
         1,
     ]
     async with forwarding_group(LIMITS._replace(connections_total_max=6)) as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.holding = True
-        sent = [asked.ask(READ, make_read(partition=THEIRS)) for _ in range(50)]
-        await it.wait_until(lambda: relay.requests(84) == 50)
-        assert len(relay.open_tunnels) == 2
+        sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(50)]
+        await it.wait_until(lambda: relay.count_requests(84) == 50)
+        assert len(relay.open_connections) == 2
         relay.resume()
         assert {await error_code(one) for one in sent} == {NONE}
 
@@ -225,16 +240,18 @@ async def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> N
 async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
     async with forwarding_group() as it:
         asked, second, _ = it.nodes
-        await initialize_theirs(it)
+        await initialize_remote_partition(it)
         # Shard 4 of the second coordinator: its log partition has no reachable leader.
-        it.brokers.move(4)
+        it.brokers.elect_another_leader(4)
         second.runtime.resign(4)
         await it.wait_until(lambda: not second.runtime.resigning_shards)
         it.block_brokers(it.brokers.partitions[4].leader)
         second.runtime.elect(4)
-        waiting = asked.ask(READ, make_read(partition=shard_partition(4)))
+        waiting = asked.send_request(READ, make_read(partition=partition_of_shard(4)))
         await asyncio.sleep(0.5)
-        answered_code, seconds = await measure_answer(asked.ask(READ, make_read(partition=THEIRS)))
+        answered_code, seconds = await await_error_code_and_duration(
+            asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
+        )
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
         it.block_brokers()
         await it.wait_until(waiting.done)
@@ -242,47 +259,51 @@ async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> No
 
 async def test_connections_to_a_removed_member_are_closed() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
-        assert len(relay.open_tunnels) == 1
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+        assert len(relay.open_connections) == 1
         assignment = it.assignment(0, 1, 1, 0, 1, 1)
         asked.apply_assignment(
             type(assignment)(9, (it.nodes[0].replica, it.nodes[2].replica), assignment.owners)
         )
-        await it.wait_until(lambda: not relay.open_tunnels, 1.0)
+        await it.wait_until(lambda: not relay.open_connections, 1.0)
 
 
 async def test_response_without_results_is_an_unknown_server_error() -> None:
     async with forwarding_group() as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         it.nodes[1].relay.emptying = True
         assert (
-            await error_code(asked.ask(READ, make_read(partition=THEIRS))) == ErrorCode.UNKNOWN_SERVER_ERROR
+            await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+            == ErrorCode.UNKNOWN_SERVER_ERROR
         )
 
 
-def start_close(asked: CoordinatorNode) -> "asyncio.Task[None]":
+def close_forwarder(asked: CoordinatorNode) -> "asyncio.Task[None]":
     """Start to close the forwarder of a coordinator; return the task."""
     return asyncio.ensure_future(asked.forwarder.close())
 
 
 async def test_frozen_assignment_still_routes_requests() -> None:
     async with forwarding_group() as it:
-        asked = await initialize_theirs(it)
+        asked = await initialize_remote_partition(it)
         asked.forwarder.freeze_assignment()
         it.publish_assignment(1, 1, 2, 1, 1, 2)
         asked.apply_assignment(None)
-        assert await error_code(asked.ask(READ, make_read(partition=THEIRS))) == NONE
-        assert await error_code(asked.ask(INITIALIZE, make_initialize(partition=shard_partition(0)))) == NONE
+        assert await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
+        assert (
+            await error_code(asked.send_request(INITIALIZE, make_initialize(partition=partition_of_shard(0))))
+            == NONE
+        )
 
 
 async def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
     async with forwarding_group() as it:
-        asked, relay = await initialize_theirs(it), it.nodes[1].relay
+        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
         relay.silent = True
-        sent = asked.ask(READ, make_read(partition=THEIRS))
+        sent = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         await asyncio.sleep(0.1)
         asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
-        held = asked.ask(READ, make_read(partition=shard_partition(2)))
-        await asyncio.wait_for(start_close(asked), 1.0)
-        late = asked.ask(READ, make_read(partition=THEIRS))
+        held = asked.send_request(READ, make_read(partition=partition_of_shard(2)))
+        await asyncio.wait_for(close_forwarder(asked), 1.0)
+        late = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3

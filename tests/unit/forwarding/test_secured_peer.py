@@ -24,7 +24,7 @@ pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 
 
-async def find_error(security: ListenerSecurityConfig, ours: ClientSecurity) -> int:
+async def find_coordinator_error_code(security: ListenerSecurityConfig, ours: ClientSecurity) -> int:
     """Send FindCoordinator to a secured listener as a peer does; return the error code."""
     async with serve_coordinator(security=security) as one:
         peer = PeerConnections(f"localhost:{one.port}", "me", ForwardingLimits(), ours)
@@ -63,7 +63,7 @@ async def test_coordinators_use_their_listener_certificate_as_client_certificate
         tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals)
     )
 
-    assert await find_error(security, make_peer_security(config)) == 0
+    assert await find_coordinator_error_code(security, make_peer_security(config)) == 0
 
 
 @pytest.mark.parametrize(("among_us", "to_brokers"), [("https", "none"), ("none", "https")])
@@ -81,7 +81,7 @@ async def test_host_name_check_of_peers_has_its_own_setting(
     )
     tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
 
-    connection = find_error(ListenerSecurityConfig(tls=tls), make_peer_security(config))
+    connection = find_coordinator_error_code(ListenerSecurityConfig(tls=tls), make_peer_security(config))
     if among_us == "https":
         with pytest.raises(ShareCoordinatorError, match="certificate"):
             await connection
@@ -103,4 +103,4 @@ async def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> No
         forwarding_sasl_password="alice-secret",
     )
 
-    assert await find_error(password_security(tmp_path), make_peer_security(config)) == 0
+    assert await find_coordinator_error_code(password_security(tmp_path), make_peer_security(config)) == 0

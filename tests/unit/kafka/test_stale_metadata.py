@@ -22,7 +22,7 @@ DEADLINE_S = 30.0
 Scenario = Callable[[Brokers, SimBrokers, BrokerNetwork], Awaitable[None]]
 
 
-def play(
+def run_with_reported_leaders(
     scenario: Scenario,
     *reported: PartitionMetadata,
     newest_version: int = metadata.MAX_VERSION,
@@ -36,7 +36,7 @@ def play(
         assert isinstance(loop, SimLoop)
         fleet = SimBrokers(loop, Random(3), BrokerFaults(), nodes=len(reported), partitions=1)
         for node, leader in enumerate(reported, 1):
-            fleet.report(node, leader)
+            fleet.set_reported_leader(node, leader)
         network = connect_to_brokers(fleet, timeout_s)
         network.served_by = {
             node: Broker(node, fleet, newest={metadata.API_KEY: newest_version}) for node in fleet.nodes
@@ -69,18 +69,18 @@ def test_stale_broker_does_not_hide_the_newest_leader() -> None:
         # Requests that any broker may answer are not sent to the stale broker first.
         assert brokers._connections.metadata.nodes_best_first()[0] != 1
 
-    play(scenario, OLD, NEW, NEW)
+    run_with_reported_leaders(scenario, OLD, NEW, NEW)
 
 
 def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
     async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         assert brokers.leader(0) == 1
         for node in (2, 3):
-            fleet.report(node, NEW)
+            fleet.set_reported_leader(node, NEW)
         brokers.refresh_soon()
         await wait_until(lambda: brokers.leader(0) == 2)
 
-    play(scenario, OLD, OLD, OLD)
+    run_with_reported_leaders(scenario, OLD, OLD, OLD)
 
 
 def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
@@ -91,7 +91,7 @@ def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
 
         await wait_until(is_found)
 
-    play(scenario, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
+    run_with_reported_leaders(scenario, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
 
 
 def test_silent_broker_does_not_delay_a_refresh() -> None:
@@ -101,7 +101,7 @@ def test_silent_broker_does_not_delay_a_refresh() -> None:
                 await brokers._connections.refresh()
         assert brokers.leader(0) == 2
 
-    play(scenario, OLD, NEW, NEW, silent=[1], timeout_s=DEADLINE_S)
+    run_with_reported_leaders(scenario, OLD, NEW, NEW, silent=[1], timeout_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
@@ -110,7 +110,7 @@ def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> N
         brokers.pin_topic_id()
         assert brokers.recreated_reason() is None
         for node in {1, 2, 3} - {stale_node}:
-            fleet.report(node, RECREATED, NEW_TOPIC_ID)
+            fleet.set_reported_leader(node, RECREATED, NEW_TOPIC_ID)
         brokers.refresh_soon()
         await wait_until(lambda: brokers.recreated_reason() is not None)
         reason = brokers.recreated_reason() or ""
@@ -119,7 +119,7 @@ def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> N
         assert "\n" not in reason
         assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
 
-    play(scenario, OLD, OLD, OLD)
+    run_with_reported_leaders(scenario, OLD, OLD, OLD)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
@@ -127,7 +127,7 @@ def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> N
     """A coordinator that starts after the topic was created again also receives the old topic id."""
 
     async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
-        fleet.report(stale_node, OLD, NEW_TOPIC_ID)
+        fleet.set_reported_leader(stale_node, OLD, NEW_TOPIC_ID)
         restarted = Brokers("broker-1:9092,broker-2:9092,broker-3:9092", fleet.topic, request_timeout_s=5.0)
         await restarted.connect()
         assert restarted.pin_topic_id() == fleet.topic_id
@@ -136,7 +136,7 @@ def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> N
         assert restarted.leader(0) == 3
         await restarted.close()
 
-    play(scenario, RECREATED, RECREATED, RECREATED)
+    run_with_reported_leaders(scenario, RECREATED, RECREATED, RECREATED)
 
 
 def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
@@ -148,7 +148,7 @@ def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
         assert topic is not None
         assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
 
-    play(scenario, NEW, NEW, NEW, newest_version=5)
+    run_with_reported_leaders(scenario, NEW, NEW, NEW, newest_version=5)
 
 
 def test_refreshes_continue_after_an_unexpected_exception(
@@ -162,11 +162,11 @@ def test_refreshes_continue_after_an_unexpected_exception(
             raise RuntimeError("a defect")
 
         monkeypatch.setattr(brokers._connections.metadata, "refresh", fail_once)
-        fleet.report(1, NEW)
+        fleet.set_reported_leader(1, NEW)
         brokers.refresh_soon()
         await asyncio.sleep(0.05)
         assert "a defect" in caplog.text
         brokers.refresh_soon()
         await wait_until(lambda: brokers.leader(0) == NEW.leader)
 
-    play(scenario, OLD)
+    run_with_reported_leaders(scenario, OLD)

@@ -211,7 +211,7 @@ class FakeCluster:
     def unreachable_reason(self) -> str | None:
         return "No broker can be reached." if self.cut_off else None
 
-    async def _travel(self, api: str, node: int) -> None:
+    async def _simulate_request(self, api: str, node: int) -> None:
         await asyncio.sleep(_TRAVEL_S)
         self.fake.requests.append((api, node))
         if self.cut_off or node in self.fake.down:
@@ -228,7 +228,7 @@ class FakeCluster:
     async def produce(
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Mapping[int, ProduceResult]:
-        await self._travel("produce", node)
+        await self._simulate_request("produce", node)
         if self.fake.requests_lost:
             self.fake.requests_lost -= 1
             raise NoResponse("the request was lost", sent=True)
@@ -250,16 +250,16 @@ class FakeCluster:
             raise NoResponse("the response was lost", sent=True)
         return answers
 
-    async def list_ends(
+    async def list_end_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        await self._travel("list", node)
+        await self._simulate_request("list", node)
         return {p: self._make_listed_offset(node, p, self._partitions[p].end) for p in partitions}
 
-    async def list_starts(
+    async def list_start_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
     ) -> Mapping[int, ListedOffset]:
-        await self._travel("list", node)
+        await self._simulate_request("list", node)
         return {p: self._make_listed_offset(node, p, self._partitions[p].start) for p in partitions}
 
     def _make_listed_offset(self, node: int, partition: int, log_offset: int) -> ListedOffset:
@@ -275,7 +275,7 @@ class FakeCluster:
         bytes_max: int,
         max_wait_ms: int = 0,
     ) -> Mapping[int, FetchResult]:
-        await self._travel("fetch", node)
+        await self._simulate_request("fetch", node)
         if max_wait_ms and all(position == self._partitions[p].end for p, position in positions.items()):
             await asyncio.sleep(max_wait_ms / 1000)
         answers = {}
@@ -298,7 +298,7 @@ class FakeCluster:
         return answers
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        await self._travel("delete", node)
+        await self._simulate_request("delete", node)
         if not self.fake.deletes_records:
             raise UnsupportedApi("no DeleteRecords here")
         for partition, offset in offsets.items():
@@ -308,7 +308,7 @@ class FakeCluster:
         return dict.fromkeys(offsets, ErrorCode.NONE)
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
-        await self._travel("producer id", 1)
+        await self._simulate_request("producer id", 1)
         if transactional_id is not None and not self.fake.transactional:
             return ProducerId(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
         known = self.fake.transactional_ids
@@ -317,7 +317,7 @@ class FakeCluster:
         known[name] = (producer_id, epoch + 1)
         return ProducerId(ErrorCode.NONE, producer_id, epoch + 1)
 
-    async def brokers(self) -> int:
+    async def broker_count(self) -> int:
         return self.fake.nodes
 
     async def describe_topic(self) -> TopicDescription | None:

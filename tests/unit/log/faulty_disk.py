@@ -96,7 +96,7 @@ class DiskImage:
             self._new.clear()
             self._removed.clear()
 
-    def after(self, crash: str, rng: Random) -> SimStorage:
+    def storage_after_crash(self, crash: str, rng: Random) -> SimStorage:
         """Return the storage after a crash.
 
         `crash` is "kill", or what a power failure does to unsynced sectors: "loses" them, "keeps" them, or
@@ -134,7 +134,7 @@ class AcknowledgedAppends:
         self.asked: list[set[int]] = [set() for _ in range(STATE_PARTITIONS)]
         self.failed = 0
 
-    def note(self, text: str) -> None:
+    def apply_note(self, text: str) -> None:
         """Process a note of the driver."""
         what, *numbers = text.split()
         values = list(map(int, numbers))

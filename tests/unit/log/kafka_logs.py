@@ -24,9 +24,9 @@ class KafkaLogs:
 
     def log(self) -> KafkaLog:
         """Return the log of a new process. The log is not open."""
-        return self.log_and_cluster()[0]
+        return self.make_log_and_cluster()[0]
 
-    def log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, FakeCluster]:
+    def make_log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, FakeCluster]:
         cluster = self.kafka.cluster(TOPIC)
         log = KafkaLog(
             cluster,
@@ -39,7 +39,7 @@ class KafkaLogs:
         )
         return log, cluster
 
-    async def owner(self, *state_partitions: int) -> KafkaLog:
+    async def open_owned_log(self, *state_partitions: int) -> KafkaLog:
         """Open the log of a new process, and claim the state partitions. Wait for earlier leases to end."""
         log = self.log()
         await log.open()

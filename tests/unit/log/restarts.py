@@ -39,7 +39,7 @@ class ExpectedRecords:
     def end_offset(self) -> int:
         return len(self.values)
 
-    def cut(self, end_offset: int) -> None:
+    def drop_lost_records(self, end_offset: int) -> None:
         """Remove the records that a power failure has lost, and the prunes after them."""
         del self.values[end_offset:]
         self.prunes = [(end, start) for end, start in self.prunes if end <= end_offset]
@@ -192,7 +192,7 @@ class RestartTest:
             expected = self.expected[partition]
             shown = found.get(partition, [])
             if may_lose:
-                expected.cut(journal.end_offset(partition))
+                expected.drop_lost_records(journal.end_offset(partition))
             extra = self._check_partition(partition, shown, expected.maybe)
             expected.values += extra
             expected.maybe.clear()

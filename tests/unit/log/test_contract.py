@@ -17,7 +17,7 @@ import pytest
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogError, LogUnavailable
-from coordinator.log.base import ObservedAppends, SharedLog, StateLog
+from coordinator.log.base import AppendReporter, SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.process.clock import SystemClock
@@ -73,7 +73,7 @@ class LogUnderTest:
             return self._fake.cluster(self._topic)
         return Brokers(self._bootstrap, self._topic)
 
-    async def opened(self) -> StateLog:
+    async def open_as_coordinator(self) -> StateLog:
         """Open the log as a coordinator does: claim all state partitions if needed, and read the log."""
         log = self.log()
         await log.open()
@@ -116,7 +116,7 @@ def one_record(value: bytes = b"value") -> Records:
 
 
 async def open_log(place: LogUnderTest) -> StateLog:
-    return await place.opened()
+    return await place.open_as_coordinator()
 
 
 async def test_observer_gets_the_batches_of_durable_appends(log_under_test: LogUnderTest) -> None:
@@ -128,7 +128,7 @@ async def test_observer_gets_the_batches_of_durable_appends(log_under_test: LogU
             (batch,) = decode_batches(data[prefix_bytes:])
             observed.extend((record.key, record.value) for record in batch.records)
 
-    assert isinstance(log, ObservedAppends)
+    assert isinstance(log, AppendReporter)
     log.observe_appends(record_batches)
     await append_durably(log, 1, [(b"key", b"value"), (b"deleted", None)])
     assert observed == [(b"key", b"value"), (b"deleted", None)]
@@ -142,7 +142,7 @@ async def test_new_log_is_empty_and_healthy(log_under_test: LogUnderTest) -> Non
     assert ends == [log_under_test.claims] * STATE_PARTITIONS
     assert [log.start_offset(partition) for partition in range(STATE_PARTITIONS)] == [0] * STATE_PARTITIONS
     assert log.health() is None
-    assert log.pinned(0) == {}
+    assert log.prune_offsets_freeing_storage(0) == {}
     assert (log.lease_left_s(0) < inf) is isinstance(log, SharedLog)
     await log.close()
 
@@ -214,7 +214,7 @@ async def test_append_without_records_changes_no_records(log_under_test: LogUnde
     await log.close()
 
 
-async def test_exception_in_done_does_not_affect_other_appends(log_under_test: LogUnderTest) -> None:
+async def test_exception_in_done_callback_does_not_affect_other_appends(log_under_test: LogUnderTest) -> None:
     log = await open_log(log_under_test)
     loop = asyncio.get_running_loop()
     failures: list[Any] = []
@@ -239,7 +239,7 @@ async def test_read_returns_only_the_requested_state_partitions(log_under_test: 
     await log.close()
 
 
-async def test_read_ends_at_the_end_offset_of_its_start(log_under_test: LogUnderTest) -> None:
+async def test_read_ends_at_the_end_offset_at_which_it_began(log_under_test: LogUnderTest) -> None:
     log = await open_log(log_under_test)
     for turn in range(100):
         await append_durably(log, turn % 3, one_record(bytes(500)))

@@ -58,10 +58,10 @@ async def test_written_data_can_be_read(log_environment: LogEnvironment, sync: b
     disk.unlock()
 
 
-async def test_put_is_visible_at_once_if_it_returns_true(log_environment: LogEnvironment) -> None:
+async def test_data_is_readable_at_once_if_put_returns_true(log_environment: LogEnvironment) -> None:
     disk = lock_disk(log_environment)
     await disk.prepare("a", 4096)
-    expected = b"now" if disk.put("a", 1000, b"now") else bytes(3)
+    expected = b"now" if disk.try_write("a", 1000, b"now") else bytes(3)
     assert await disk.read("a", 1000, 3) == expected
     disk.unlock()
 

@@ -124,7 +124,7 @@ def test_verify_reports_the_same_damage_as_a_start(position: int) -> None:
     world = SimulatedEnvironment()
     create_journal(world, 70, "closed")
     assert len(world.storage.files) > 3
-    world.storage.flip(segment_name(2), position)
+    world.storage.flip_bit(segment_name(2), position)
     found = open_damaged(world)
     report = inspect_simulated(world)
     assert report.damage is not None

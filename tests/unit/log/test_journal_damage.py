@@ -36,7 +36,7 @@ def test_flipped_bit_is_detected_or_harmless_at_any_position(end: str) -> None:
         world.storage.files = copy_files(pristine)
         name = rng.choice(sorted(world.storage.files))
         data = bytes(world.storage.files[name].shown)
-        world.storage.flip(name, rng.randrange(min(len(data.rstrip(b"\0")) + 600, len(data))))
+        world.storage.flip_bit(name, rng.randrange(min(len(data.rstrip(b"\0")) + 600, len(data))))
         try:
             assert reopen_and_append(world) == expected_values(60), f"seed {seed}"
         except LogDamaged:
@@ -53,7 +53,7 @@ def test_flipped_bit_in_the_last_commit_is_detected() -> None:
     for position in range(last_frame, len(data)):
         world = SimulatedEnvironment()
         world.storage.files = copy_files(pristine)
-        world.storage.flip(name, position)
+        world.storage.flip_bit(name, position)
         assert "commit 10 is not valid, though it was written as a whole" in str(open_damaged(world))
 
 

@@ -44,7 +44,12 @@ def test_acknowledged_records_survive_every_crash(name: str, sync: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["shows_what_is_in_doubt", "takes_a_failed_commit_for_done", "does_not_settle_what_is_in_doubt"]
+    "name",
+    [
+        "reads_appends_of_unknown_outcome",
+        "treats_failed_commit_as_successful",
+        "reports_unknown_outcome_as_success",
+    ],
 )
 def test_planted_journal_defect_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     JOURNAL_MUTANTS[name](monkeypatch)

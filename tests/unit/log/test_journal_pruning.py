@@ -169,7 +169,7 @@ def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> No
     assert lost_the_new_one > 10
 
 
-def test_reader_keeps_the_segments_of_its_start() -> None:
+def test_segments_are_kept_until_a_running_read_ends() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -215,7 +215,7 @@ class JournalRuntime:
         """Return the time of the loop: this object is also the clock of the runtime."""
         return int(asyncio.get_running_loop().time() * 1000)
 
-    async def ask(self, rpc: Rpc, request: Any) -> list[Any]:
+    async def send_request(self, rpc: Rpc, request: Any) -> list[Any]:
         """Send a request for one topic. Return the results of its partitions."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.service.handle(rpc, request, None, done.set_result)
@@ -227,7 +227,7 @@ class JournalRuntime:
         for group in range(self.GROUPS):
             parts = [make_initialize(partition=partition) for partition in range(self.PARTITIONS)]
             topics = [initialize_api.InitializeStateData(TOPIC_ID, parts)]
-            await self.ask(
+            await self.send_request(
                 INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"group {group}", topics)
             )
 
@@ -244,7 +244,7 @@ class JournalRuntime:
                 for partition in range(self.PARTITIONS)
             ]
             topics = [write_api.WriteStateData(TOPIC_ID, parts)]
-            await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"group {group}", topics))
+            await self.send_request(WRITE, write_api.WriteShareGroupStateRequest(f"group {group}", topics))
 
     async def states(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
         found = []
@@ -254,7 +254,7 @@ class JournalRuntime:
             request = read_api.ReadShareGroupStateRequest(f"group {group}", topics)
             found += [
                 (result.start_offset, unpack_batches(result.state_batches))
-                for result in await self.ask(READ, request)
+                for result in await self.send_request(READ, request)
             ]
         return found
 
@@ -318,7 +318,7 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
                 f"group {group:05}" + "x" * 1000,
                 [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])],
             )
-            await driven.ask(INITIALIZE, request)
+            await driven.send_request(INITIALIZE, request)
         await asyncio.sleep(1)
         ends = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS))
         await asyncio.sleep(10)

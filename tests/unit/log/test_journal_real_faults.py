@@ -30,7 +30,7 @@ def fault_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, seed: int, sync: str) -> None:
     """Open the storage after a crash, and compare it with the acknowledgements."""
     world = SimulatedEnvironment()
-    world.storage = image.after(crash, Random(seed))
+    world.storage = image.storage_after_crash(crash, Random(seed))
 
     async def main() -> None:
         journal: Journal = await open_journal(world, sync)
@@ -46,7 +46,7 @@ def crash_after_each_event(events: list[DiskEvent], sync: str, crashes: tuple[st
     kinds: Counter[str] = Counter()
     for number, event in enumerate(events):
         if event.kind == "N":
-            promises.note(event.name)
+            promises.apply_note(event.name)
             continue
         image.apply(event, rng)
         kinds[event.kind] += 1
@@ -126,13 +126,13 @@ def test_start_with_a_zeroed_sector_is_refused_or_complete(fault_library: Path, 
     image, promises, refused = DiskImage(), AcknowledgedAppends(), 0
     for event in events:
         if event.kind == "N":
-            promises.note(event.name)
+            promises.apply_note(event.name)
         else:
             image.apply(event, Random(1))
     for seed in range(60):
         rng = Random(seed)
         world = SimulatedEnvironment()
-        world.storage = image.after("kill", rng)
+        world.storage = image.storage_after_crash("kill", rng)
         name = rng.choice(
             [name for name in sorted(world.storage.files) if any(world.storage.files[name].shown)]
         )

@@ -27,7 +27,7 @@ from tests.unit.log.journals import (
 
 
 @pytest.fixture
-def written_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def written_recovery_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collect the commit numbers of the recovery points that are written."""
     commits: list[int] = []
     replace = SimDisk.replace
@@ -103,7 +103,7 @@ def test_loss_of_the_last_segments_is_damage() -> None:
         assert "the file is missing" in error.found
 
 
-def test_recovery_point_is_written_only_when_the_journal_is_idle(written_points: list[int]) -> None:
+def test_recovery_point_is_written_only_when_the_journal_is_idle(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -111,55 +111,55 @@ def test_recovery_point_is_written_only_when_the_journal_is_idle(written_points:
         for number in range(500):
             await append_durably(journal, 0, [(b"key", record_value(number))])
             await asyncio.sleep(IDLE_S / 3)
-        assert written_points == []
+        assert written_recovery_points == []
         await asyncio.sleep(2 * IDLE_S)
-        assert written_points == [500]
+        assert written_recovery_points == [500]
         await asyncio.sleep(100 * IDLE_S)
         await journal.close()
 
     world.run(main())
-    assert written_points == [500]
+    assert written_recovery_points == [500]
 
 
-def test_close_records_the_last_commit(written_points: list[int]) -> None:
+def test_close_records_the_last_commit(written_recovery_points: list[int]) -> None:
     create_journal(SimulatedEnvironment(), 3, "closed")
-    assert written_points == [3]
+    assert written_recovery_points == [3]
 
 
-def test_open_records_commits_that_are_found_after_a_kill(written_points: list[int]) -> None:
+def test_open_records_commits_that_are_found_after_a_kill(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
     create_journal(world, 3, "killed")
-    assert written_points == []
+    assert written_recovery_points == []
 
     async def main() -> None:
         await open_journal(world)
-        assert written_points == [3]
+        assert written_recovery_points == [3]
         world.storage.kill()
 
     world.run(main())
 
 
-def test_mode_os_records_only_synced_commits(written_points: list[int]) -> None:
+def test_mode_os_records_only_synced_commits(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
         journal = await open_journal(world, "os")
         await append_records(journal, 10)
         await asyncio.sleep(2 * IDLE_S)
-        assert written_points == []
+        assert written_recovery_points == []
         await append_records(journal, 30, first=10)
         await asyncio.sleep(2 * IDLE_S)
         # The recovery point covers only the commits in full segments.
-        assert len(written_points) == 1
-        assert 10 < written_points[0] < 40
+        assert len(written_recovery_points) == 1
+        assert 10 < written_recovery_points[0] < 40
         await journal.close()
 
     world.run(main())
-    assert written_points[-1] == 40
+    assert written_recovery_points[-1] == 40
 
 
 def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
-    written_points: list[int], caplog: pytest.LogCaptureFixture
+    written_recovery_points: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     world = SimulatedEnvironment()
 
@@ -168,7 +168,7 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
         world.storage.faults.replace_fails_rate = 1.0
         await append_records(journal, 3)
         await asyncio.sleep(10)
-        assert written_points[:3] == [3, 3, 3]
+        assert written_recovery_points[:3] == [3, 3, 3]
         assert journal.health() is None
         world.storage.faults.replace_fails_rate = 0.0
         await asyncio.sleep(2)
@@ -188,7 +188,7 @@ def test_damaged_recovery_point_is_reported_ignored_and_replaced(
 ) -> None:
     world = SimulatedEnvironment()
     create_idle_journal(world, 3)
-    world.storage.flip(layout.RECOVERY_POINT_NAME, 20)
+    world.storage.flip_bit(layout.RECOVERY_POINT_NAME, 20)
     assert reopen_and_append(world) == expected_values(3)
     assert "recovery-point is not valid and is ignored" in caplog.text
     caplog.clear()

@@ -43,7 +43,7 @@ async def start_split_append(
 
 async def test_append_larger_than_a_batch_is_split_into_several() -> None:
     all_of_them = small_batch_logs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     at = await append_durably(log, 0, ONE)
     size_bytes = log.size_bytes()
     assert await append_durably(log, 0, MANY) == at + 1
@@ -55,7 +55,7 @@ async def test_append_larger_than_a_batch_is_split_into_several() -> None:
 
 
 async def test_record_of_record_bytes_max_is_accepted() -> None:
-    log = await small_batch_logs().owner(0)
+    log = await small_batch_logs().open_owned_log(0)
     largest = bytes(log.record_bytes_max - len(b"key"))
     await append_durably(log, 0, [(b"key", largest)])
     _, error = await append(log, 0, [(b"key", largest + bytes(128))])
@@ -65,7 +65,7 @@ async def test_record_of_record_bytes_max_is_accepted() -> None:
 
 async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
     all_of_them = small_batch_logs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     appending = await start_split_append(all_of_them, log)
     all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     _, error = await appending
@@ -81,7 +81,7 @@ async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix
 
 async def test_owner_deposed_between_two_batches_is_fenced() -> None:
     all_of_them = small_batch_logs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     next_owner = all_of_them.log()
     await next_owner.open()
     appending = await start_split_append(all_of_them, log)
@@ -91,7 +91,7 @@ async def test_owner_deposed_between_two_batches_is_fenced() -> None:
 
 
 async def test_record_larger_than_a_batch_is_not_written() -> None:
-    log = await small_batch_logs().owner(0)
+    log = await small_batch_logs().open_owned_log(0)
     _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
     assert isinstance(error, LogUnavailable)
     await append_durably(log, 0, ONE)
@@ -117,7 +117,7 @@ def test_split_records_does_not_divide_a_unit() -> None:
 
 async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
     all_of_them = small_batch_logs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     landed = all_of_them.partition(0).batches
     before = len(landed)
     told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 async def test_deposed_owner_can_neither_append_nor_renew() -> None:
     all_of_them = KafkaLogs()
-    first = await all_of_them.owner(0)
+    first = await all_of_them.open_owned_log(0)
     await append_durably(first, 0, [(b"k", b"first")])
-    second = await all_of_them.owner(0)
+    second = await all_of_them.open_owned_log(0)
     _, error = await append(first, 0, [])
     assert isinstance(error, LogFenced)
     _, error = await append(first, 0, [(b"k", b"zombie")])
@@ -30,9 +30,9 @@ async def test_deposed_owner_can_neither_append_nor_renew() -> None:
 async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
     all_of_them = KafkaLogs()
     all_of_them.kafka.transactional = False
-    first = await all_of_them.owner(0)
+    first = await all_of_them.open_owned_log(0)
     await append_durably(first, 0, [(b"k", b"first")])
-    second = await all_of_them.owner(0)
+    second = await all_of_them.open_owned_log(0)
     _, error = await append(first, 0, [(b"k", b"zombie")])
     assert isinstance(error, LogFenced)
     assert all_of_them.partition(0).end == 4
@@ -50,8 +50,8 @@ async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() ->
 async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
     all_of_them = KafkaLogs()
     all_of_them.kafka.transactional = False
-    first = await all_of_them.owner(0)
-    await all_of_them.owner(0)
+    first = await all_of_them.open_owned_log(0)
+    await all_of_them.open_owned_log(0)
     await append(first, 0, [])
     end = all_of_them.partition(0).end
     for records in ([], ONE):
@@ -62,7 +62,7 @@ async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
 
 async def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     assert await log.own(0) == 2
     assert await read_values(log) == []
     all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
@@ -72,7 +72,7 @@ async def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
 
 async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
     all_of_them = KafkaLogs()
-    owner = await all_of_them.owner(0)
+    owner = await all_of_them.open_owned_log(0)
     late = all_of_them.log()
     await late.open()
     with pytest.raises(LogUnavailable, match="given to somebody else"):
@@ -82,7 +82,7 @@ async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
 
 async def test_append_before_the_claim_was_read_is_refused() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner()
+    log = await all_of_them.open_owned_log()
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogFenced)
     await log.own(0)
@@ -105,7 +105,7 @@ async def test_last_of_concurrent_claims_determines_the_owner() -> None:
 async def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
     all_of_them = KafkaLogs()
     all_of_them.kafka.transactional = False
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for _ in range(4):
         await log.own(0)
     # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
@@ -128,7 +128,7 @@ async def test_owner_deposed_while_loading_cannot_append() -> None:
     first = all_of_them.log()
     await first.open()
     await first.own(0)
-    await all_of_them.owner(0)
+    await all_of_them.open_owned_log(0)
     assert await read_values(first) == []
     _, error = await append(first, 0, ONE)
     assert isinstance(error, LogFenced)
@@ -138,7 +138,7 @@ async def test_owner_deposed_while_loading_cannot_append() -> None:
 @pytest.mark.parametrize("lost", ["requests", "answers"])
 async def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     setattr(all_of_them.kafka, f"{lost}_lost", 3)
     assert await append_durably(log, 0, ONE) == 1
     assert await append_durably(log, 0, ONE) == 2
@@ -147,7 +147,7 @@ async def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
 
 async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     all_of_them.kafka.answers_lost = 1000
     # Before Kafka 3.7, a batch is visible although a single replica has it, so a read proves nothing.
     _, error = await append(log, 0, ONE)
@@ -162,7 +162,7 @@ async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> N
 
 async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     all_of_them.kafka.requests_lost = 1000
     _, error = await append(log, 0, [(b"k", b"late")])
     assert isinstance(error, LogOutcomeUnknown)
@@ -179,7 +179,7 @@ async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
 @pytest.mark.parametrize("claims", [True, False])
 async def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims: bool) -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     all_of_them.kafka.requests_lost = 1000
     all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
     _, error = await append(log, 0, ONE)
@@ -188,7 +188,7 @@ async def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(
 
 async def test_batch_refused_by_the_broker_was_not_written() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     all_of_them.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
@@ -197,7 +197,7 @@ async def test_batch_refused_by_the_broker_was_not_written() -> None:
 
 async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
@@ -207,7 +207,7 @@ async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> N
 
 async def test_appends_and_reads_follow_a_new_leader() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for node in (2, 3, 1):
         all_of_them.kafka.leaders[0] = node
         await append_durably(log, 0, ONE)
@@ -217,7 +217,7 @@ async def test_appends_and_reads_follow_a_new_leader() -> None:
 
 async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
     all_of_them = KafkaLogs()
-    log, cluster = all_of_them.log_and_cluster(append_timeout_s=0)
+    log, cluster = all_of_them.make_log_and_cluster(append_timeout_s=0)
     await log.open()
     await log.own(0)
     await read_all(log)
@@ -233,7 +233,7 @@ async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> Non
 
 async def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for _ in range(3):
         await append_durably(log, 0, ONE)
     all_of_them.partition(0).truncate(2)
@@ -244,7 +244,7 @@ async def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptur
 
 async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(*range(STATE_PARTITIONS))
+    log = await all_of_them.open_owned_log(*range(STATE_PARTITIONS))
     for partition in range(STATE_PARTITIONS):
         all_of_them.kafka.leaders[partition] = 1
     await append_durably(log, 0, ONE)
@@ -258,9 +258,9 @@ async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
     assert all_of_them.kafka.requests == [("produce", 1)]
 
 
-async def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
+async def test_owner_cannot_release_if_another_claim_may_have_its_owner_epoch() -> None:
     all_of_them = KafkaLogs()
-    log, cluster = all_of_them.log_and_cluster()
+    log, cluster = all_of_them.make_log_and_cluster()
     await log.open()
     produce = cluster.produce
 
@@ -284,7 +284,7 @@ async def test_owner_that_may_share_its_owner_epoch_cannot_release() -> None:
 
 async def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner()
+    log = await all_of_them.open_owned_log()
     all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
     assert await read_values(log) == [b"1", None]
     await log.own(0)
@@ -294,7 +294,7 @@ async def test_records_written_by_kafka_are_read_until_the_first_claim() -> None
 
 async def test_read_skips_claims_in_a_mixed_batch() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner()
+    log = await all_of_them.open_owned_log()
     all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
     found = await read_all(log)
     assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
@@ -302,7 +302,7 @@ async def test_read_skips_claims_in_a_mixed_batch() -> None:
 
 async def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0, 1)
+    log = await all_of_them.open_owned_log(0, 1)
     all_of_them.kafka.down = {1}
     broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))
     assert isinstance(broken[1], LogUnavailable)

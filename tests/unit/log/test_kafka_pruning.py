@@ -14,7 +14,7 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
     await prune_log(log, 0, 6)
@@ -29,9 +29,9 @@ async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
 async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
     all_of_them = KafkaLogs()
     all_of_them.kafka.transactional = False
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     await append_durably(log, 0, [(b"k", None)])
-    second = await all_of_them.owner(0)
+    second = await all_of_them.open_owned_log(0)
     await append_durably(second, 0, [(b"k", None)])
     # The first owner has not detected its replacement, and the broker does not fence it.
     all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
@@ -48,12 +48,12 @@ async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> N
     await prune_log(third, 0, 4)
     await third.close()
     assert all_of_them.partition(0).start == 6
-    assert await read_values(await all_of_them.owner(0)) == []
+    assert await read_values(await all_of_them.open_owned_log(0)) == []
 
 
 async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
     # The newest record supersedes the older ones. Then the newest record is lost.
@@ -69,7 +69,7 @@ async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
 
 async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
     all_of_them = KafkaLogs()
-    log, cluster = all_of_them.log_and_cluster()
+    log, cluster = all_of_them.make_log_and_cluster()
     await log.open()
     await log.own(0)
     await read_values(log)
@@ -100,7 +100,7 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
 async def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
     all_of_them = KafkaLogs()
     all_of_them.kafka.deletes_records = False
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for turn in range(5):
         await append_durably(log, 0, ONE)
         await prune_log(log, 0, turn + 1)
@@ -115,7 +115,7 @@ async def test_broker_without_delete_records_disables_pruning(caplog: pytest.Log
 )
 async def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
     all_of_them = KafkaLogs()
-    log = await all_of_them.owner(0)
+    log = await all_of_them.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_node: int) -> None:
     logs = KafkaLogs()
-    owner = await logs.owner(0)
+    owner = await logs.open_owned_log(0)
     logs.kafka.cut_off_from_controller(stale_node)
     for leader in (2, 3, 1, 2):
         logs.kafka.leaders[0] = leader
@@ -30,7 +30,7 @@ async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_nod
 
 async def test_claim_records_the_topic_id() -> None:
     logs = KafkaLogs()
-    await logs.owner(0)
+    await logs.open_owned_log(0)
     (claim,) = [
         record
         for stored in logs.partition(0).batches
@@ -59,7 +59,7 @@ def check_reason(reason: str) -> None:
 
 async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
     logs = KafkaLogs()
-    owner = await logs.owner(0)
+    owner = await logs.open_owned_log(0)
     await append_durably(owner, 0, ONE)
     logs.kafka.recreate_topic(TOPIC)
     check_reason(await append_until_refused(owner))
@@ -70,14 +70,14 @@ async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
             await attempt
     assert logs.partition(0).end == 0
     # A coordinator that starts now uses the new topic.
-    restarted = await logs.owner(0)
+    restarted = await logs.open_owned_log(0)
     await append_durably(restarted, 0, ONE)
     assert await read_values(restarted) == [b"value"]
 
 
 async def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> None:
     logs = KafkaLogs()
-    owner = await logs.owner(0)
+    owner = await logs.open_owned_log(0)
     logs.kafka.recreate_topic(TOPIC)
     with pytest.raises(LogRefused, match="deleted and created again"):
         await owner.own(0)
@@ -90,11 +90,11 @@ async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
     """
     logs = KafkaLogs()
     logs.kafka.knows_topic_ids = False
-    log, cluster = logs.log_and_cluster()
+    log, cluster = logs.make_log_and_cluster()
     await log.open()
     await log.own(0)
     logs.kafka.recreate_topic(TOPIC)
-    other = await logs.owner(0)
+    other = await logs.open_owned_log(0)
     # The claim of the other owner has the offset and owner epoch of the first claim.
     cluster.recreated_reason = lambda: None  # type: ignore[method-assign]
     with pytest.raises(LogRefused, match="claimed state partition 0 in a topic with the id"):
@@ -108,12 +108,12 @@ async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 async def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_node: int) -> None:
     logs = KafkaLogs()
-    await logs.owner(0)
+    await logs.open_owned_log(0)
     logs.kafka.cut_off_from_controller(stale_node)
     logs.kafka.recreate_topic(TOPIC)
     for partition in range(5):
         logs.kafka.leaders[partition] = 1 + stale_node % 3
-    owner = await logs.owner(0)
+    owner = await logs.open_owned_log(0)
     await wait_for_leases(owner, 0)
     await append_durably(owner, 0, ONE)
     assert owner.health() is None

@@ -87,8 +87,8 @@ class FakeMembership:
 
 class FakeForwarder:
     active = True
-    held = 5
-    in_flight = 2
+    held_operations = 5
+    requests_in_flight = 2
 
 
 def metrics_with_events() -> Metrics:
@@ -100,23 +100,23 @@ def metrics_with_events() -> Metrics:
     metrics.forward_done(85, 0, 0.001)
     metrics.forward_done(84, 13, 0.1)
     metrics.shard_fenced()
-    metrics.attach(FakeRuntime(), log="journal", log_bytes=lambda: 4096)
+    metrics.attach_runtime(FakeRuntime(), log="journal", log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
-    metrics.write_operations(1)
+    metrics.count_write_operations(1)
     metrics.append_done(3, 700, 0.001, None)
     metrics.append_done(9, 999, 0.5, LogUnavailable("the disk is full"))
     metrics.append_done(9, 999, 0.5, LogFenced("somebody else owns it"))
     metrics.shard_loaded(7, 40, 0.02)
     metrics.snapshot_written("cold")
     metrics.state_expired("group_empty", 3)
-    metrics.pruned(7, 150)
+    metrics.log_pruned(7, 150)
     metrics.prune_failed("refused")
     metrics.connection_opened()
     metrics.connection_opened()
     metrics.connection_closed("idle")
     metrics.frame_refused("size")
     metrics.http_refused(401)
-    metrics.event_loop_lag(0.003)
+    metrics.set_event_loop_lag(0.003)
     return metrics
 
 
@@ -155,7 +155,7 @@ def test_counted_events_appear_in_a_scrape() -> None:
 def test_shard_values_are_read_at_scrape_time() -> None:
     metrics = Metrics()
     runtime = FakeRuntime()
-    metrics.attach(runtime)
+    metrics.attach_runtime(runtime)
     assert scrape_samples(metrics)["share_coordinator_ready{}"] == 1
     runtime.shards = [FakeShard(state_partition=7, status="LOADING"), FakeShard(state_partition=8)]
     runtime.reasons = ["1 of 2 shards is loading."]
@@ -213,7 +213,7 @@ def test_series_exist_before_the_first_request() -> None:
 def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: int) -> None:
     tally = Histogram((1.0, 5.0))
     tally.add(value)
-    buckets, total = tally.cumulative()
+    buckets, total = tally.cumulative_counts()
     assert [bound for bound, _ in buckets] == ["1.0", "5.0", "+Inf"]
     assert [count for _, count in buckets] == [float(index >= bucket) for index in range(3)]
     assert total == value

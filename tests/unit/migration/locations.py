@@ -105,10 +105,10 @@ class MigrationLogs:
     async def migrate(self, options: MigrationOptions = EXECUTE) -> MigrationReport:
         return await migrate_states(self.reader(), self.target(), options, ignore_progress)
 
-    async def held(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
-        return (await self.folded(topic)).held()
+    async def comparable_states(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
+        return (await self.read_folded_log(topic)).comparable_states()
 
-    async def folded(self, topic: str) -> FoldedLog:
+    async def read_folded_log(self, topic: str) -> FoldedLog:
         folded = await self.reader(topic).fold(ignore_progress)
         assert folded is not None
         return folded

@@ -10,7 +10,7 @@ from coordinator.operate.migration.coordinator_target import CoordinatorTarget
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.fold import ComparableState
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
-from coordinator.operate.migration.plan import Action
+from coordinator.operate.migration.plan import MigrationAction
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
@@ -54,7 +54,7 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
     async with start_migration(sample_records()) as here:
         report = await here.migrate()
         assert report.is_good
-        assert report.plan.counts()[Action.COPY] == 19
+        assert report.plan.counts()[MigrationAction.COPY] == 19
         states = report.folded.states
         assert len(states) == 19
         for share_partition, state in states.items():
@@ -103,7 +103,7 @@ async def test_states_with_boundary_values_are_migrated() -> None:
         assert (await here.client.read(make_key(0), 0)).state_epoch == 0
         assert (await here.client.summary(make_key(1))).delivery_complete_count == -1
         again = await here.migrate()
-        assert again.plan.counts()[Action.ALREADY_PRESENT] == 4
+        assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == 4
 
 
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
@@ -161,7 +161,7 @@ async def test_interrupted_migration_is_continued() -> None:
         await here.client.read(make_key(5), 4)
         await here.client.initialize(make_key(30), 3, -1)
         report = await here.migrate()
-        assert (report.plan.counts()[Action.COPY], report.is_good) == (20, True)
+        assert (report.plan.counts()[MigrationAction.COPY], report.is_good) == (20, True)
         assert (await here.migrate()).plan.is_done
 
 
@@ -201,8 +201,8 @@ async def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
     target._server = target._server._replace(keeps_complete_count=False)
 
-    states = (await MigrationLogs(sample_records(2)).folded(SOURCE)).states
-    assert "that of 3 share-partitions is not copied" in target.notes(states)[0]
+    states = (await MigrationLogs(sample_records(2)).read_folded_log(SOURCE)).states
+    assert "that of 3 share-partitions is not copied" in target.describe_losses(states)[0]
     assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
         delivery_complete_count=-1
     )

@@ -13,7 +13,7 @@ from coordinator.log.base import AppendCallback, StateLog, Unit
 from coordinator.operate.migration.fold import ComparableState
 from coordinator.operate.migration.log_target import LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
-from coordinator.operate.migration.plan import Action
+from coordinator.operate.migration.plan import MigrationAction
 from coordinator.operate.migration.readers import JournalReader
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -42,9 +42,9 @@ async def test_target_holds_the_state_of_the_source_with_another_partition_count
     places = MigrationLogs(sample_records())
     report = await places.migrate()
     assert (report.is_good, report.executed) == (True, True)
-    assert report.plan.counts()[Action.COPY] == 19
-    held = await places.held(TARGET)
-    assert held == await places.held(SOURCE)
+    assert report.plan.counts()[MigrationAction.COPY] == 19
+    held = await places.comparable_states(TARGET)
+    assert held == await places.comparable_states(SOURCE)
     assert len(held) == 19
     assert make_key(3) not in held
     assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
@@ -57,7 +57,7 @@ async def test_target_holds_the_state_of_the_source_with_another_partition_count
 async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
     places = MigrationLogs(sample_records())
     await places.migrate()
-    state = (await places.folded(TARGET)).states[make_key(4)]
+    state = (await places.read_folded_log(TARGET)).states[make_key(4)]
     assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
     assert state.write_timestamp > 2_000
 
@@ -66,7 +66,7 @@ async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
 async def test_claims_of_a_migration_are_released() -> None:
     places = MigrationLogs(sample_records())
     await places.migrate()
-    assert (await places.folded(TARGET)).owners == {}
+    assert (await places.read_folded_log(TARGET)).owners == {}
 
 
 @pytest.mark.run_with(function=run_simulated)
@@ -94,7 +94,7 @@ async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None
     assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
     report = await migrate_states(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
     assert report.is_good
-    assert await places.held(TARGET) == await places.held(SOURCE)
+    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
     other = tmp_path / "other"
     assert (
         await migrate_states(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)
@@ -121,7 +121,7 @@ async def test_large_state_is_written_in_many_appends() -> None:
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     report = await places.migrate(MigrationOptions())
-    assert (report.executed, report.plan.counts()[Action.COPY]) == (False, 19)
+    assert (report.executed, report.plan.counts()[MigrationAction.COPY]) == (False, 19)
     assert TARGET not in places.kafka.topics
     places.make_topic(TARGET, TARGET_PARTITIONS)
     await places.migrate(MigrationOptions())
@@ -137,7 +137,7 @@ async def test_present_state_is_not_written_again() -> None:
     produced = places.produce_requests()
     report = await places.migrate()
     assert report.is_good
-    assert report.plan.counts()[Action.ALREADY_PRESENT] == 19
+    assert report.plan.counts()[MigrationAction.ALREADY_PRESENT] == 19
     assert places.produce_requests() == produced
 
 
@@ -187,13 +187,13 @@ async def test_interrupted_migration_continues_where_it_stopped() -> None:
         await migrate_states(
             places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress
         )
-    there = len(await places.held(TARGET))
+    there = len(await places.comparable_states(TARGET))
     assert 0 < there < 19
     report = await places.migrate()
     assert report.is_good
     counts = report.plan.counts()
-    assert (counts[Action.ALREADY_PRESENT], counts[Action.COPY]) == (there, 19 - there)
-    assert await places.held(TARGET) == await places.held(SOURCE)
+    assert (counts[MigrationAction.ALREADY_PRESENT], counts[MigrationAction.COPY]) == (there, 19 - there)
+    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
 
 
 @pytest.mark.run_with(function=run_simulated)
@@ -231,14 +231,14 @@ async def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     reader = JournalReader(folder)
     folded = await reader.fold(ignore_progress)
     assert folded is not None
-    assert folded.held() == await places.held(SOURCE)
-    assert await reader.ends() == folded.ends
+    assert folded.comparable_states() == await places.comparable_states(SOURCE)
+    assert await reader.end_offsets() == folded.ends
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 @pytest.mark.run_with(function=run_simulated)
 async def test_unreadable_state_equals_no_readable_state() -> None:
-    state = (await MigrationLogs(sample_records()).folded(SOURCE)).states[make_key(4)]
+    state = (await MigrationLogs(sample_records()).read_folded_log(SOURCE)).states[make_key(4)]
     assert ComparableState.from_state(state) != ComparableState.from_state(
         msgspec.structs.replace(state, unreadable="new")
     )

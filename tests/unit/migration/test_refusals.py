@@ -9,7 +9,7 @@ from coordinator.errors import LogFenced, LogLocked
 from coordinator.operate.migration.errors import MigrationRefused
 from coordinator.operate.migration.log_target import LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
-from coordinator.operate.migration.plan import Action, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
 from coordinator.operate.migration.readers import JournalReader
 from coordinator.operate.migration.target import LookupResult
 from coordinator.shard.state import next_snapshot
@@ -51,8 +51,12 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
     report = await places.migrate(MigrationOptions(execute=True, replace=True))
     assert report.is_good
     counts = report.plan.counts()
-    assert (counts[Action.REPLACE], counts[Action.DELETE], counts[Action.COPY]) == (1, 1, 18)
-    assert await places.held(TARGET) == await places.held(SOURCE)
+    assert (
+        counts[MigrationAction.REPLACE],
+        counts[MigrationAction.DELETE],
+        counts[MigrationAction.COPY],
+    ) == (1, 1, 18)
+    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
 
 
 @pytest.mark.run_with(function=run_simulated)
@@ -82,7 +86,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     assert report.is_good
     _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
     assert isinstance(error, LogFenced)
-    assert await places.held(TARGET) == await places.held(SOURCE)
+    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
 
 
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
@@ -172,14 +176,14 @@ async def test_omitted_share_partition_is_not_a_difference() -> None:
     places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
     report = await migrate_states(places.reader(), MissingTopicTarget(places), options, ignore_progress)
-    assert report.plan.keys(Action.OMIT) == [make_key(4)]
+    assert report.plan.keys(MigrationAction.OMIT) == [make_key(4)]
     assert report.different == []
 
 
 @pytest.mark.run_with(function=run_simulated)
 async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
     places = MigrationLogs(sample_records())
-    again = next_snapshot((await places.folded(SOURCE)).states[make_key(6)], now_ms=9)
+    again = next_snapshot((await places.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
     target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
     assert (await migrate_states(places.reader(), target, EXECUTE, ignore_progress)).is_good
 

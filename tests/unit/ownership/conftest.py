@@ -8,20 +8,20 @@ import pytest
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.replicas import Play, ReplicaGroup
+from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 
 LIMITS = GroupLimits()
 
 
 @pytest.fixture
-def play() -> Iterator[Play]:
+def run_in_group() -> Iterator[RunInGroup]:
     """Return a function that runs a scenario with a group in memory, and then stops all replicas in time."""
     loop = SimLoop()
 
     def run(scene: Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]) -> None:
         async def main() -> None:
             group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
-            fleet = ReplicaGroup(group.link, limits=LIMITS)
+            fleet = ReplicaGroup(group.new_client, limits=LIMITS)
             await scene(group, fleet)
             async with asyncio.timeout(2.5 * LIMITS.leave_timeout_s):
                 await fleet.stop()

@@ -33,10 +33,10 @@ class FakeMember:
         self.assignment = b""
 
     @property
-    def joins(self) -> bool:
+    def has_pending_join(self) -> bool:
         return self.joining is not None and not self.joining.done()
 
-    def waits(self) -> bool:
+    def has_pending_request(self) -> bool:
         return any(future is not None and not future.done() for future in (self.joining, self.syncing))
 
 
@@ -69,7 +69,7 @@ class FakeGroup:
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
 
-    def link(self) -> FakeGroupClient:
+    def new_client(self) -> FakeGroupClient:
         """Return the group client of one process."""
         return FakeGroupClient(self)
 
@@ -92,7 +92,7 @@ class FakeGroup:
                 future.set_result(answer)
         return member
 
-    def move(self, node: int) -> None:
+    def move_to_broker(self, node: int) -> None:
         """Move the group to another broker, which has loaded the stored group."""
         self.node = node
         for member in self.members.values():
@@ -235,7 +235,7 @@ class FakeGroup:
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
 
     def _complete_if_all_joined(self) -> None:
-        joined = all(member.joins for member in self.members.values())
+        joined = all(member.has_pending_join for member in self.members.values())
         if self.state == PREPARING and joined and not self._delayed:
             self._complete_join()
 
@@ -245,11 +245,11 @@ class FakeGroup:
         """
         self._delayed = False
         for member_id, member in list(self.members.items()):
-            if not member.joins and member_id not in self.static.values():
+            if not member.has_pending_join and member_id not in self.static.values():
                 del self.members[member_id]
                 if member.expires is not None:
                     member.expires.cancel()
-        if self.members and not any(member.joins for member in self.members.values()):
+        if self.members and not any(member.has_pending_join for member in self.members.values()):
             self._schedule_in(self.rebalance_s, self._continue_without_absent_members)
             return
         self._complete_join()
@@ -259,8 +259,8 @@ class FakeGroup:
         if not self.members:
             self._enter_empty()
             return
-        if self.leader not in self.members or not self.members[self.leader].joins:
-            self.leader = next(name for name, member in self.members.items() if member.joins)
+        if self.leader not in self.members or not self.members[self.leader].has_pending_join:
+            self.leader = next(name for name, member in self.members.items() if member.has_pending_join)
         self.state = COMPLETING
         for member in self.members.values():
             member.assignment, member.syncing = b"", None
@@ -327,7 +327,7 @@ class FakeGroup:
     def _expire_member(self, member: FakeMember) -> None:
         if self.members.get(member.member_id) is not member:
             return
-        if member.waits():
+        if member.has_pending_request():
             self._restart_session(member)
         else:
             self.expel_member(member.member_id)

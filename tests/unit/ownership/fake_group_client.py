@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.cluster.kafka.group import (
-    CoordinatorLookup,
     DescribeResult,
+    FindCoordinatorResult,
     JoinResult,
     MetadataSnapshot,
     SyncResult,
@@ -55,7 +55,7 @@ class FakeGroupClient:
         if self.cut or node in self.group.down:
             raise NoResponse(f"broker {node} did not answer", sent=True)
 
-    async def find_coordinator(self) -> CoordinatorLookup:
+    async def find_coordinator(self) -> FindCoordinatorResult:
         up = self.group.nodes - self.group.down
         await asyncio.sleep(TRAVEL_S)
         self.group.requests.append("find")
@@ -63,9 +63,9 @@ class FakeGroupClient:
             raise NoResponse("no broker can be reached", sent=False)
         errors = self.group.errors.get("find")
         return (
-            CoordinatorLookup(errors.pop(0), -1)
+            FindCoordinatorResult(errors.pop(0), -1)
             if errors
-            else CoordinatorLookup(ErrorCode.NONE, self.group.node)
+            else FindCoordinatorResult(ErrorCode.NONE, self.group.node)
         )
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
@@ -110,7 +110,7 @@ class FakeGroupClient:
         await self._await_response(node)
         return described
 
-    async def leaders(self) -> Mapping[int, int]:
+    async def leaders_by_partition(self) -> Mapping[int, int]:
         self.group.metadata_requests += 1
         return dict(self.group.partition_leaders)
 

@@ -51,7 +51,7 @@ class RecordingListener:
         if self.slow:
             self.releasing.add(state_partition)
 
-    def ready(self) -> bool:
+    def is_ready_to_serve(self) -> bool:
         return self.is_ready
 
     def is_resigning(self) -> bool:
@@ -141,13 +141,13 @@ class ReplicaGroup:
     async def add_all(self, count: int) -> list[GroupReplica]:
         """Start replicas, and wait until they share the shards. Then clear the recorded calls."""
         replicas = [await self.add() for _ in range(count)]
-        await self.wait_until(lambda: self.shared_by(*replicas))
+        await self.wait_until(lambda: self.is_shared_by(*replicas))
         for one in replicas:
             one.listener.elections.clear()
             one.listener.resignations.clear()
         return replicas
 
-    def shared_by(self, *replicas: GroupReplica) -> bool:
+    def is_shared_by(self, *replicas: GroupReplica) -> bool:
         """Return whether these replicas own all shards, balanced, and have the same assignment."""
         sizes = [len(one.owned) for one in replicas]
         maps = [one.listener.assignment for one in replicas]
@@ -194,4 +194,4 @@ def listener_generation(one: GroupReplica) -> int:
 
 
 # Runs a coroutine function with a group in memory and a ReplicaGroup that has no replicas yet.
-Play = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]
+RunInGroup = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]

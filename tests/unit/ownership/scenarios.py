@@ -11,7 +11,7 @@ from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup, listener_g
 Scenario = Callable[[ReplicaGroup], Awaitable[float]]
 
 
-def cut_off(one: GroupReplica) -> None:
+def cut_off_replica(one: GroupReplica) -> None:
     """Drop all requests of a replica, as if its process was killed."""
     one.link.cut = True  # type: ignore[attr-defined]
 
@@ -19,8 +19,8 @@ def cut_off(one: GroupReplica) -> None:
 async def killed_replica_is_replaced(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(3)
     before = [set(one.owned) for one in replicas]
-    cut_off(replicas[0])
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
+    cut_off_replica(replicas[0])
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
     for one, owned in zip(replicas[1:], before[1:], strict=True):
         assert one.owned >= owned
         assert one.listener.resignations == []
@@ -41,7 +41,7 @@ async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
     await replicas[0].ownership.drain(20.0)
     assert replicas[0].owned == set()
     given_away = [assignment for assignment in replicas[0].listener.maps if assignment is not None][-1]
-    await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
     took_s = fleet.now() - began
     for one, owned in zip(replicas[1:], before[1:], strict=True):
         assert one.owned >= owned
@@ -68,14 +68,14 @@ async def last_replica_drains(fleet: ReplicaGroup) -> float:
 async def stopped_replica_is_replaced(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     await replicas[1].ownership.stop()
-    return await fleet.wait_until(lambda: fleet.shared_by(replicas[0]))
+    return await fleet.wait_until(lambda: fleet.is_shared_by(replicas[0]))
 
 
 async def joining_replica_gets_shards(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     before = [set(one.owned) for one in replicas]
     added = await fleet.add()
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas, added))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
     # Only the shards of the new replica moved, and each replica kept its other shards.
     for one, owned in zip(replicas, before, strict=True):
         assert one.owned <= owned
@@ -87,7 +87,7 @@ async def joining_replica_gets_shards(fleet: ReplicaGroup) -> float:
 async def newer_replica_of_one_address_wins(fleet: ReplicaGroup) -> float:
     first, other = await fleet.add_all(2)
     newer = await fleet.add(wire=first.replica.wire)
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(other, newer))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(other, newer))
     await fleet.wait_until(
         lambda: first.owned == set() and "has the same address" in str(first.ownership.health())
     )
@@ -95,7 +95,7 @@ async def newer_replica_of_one_address_wins(fleet: ReplicaGroup) -> float:
     await fleet.wait_until(lambda: newer.ownership.health() == [])
     # After the newer replica stops, the older one is used again.
     await newer.ownership.stop()
-    await fleet.wait_until(lambda: fleet.shared_by(first, other) and first.ownership.health() == [])
+    await fleet.wait_until(lambda: fleet.is_shared_by(first, other) and first.ownership.health() == [])
     return took_s
 
 
@@ -103,17 +103,17 @@ async def restarted_static_member_keeps_shards(
     fleet: ReplicaGroup,
 ) -> float:
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(3)]
-    await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
     took_s = 0.0
     # Restart each replica in turn, so that the group leader is among them.
     for place, killed in enumerate(list(replicas)):
         before = [(one, set(one.owned)) for one in replicas if one is not killed]
         for one in replicas:
             one.listener.resignations.clear()
-        cut_off(killed)
+        cut_off_replica(killed)
         began = fleet.now()
         replicas[place] = await fleet.add(wire=killed.replica.wire, instance_id=f"place {place}")
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         took_s = max(took_s, fleet.now() - began)
         assert replicas[place].owned == killed.owned
         assert [(one, one.owned, one.listener.resignations) for one, _ in before] == [
@@ -125,20 +125,20 @@ async def restarted_static_member_keeps_shards(
 
 async def static_member_may_change_address(fleet: ReplicaGroup) -> float:
     replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-    await fleet.wait_until(lambda: fleet.shared_by(*replicas))
-    cut_off(replicas[1])
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
+    cut_off_replica(replicas[1])
     # The new replica receives the assignment of its predecessor, which does not contain the new address.
     back = await fleet.add(wire="elsewhere:9095", instance_id="place 1")
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(replicas[0], back))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(replicas[0], back))
     await fleet.wait_until(lambda: back.ownership.health() == [])
     return took_s
 
 
 async def newer_of_two_static_members_wins(fleet: ReplicaGroup) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-    await fleet.wait_until(lambda: fleet.shared_by(first, other))
+    await fleet.wait_until(lambda: fleet.is_shared_by(first, other))
     newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(other, newer))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(other, newer))
     await fleet.wait_until(
         lambda: first.owned == set() and "has the same address" in str(first.ownership.health())
     )
@@ -149,7 +149,7 @@ async def newer_of_two_static_members_wins(fleet: ReplicaGroup) -> float:
     await fleet.wait_until(lambda: fleet.now() > until)
     assert listener_generation(newer) == generation
     await newer.ownership.stop()
-    await fleet.wait_until(lambda: fleet.shared_by(first, other))
+    await fleet.wait_until(lambda: fleet.is_shared_by(first, other))
     return took_s
 
 
@@ -161,7 +161,7 @@ async def replica_with_other_settings_is_refused(fleet: ReplicaGroup) -> float:
     took_s = await fleet.wait_until(lambda: all("refuses" in str(one.ownership.health()) for one in both))
     await fleet.wait_until(lambda: "topic another" in str(elsewhere.ownership.health()))
     assert all(one.owned == set() and one.listener.assignment is None for one in both)
-    await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
     assert all(one.listener.resignations == [] for one in replicas)
     return took_s
 
@@ -170,7 +170,7 @@ async def fenced_shard_is_elected_again(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     partition = min(replicas[0].owned)
     replicas[0].fence_shard(partition)
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
     assert all(one.listener.resignations == [] for one in replicas)
     assert [one.listener.elections for one in replicas if one.listener.elections] == [[(partition, False)]]
     return took_s
@@ -179,9 +179,9 @@ async def fenced_shard_is_elected_again(fleet: ReplicaGroup) -> float:
 async def unready_replica_loses_shards(fleet: ReplicaGroup) -> float:
     replicas = await fleet.add_all(2)
     replicas[0].listener.is_ready = False
-    took_s = await fleet.wait_until(lambda: fleet.shared_by(replicas[1]))
+    took_s = await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
     replicas[0].listener.is_ready = True
-    await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
     return took_s
 
 

@@ -43,7 +43,7 @@ def random_groups(
     return members, leaders, partitions
 
 
-def may_own_shard(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
+def eligible_members(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
     """Return the members that may own shards: the ready ones, or all if none is ready."""
     able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
     return set([n for n in able if members[n].ready] or able)
@@ -74,7 +74,7 @@ def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], par
     """Check that the eligible members own the same number of shards within one. Return the eligible
     members.
     """
-    owning = may_own_shard(members, plan)
+    owning = eligible_members(members, plan)
     if not owning:
         assert plan.owners == (NOBODY,) * partitions
         return owning

@@ -10,7 +10,7 @@ from coordinator.cluster.kafka.group import MetadataSnapshot
 from coordinator.cluster.ownership.broker_reachability import PROBES_MAX, BrokerReachability
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import GroupReplica, Play, ReplicaGroup
+from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup, RunInGroup
 
 LIMITS = GroupLimits()
 LEADERS = {partition: 1 + partition % 3 for partition in range(12)}
@@ -59,33 +59,33 @@ def test_unreachable_broker_remains_unreachable_when_it_leads_again() -> None:
 
 def test_replica_probes_leaders_of_its_shards_and_unreachable_brokers() -> None:
     reach = BrokerReachability()
-    assert reach.probes(LEADERS, {0, 3}) == {1}
+    assert reach.brokers_to_probe(LEADERS, {0, 3}) == {1}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
-    assert reach.probes(LEADERS, {1}) == {1, 2}
+    assert reach.brokers_to_probe(LEADERS, {1}) == {1, 2}
     reach.update(MetadataSnapshot(LEADERS, {1: "no"}))
     assert reach.unreached == (1,)
     # The replica no longer owns the shards. The replica probes the leader of these shards until the leader
     # answers or leads no partition.
-    assert reach.probes(LEADERS, {1}) == {1, 2}
-    assert reach.probes({0: 3, 1: 2}, {1}) == {2}
+    assert reach.brokers_to_probe(LEADERS, {1}) == {1, 2}
+    assert reach.brokers_to_probe({0: 3, 1: 2}, {1}) == {2}
     reach.update(MetadataSnapshot(LEADERS, {}))
-    assert reach.probes(LEADERS, {1}) == {2}
+    assert reach.brokers_to_probe(LEADERS, {1}) == {2}
 
 
 def test_many_brokers_are_probed_in_turn() -> None:
     reach = BrokerReachability()
     leaders = {partition: partition for partition in range(50)}
-    rounds = [reach.probes(leaders, leaders) for _ in range(5)]
+    rounds = [reach.brokers_to_probe(leaders, leaders) for _ in range(5)]
     assert [len(probed) for probed in rounds] == [PROBES_MAX] * 5
     assert set().union(*rounds[:3]) == set(leaders)
     assert all(set().union(*rounds[first : first + 3]) == set(leaders) for first in range(3))
 
 
-def set_unreachable(one: GroupReplica, *nodes: int) -> None:
+def set_unreachable_brokers(one: GroupReplica, *nodes: int) -> None:
     one.link.unreachable_brokers = set(nodes)  # type: ignore[attr-defined]
 
 
-def serves_all(replicas: Sequence[GroupReplica]) -> bool:
+def reach_all_leaders(replicas: Sequence[GroupReplica]) -> bool:
     """Return whether each replica reaches the leaders of all its shards."""
     return all(
         LEADERS[partition] not in one.link.unreachable_brokers  # type: ignore[attr-defined]
@@ -94,19 +94,19 @@ def serves_all(replicas: Sequence[GroupReplica]) -> bool:
     )
 
 
-def serves_balanced(fleet: ReplicaGroup, replicas: Sequence[GroupReplica]) -> bool:
+def reach_all_leaders_balanced(fleet: ReplicaGroup, replicas: Sequence[GroupReplica]) -> bool:
     """Return whether the replicas share all shards, and each reaches the leaders of its shards."""
-    return serves_all(replicas) and fleet.shared_by(*replicas)
+    return reach_all_leaders(replicas) and fleet.is_shared_by(*replicas)
 
 
 def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
-    play: Play, caplog: pytest.LogCaptureFixture
+    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(3)
-        set_unreachable(replicas[1], 2)
-        took_s = await fleet.wait_until(lambda: serves_balanced(fleet, replicas), 60.0)
+        set_unreachable_brokers(replicas[1], 2)
+        took_s = await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
         assert (
             LIMITS.reachability_interval_s
             < took_s
@@ -121,19 +121,19 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
         assert all(one.ownership.health() == [] for one in replicas)
 
         # When the broker is reachable again, no shard moves, but the replica informs the group.
-        set_unreachable(replicas[1])
+        set_unreachable_brokers(replicas[1])
         rebalances = replicas[1].ownership.rebalances
         ownership = replicas[1].ownership
         await fleet.wait_until(lambda: ownership.rebalances > rebalances and group.state == STABLE)
-        assert fleet.shared_by(*replicas)
+        assert fleet.is_shared_by(*replicas)
         assert 2 * swapped == sum(len(one.listener.resignations) for one in replicas)
-        set_unreachable(replicas[0], 2)
-        set_unreachable(replicas[2], 2)
-        await fleet.wait_until(lambda: serves_balanced(fleet, replicas), 60.0)
+        set_unreachable_brokers(replicas[0], 2)
+        set_unreachable_brokers(replicas[2], 2)
+        await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
         assert replicas[1].owned == set(partitions_led_by(2))
 
     with caplog.at_level(logging.INFO):
-        play(scenario)
+        run_in_group(scenario)
     said = [record for record in caplog.records if record.name.endswith(".broker_reachability")]
     assert [record.levelno for record in said] == [
         logging.WARNING,
@@ -144,23 +144,23 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
 
 
 def test_lasting_unreachability_is_logged_and_reported_once(
-    play: Play, caplog: pytest.LogCaptureFixture
+    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
-        set_unreachable(replicas[0], 2)
-        await fleet.wait_until(lambda: serves_all(replicas), 60.0)
-        await fleet.wait_until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
+        set_unreachable_brokers(replicas[0], 2)
+        await fleet.wait_until(lambda: reach_all_leaders(replicas), 60.0)
+        await fleet.wait_until(lambda: group.state == STABLE and fleet.is_shared_by(*replicas))
         generation = group.generation
         await asyncio.sleep(3600.0)
         assert group.generation == generation
 
-    play(scenario)
+    run_in_group(scenario)
     assert sum(record.name.endswith(".broker_reachability") for record in caplog.records) == 1
 
 
-def test_broker_failure_moves_no_shard(play: Play) -> None:
+def test_broker_failure_moves_no_shard(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
@@ -177,30 +177,30 @@ def test_broker_failure_moves_no_shard(play: Play) -> None:
         assert group.generation == generation
         assert all(one.listener.resignations == [] for one in replicas)
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_reported_reachability_is_kept_while_no_broker_answers(play: Play) -> None:
+def test_reported_reachability_is_kept_while_no_broker_answers(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
-        set_unreachable(replicas[0], 2)
-        await fleet.wait_until(lambda: serves_balanced(fleet, replicas), 60.0)
+        set_unreachable_brokers(replicas[0], 2)
+        await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
         resigned = [list(one.listener.resignations) for one in replicas]
         group.down |= group.nodes
         await asyncio.sleep(300.0)
         group.down.clear()
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas) and group.state == STABLE, 60.0)
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE, 60.0)
         await asyncio.sleep(60.0)
-        assert serves_all(replicas)
+        assert reach_all_leaders(replicas)
         # Members that Kafka removed meanwhile claim their shards again. The shards move to no other member.
         for one, before in zip(replicas, resigned, strict=True):
             assert set(one.listener.resignations[len(before) :]) <= one.owned
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_failure_detected_by_many_replicas_causes_few_rebalances(play: Play) -> None:
+def test_failure_detected_by_many_replicas_causes_few_rebalances(run_in_group: RunInGroup) -> None:
     """A broker answers no replica, and each replica detects this at a different time."""
 
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
@@ -210,12 +210,12 @@ def test_failure_detected_by_many_replicas_causes_few_rebalances(play: Play) -> 
             replicas.append(await fleet.add())
             # Start the replicas at different times, so that they probe at different times.
             await asyncio.sleep(LIMITS.reachability_interval_s / 12)
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE)
         generation = group.generation
         for one in replicas:
-            set_unreachable(one, 2)
+            set_unreachable_brokers(one, 2)
         await asyncio.sleep(120.0)
-        assert fleet.shared_by(*replicas)
+        assert fleet.is_shared_by(*replicas)
         assert 1 <= group.generation - generation <= 5
 
-    play(scenario)
+    run_in_group(scenario)

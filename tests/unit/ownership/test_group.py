@@ -10,63 +10,63 @@ from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.membership import Membership
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off
+from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
+from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off_replica
 
 LIMITS = GroupLimits()
 HOUR_S = 3600.0
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_scenario(play: Play, scenario: Scenario) -> None:
-    play(lambda group, fleet: scenario(fleet))
+def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
+    run_in_group(lambda group, fleet: scenario(fleet))
 
 
-def test_take_over_takes_at_most_a_session_timeout(play: Play) -> None:
+def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
-        cut_off(replicas[0])
-        took_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
+        cut_off_replica(replicas[0])
+        took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
         assert took_s < LIMITS.session_timeout_s + 1.5 * LIMITS.heartbeat_interval_s
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_lease_expires_before_another_replica_takes_over(play: Play) -> None:
+def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        cut_off(replicas[0])
+        cut_off_replica(replicas[0])
         stale_s = await fleet.wait_until(lambda: not replicas[0].ownership.lease_is_fresh())
         assert replicas[0].listener.assignment is None or await fleet.wait_until(
             lambda: replicas[0].listener.assignment is None, 0.1
         )
-        taken_s = await fleet.wait_until(lambda: fleet.shared_by(replicas[1]))
+        taken_s = await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
         assert stale_s <= LIMITS.lease_s
         assert taken_s > 0.5
         # The replica still owns its shards: only an assignment or the log takes them away.
         assert replicas[0].owned != set()
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(play: Play) -> None:
+def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
-        cut_off(replicas[0])
+        cut_off_replica(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
         replicas.append(await fleet.add())
         await fleet.wait_until(lambda: group.state != STABLE)
         for one in replicas[1:3]:
             one.listener.maps.clear()
-        waited_s = await fleet.wait_until(lambda: fleet.shared_by(*replicas[1:]))
+        waited_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
         assert waited_s > LIMITS.session_timeout_s / 2
         for one in replicas[1:3]:
             assert None not in one.listener.maps
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(play: Play) -> None:
+def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
@@ -78,12 +78,12 @@ def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(play: Play
         await fleet.wait_until(lambda: replicas[1].listener.assignment is None)
         assert len(group.members) == 3
         replicas[1].link.syncs_pass.set()  # type: ignore[attr-defined]
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas, added))
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_late_assignment_resigns_shards_before_the_lease_is_fresh(play: Play) -> None:
+def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         one = replicas[1]
@@ -98,15 +98,15 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(play: Play) ->
         added = await fleet.add()
         await fleet.wait_until(lambda: not one.ownership.lease_is_fresh())
         one.link.joins_pass.set()  # type: ignore[attr-defined]
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas, added))
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
         assert fresh
         assert not any(fresh)
         await fleet.wait_until(one.ownership.lease_is_fresh)
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_lease_starts_when_the_heartbeat_is_sent(play: Play) -> None:
+def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         one.link.reply_s = 3.0  # type: ignore[attr-defined]
@@ -122,10 +122,10 @@ def test_lease_starts_when_the_heartbeat_is_sent(play: Play) -> None:
         assert max(ages) < LIMITS.lease_s
         one.link.reply_s = 0.0  # type: ignore[attr-defined]
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_drain_waits_until_the_shards_are_released(play: Play) -> None:
+def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
@@ -139,15 +139,15 @@ def test_drain_waits_until_the_shards_are_released(play: Play) -> None:
         await draining
         await fleet.wait_until(lambda: len(group.members) == 1)
 
-    play(scene)
+    run_in_group(scene)
 
 
 @pytest.mark.slow
-def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -> None:
+def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
         replicas = [await fleet.add(broker_id=number) for number in range(3)]
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
 
         def count_local_shards() -> int:
             leaders = group.partition_leaders
@@ -156,7 +156,7 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -
             )
 
         await fleet.wait_until(
-            lambda: count_local_shards() == fleet.state_partitions and fleet.shared_by(*replicas), HOUR_S
+            lambda: count_local_shards() == fleet.state_partitions and fleet.is_shared_by(*replicas), HOUR_S
         )
         generation = group.generation
         # Short changes of partition leaders cause no moves.
@@ -166,13 +166,13 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(play: Play) -
         group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
         await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         assert group.generation == generation
-        assert fleet.shared_by(*replicas)
+        assert fleet.is_shared_by(*replicas)
 
-    play(scene)
+    run_in_group(scene)
 
 
 def test_group_leader_that_cannot_assign_keeps_all_owners(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
@@ -192,10 +192,10 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
     def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
-    play(scene)
+    run_in_group(scene)
 
 
-def test_requested_rebalances_are_rate_limited(play: Play) -> None:
+def test_requested_rebalances_are_rate_limited(run_in_group: RunInGroup) -> None:
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
@@ -210,7 +210,7 @@ def test_requested_rebalances_are_rate_limited(play: Play) -> None:
         await fleet.wait_until(fence_repeatedly, 100.0)
         assert 5 < group.generation - generation <= 60.0 / LIMITS.rebalance_pause_s + 1
 
-    play(scene)
+    run_in_group(scene)
 
 
 @pytest.mark.parametrize(
@@ -237,4 +237,4 @@ async def test_missed_assignments_are_detected_by_generation_and_member_id(
     membership.assignment_generation, membership._assignment_member_id = 3, "me"
     if lease_is_fresh:
         lease.renew(100.0)
-    assert membership._missed_assignments(JoinResult(0, generation, member_id)) is missed
+    assert membership._may_have_missed_assignments(JoinResult(0, generation, member_id)) is missed

@@ -9,8 +9,8 @@ from coordinator.cluster.kafka.group import JoinResult
 from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Play, ReplicaGroup
-from tests.unit.ownership.scenarios import cut_off
+from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
+from tests.unit.ownership.scenarios import cut_off_replica
 
 LIMITS = GroupLimits()
 HOUR_S = 3600.0
@@ -39,7 +39,7 @@ HOUR_S = 3600.0
         ("heartbeat", 999),
     ],
 )
-def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None:
+def test_temporary_error_costs_no_shard(run_in_group: RunInGroup, api: str, code: int) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
@@ -47,9 +47,9 @@ def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None
             replicas[0].fence_shard(min(replicas[0].owned))
         group.errors[api] = [code, code]
         if api == "find":
-            group.move(2)
+            group.move_to_broker(2)
         await fleet.wait_until(lambda: group.errors[api] == [])
-        await fleet.wait_until(lambda: group.state == STABLE and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: group.state == STABLE and fleet.is_shared_by(*replicas))
         await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in replicas))
         for one, (owned, resignations) in zip(replicas, before, strict=True):
             assert len(one.owned) == len(owned)
@@ -57,10 +57,10 @@ def test_temporary_error_costs_no_shard(play: Play, api: str, code: int) -> None
             # shards may move.
             assert one.listener.resignations == resignations or code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
+def test_removed_member_that_joins_again_keeps_its_shards(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
@@ -70,10 +70,12 @@ def test_removed_member_that_joins_again_keeps_its_shards(play: Play) -> None:
         assert one.listener.resignations == []
         assert one.listener.elections == []
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(play: Play) -> None:
+def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
+    run_in_group: RunInGroup,
+) -> None:
     """A disconnected group coordinator lets one member lead a generation that it cannot store.
 
     The next coordinator gives the same number to another generation, which another member leads.
@@ -93,66 +95,70 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(pl
         follower.link.join = join_lost_generation  # type: ignore[method-assign]
         follower.fence_shard(min(follower.owned))
         await fleet.wait_until(lambda: group.state == STABLE and group.generation == generation + 1)
-        await fleet.wait_until(lambda: fleet.shared_by(leader, follower))
+        await fleet.wait_until(lambda: fleet.is_shared_by(leader, follower))
         assert group.generation == generation + 1
 
-    play(scene)
+    run_in_group(scene)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
-def test_returning_member_reloads_shards_that_another_member_owned(play: Play, dies: bool) -> None:
+def test_returning_member_reloads_shards_that_another_member_owned(
+    run_in_group: RunInGroup, dies: bool
+) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
-        cut_off(away)
-        await fleet.wait_until(lambda: fleet.shared_by(other))
+        cut_off_replica(away)
+        await fleet.wait_until(lambda: fleet.is_shared_by(other))
         if dies:
-            cut_off(other)
+            cut_off_replica(other)
             await fleet.wait_until(lambda: not group.members)
         elected = len(away.listener.elections)
         away.link.cut = False  # type: ignore[attr-defined]
-        await fleet.wait_until(lambda: fleet.shared_by(away) if dies else fleet.shared_by(away, other))
+        await fleet.wait_until(lambda: fleet.is_shared_by(away) if dies else fleet.is_shared_by(away, other))
         assert set(away.listener.resignations[resigned:]) == held
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_member_removed_for_a_moment_reloads_shards_that_another_owned(play: Play) -> None:
+def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
-        cut_off(away)
+        cut_off_replica(away)
         group.expel_member(next(iter(group.members)))
         group.expel_member(next(iter(group.members)))
-        await fleet.wait_until(lambda: fleet.shared_by(other))
+        await fleet.wait_until(lambda: fleet.is_shared_by(other))
         assert away.ownership.lease_is_fresh()
         away.link.cut = False  # type: ignore[attr-defined]
-        await fleet.wait_until(lambda: fleet.shared_by(away, other))
+        await fleet.wait_until(lambda: fleet.is_shared_by(away, other))
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    play(scenario)
+    run_in_group(scenario)
 
 
 def test_static_member_with_other_settings_gets_no_shards_of_its_id(
-    play: Play,
+    run_in_group: RunInGroup,
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
-        cut_off(replicas[1])
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
+        cut_off_replica(replicas[1])
         stranger = await fleet.add(topic="another", instance_id="place 1")
-        await fleet.wait_until(lambda: fleet.shared_by(replicas[0]))
+        await fleet.wait_until(lambda: fleet.is_shared_by(replicas[0]))
         assert "refuses this replica" in stranger.ownership.health()[0]
         # The refused member causes no further rebalances.
         generation, until = group.generation, fleet.now() + 60.0
         await fleet.wait_until(lambda: fleet.now() > until, 100.0)
         assert group.generation == generation
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_group_leader_assigns_after_its_error_is_gone(
+    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
@@ -164,14 +170,14 @@ def test_group_leader_assigns_after_its_error_is_gone(play: Play, monkeypatch: p
             await fleet.wait_until(
                 lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
             )
-            assert fleet.shared_by(*replicas[:2])
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+            assert fleet.is_shared_by(*replicas[:2])
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         assert all(one.ownership.health() == [] for one in replicas)
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_group_lost_by_kafka_starts_again_with_the_same_owners(play: Play) -> None:
+def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
@@ -184,61 +190,63 @@ def test_group_lost_by_kafka_starts_again_with_the_same_owners(play: Play) -> No
         assert group.generation < generation
         assert [(one.owned, len(one.listener.elections)) for one in replicas] == before
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_coordinator_moves_cause_no_rebalance(play: Play) -> None:
+def test_coordinator_moves_cause_no_rebalance(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         resigned = [list(one.listener.resignations) for one in replicas]
         rebalances = [one.ownership.rebalances for one in replicas]
         for node in (2, 3, 1, 2):
-            group.move(node)
+            group.move_to_broker(node)
             seen = group.requests.count("heartbeat")
             await fleet.wait_until(lambda: group.requests.count("heartbeat") > seen + 9)  # noqa: B023
-        assert fleet.shared_by(*replicas)
+        assert fleet.is_shared_by(*replicas)
         assert [one.listener.resignations for one in replicas] == resigned
         assert [one.ownership.rebalances for one in replicas] == rebalances
         assert all(one.ownership.health() == [] for one in replicas)
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_members_find_the_new_coordinator_after_a_failure(play: Play) -> None:
+def test_members_find_the_new_coordinator_after_a_failure(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down.add(1)
         loop = asyncio.get_running_loop()
-        loop.call_later(5.0, group.move, 2)
+        loop.call_later(5.0, group.move_to_broker, 2)
         await fleet.wait_until(lambda: group.node == 2)
         await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in replicas))
-        assert fleet.shared_by(*replicas)
+        assert fleet.is_shared_by(*replicas)
         assert all(one.listener.assignment is not None for one in replicas)
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_join_at_a_failed_coordinator_is_abandoned(play: Play) -> None:
+def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        cut_off(replicas[1])
+        cut_off_replica(replicas[1])
         replicas.append(await fleet.add())
         await fleet.wait_until(lambda: group.state != STABLE)
-        await fleet.wait_until(lambda: sum(member.waits() for member in group.members.values()) == 2)
+        await fleet.wait_until(
+            lambda: sum(member.has_pending_request() for member in group.members.values()) == 2
+        )
         joins = group.requests.count("join")
         # The pending joins at the old coordinator never get a response.
         group.down.add(1)
         group.node = 2
         took_s = await fleet.wait_until(lambda: group.requests.count("join") > joins)
         assert took_s < 3 * LIMITS.heartbeat_interval_s
-        await fleet.wait_until(lambda: fleet.shared_by(replicas[0], replicas[2]))
+        await fleet.wait_until(lambda: fleet.is_shared_by(replicas[0], replicas[2]))
 
-    play(scenario)
+    run_in_group(scenario)
 
 
 @pytest.mark.slow
 def test_group_recovers_after_kafka_was_down_for_an_hour(
-    play: Play, caplog: pytest.LogCaptureFixture
+    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
@@ -255,17 +263,17 @@ def test_group_recovers_after_kafka_was_down_for_an_hour(
         assert len(warnings) == 2 * len(replicas)
         assert not any(record.exc_info for record in caplog.records)
         group.down.clear()
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas) and group.state == STABLE)
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE)
         assert all(one.ownership.health() == [] for one in replicas)
         assert [
             one.listener.resignations[: len(was)] for one, was in zip(replicas, resigned, strict=True)
         ] == resigned
 
     with caplog.at_level(logging.INFO):
-        play(scenario)
+        run_in_group(scenario)
 
 
-def test_member_joins_when_kafka_starts_later(play: Play) -> None:
+def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.down |= group.nodes
         one = await fleet.add()
@@ -276,10 +284,10 @@ def test_member_joins_when_kafka_starts_later(play: Play) -> None:
         await fleet.wait_until(lambda: fleet.now() - began > 60.0, 100.0)
         assert one.listener.maps == []
         group.down.clear()
-        took_s = await fleet.wait_until(lambda: fleet.shared_by(one))
+        took_s = await fleet.wait_until(lambda: fleet.is_shared_by(one))
         assert took_s < LIMITS.retry_pause_max_s + 0.5
 
-    play(scenario)
+    run_in_group(scenario)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +302,7 @@ def test_member_joins_when_kafka_starts_later(play: Play) -> None:
     ],
 )
 def test_refused_join_is_logged_as_one_sentence(
-    play: Play, caplog: pytest.LogCaptureFixture, code: int, words: str
+    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture, code: int, words: str
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         group.errors["join"] = [code] * 20
@@ -305,13 +313,13 @@ def test_refused_join_is_logged_as_one_sentence(
         assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
             sentence
         ]
-        await fleet.wait_until(lambda: fleet.shared_by(one), 60.0)
+        await fleet.wait_until(lambda: fleet.is_shared_by(one), 60.0)
         assert one.ownership.health() == []
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_drain_and_stop_do_not_wait_for_kafka(play: Play) -> None:
+def test_drain_and_stop_do_not_wait_for_kafka(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.down |= group.nodes
@@ -323,4 +331,4 @@ def test_drain_and_stop_do_not_wait_for_kafka(play: Play) -> None:
         never = await fleet.add()
         await never.ownership.drain(5.0)
 
-    play(scenario)
+    run_in_group(scenario)

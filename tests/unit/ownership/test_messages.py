@@ -11,7 +11,7 @@ from coordinator.cluster.ownership.base import NOBODY, Replica
 from coordinator.cluster.ownership.messages import (
     AssignmentMessage,
     GroupSettings,
-    Metadata,
+    MemberMetadata,
     UnreadableMessage,
     decode_assignment,
     decode_metadata,
@@ -23,9 +23,9 @@ from coordinator.cluster.ownership.messages import (
 SETTING = GroupSettings("state", 4)
 
 
-def make_metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> Metadata:
+def make_metadata(number: int, setting: GroupSettings = SETTING, **facts: object) -> MemberMetadata:
     replica = Replica(f"i{number}", f"host-{number}:9095")
-    return Metadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
+    return MemberMetadata(setting=setting, replica=replica, started_ms=number, **facts)  # type: ignore[arg-type]
 
 
 def plan_assignments(
@@ -172,7 +172,7 @@ def test_contradictory_assignments_are_unreadable(owned: tuple[int, ...]) -> Non
 
 def test_member_with_unreadable_metadata_gets_no_shards() -> None:
     decision = plan_assignment({"a": b"?", "b": encode_message(make_metadata(2))}, {})
-    assert decision.unread == 1
+    assert decision.unreadable_members == 1
     assert decision.compute_assignments(9)["a"] == AssignmentMessage(generation=9)
     assert decision.replicas == (make_metadata(2).replica,)
     assert decision.partitions_owned_by("i2") == {0, 1, 2, 3}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
 from tests.unit.ownership.fake_group import STABLE, FakeGroup
-from tests.unit.ownership.replicas import Play, ReplicaGroup
+from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 from tests.unit.ownership.test_assignor import adopt_plan, check_balance, make_member, random_groups
 
 Group = tuple[list[AssignableMember], dict[int, int], int]
@@ -99,13 +99,13 @@ def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     assert [after[p] for p in others] in ([], [giver])
 
 
-def test_replica_hands_a_shard_over(play: Play) -> None:
+def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         giver, taker = replicas[0], replicas[2]
         shard = min(giver.owned)
         giver.ownership.hand_over(shard, taker.replica.instance)
-        await fleet.wait_until(lambda: shard in taker.owned and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: shard in taker.owned and fleet.is_shared_by(*replicas))
         assert giver.listener.resignations == [shard]
         # The new owner waits for the release by the previous one.
         assert (shard, True) in taker.listener.elections
@@ -119,10 +119,10 @@ def test_replica_hands_a_shard_over(play: Play) -> None:
         assert shard in taker.owned
         assert added.owned == set()
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_replica_cannot_hand_over_a_shard_of_another_replica(play: Play) -> None:
+def test_replica_cannot_hand_over_a_shard_of_another_replica(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         rebalances = replicas[0].ownership.rebalances
@@ -130,15 +130,15 @@ def test_replica_cannot_hand_over_a_shard_of_another_replica(play: Play) -> None
         await asyncio.sleep(60.0)
         assert replicas[0].ownership.rebalances == rebalances
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_several_shards_are_handed_over_at_once(play: Play) -> None:
+def test_several_shards_are_handed_over_at_once(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         shards = sorted(replicas[0].owned)[:3]
         for shard in shards:
             replicas[0].ownership.hand_over(shard, "")
-        await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.is_shared_by(*replicas))
 
-    play(scenario)
+    run_in_group(scenario)

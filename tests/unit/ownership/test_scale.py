@@ -6,32 +6,32 @@ from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import (
     GroupSettings,
-    Metadata,
+    MemberMetadata,
     encode_message,
     plan_assignment,
     read_group_view,
 )
 from tests.benchmarks.fleet_scale import measure_group
 from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.replicas import Play, ReplicaGroup
+from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 
 # The limit for 500 coordinators with 1,000 state partitions.
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
-def test_100_coordinators_share_the_shards(play: Play) -> None:
+def test_100_coordinators_share_the_shards(run_in_group: RunInGroup) -> None:
     async def scenario(group: FakeGroup, _: ReplicaGroup) -> None:
-        fleet = ReplicaGroup(group.link, state_partitions=50, limits=GroupLimits())
+        fleet = ReplicaGroup(group.new_client, state_partitions=50, limits=GroupLimits())
         replicas = [
             await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)
         ]
-        await fleet.wait_until(lambda: fleet.shared_by(*replicas))
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         await fleet.stop()
 
-    play(scenario)
+    run_in_group(scenario)
 
 
-def test_group_record_above_the_limit_makes_every_sync_fail(play: Play) -> None:
+def test_group_record_above_the_limit_makes_every_sync_fail(run_in_group: RunInGroup) -> None:
     """The group in memory has a limit like Kafka's max.message.bytes."""
 
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
@@ -41,9 +41,9 @@ def test_group_record_above_the_limit_makes_every_sync_fail(play: Play) -> None:
         await fleet.wait_until(lambda: "error -1" in str(one.ownership.health()))
         assert one.owned | other.owned == set()
         group.max_message_bytes = 6_000
-        await fleet.wait_until(lambda: fleet.shared_by(one, other))
+        await fleet.wait_until(lambda: fleet.is_shared_by(one, other))
 
-    play(scenario)
+    run_in_group(scenario)
 
 
 def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
@@ -54,7 +54,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
         address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"
         replica = Replica(f"{number:032x}", f"{address}:9095", f"{address}:9096", number)
         members[f"share-coordinator-{number:036}"] = encode_message(
-            Metadata(
+            MemberMetadata(
                 setting=GroupSettings("_share-coordinator-state", shards),
                 replica=replica,
                 started_ms=1_790_000_000_000 + number,

@@ -33,7 +33,7 @@ async def test_heartbeats_continue_while_the_main_loop_is_busy_or_hangs() -> Non
             threading.Event().wait(0.001)
 
     def make_client() -> GroupClient:
-        return group.link()
+        return group.new_client()
 
     fleet = ReplicaGroup(make_client, limits=LIMITS, monotonic=monotonic, own_thread=True)
     (one,) = await fleet.add_all(1)

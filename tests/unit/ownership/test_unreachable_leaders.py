@@ -13,8 +13,8 @@ from tests.unit.ownership.test_assignor import (
     adopt_plan,
     check_balance,
     count_local,
+    eligible_members,
     make_member,
-    may_own_shard,
     random_groups,
 )
 
@@ -83,7 +83,7 @@ def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, mo
     members, leaders, partitions = group
     members = [one._replace(wishes={}) for one in members]
     plan = assign_shards(members, {}, partitions)
-    if not may_own_shard(members, plan):
+    if not eligible_members(members, plan):
         return
     seen: list[tuple[int, int]] = [(count_unreachable(plan.owners, members), 0)]
     while True:
@@ -107,7 +107,7 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
     still = adopt_plan(plan, reaching)
     now = [one._replace(unreached=other.unreached) for one, other in zip(still, members, strict=True)]
     after = assign_shards(now, leaders, partitions).owners
-    if not may_own_shard(members, plan):
+    if not eligible_members(members, plan):
         return
     moves = sum(was != owner for was, owner in zip(plan.owners, after, strict=True))
     # An unreachable shard moves, and at most one other shard moves back for it.

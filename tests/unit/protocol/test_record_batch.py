@@ -171,8 +171,8 @@ XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes(8)
     ("data", "reason"),
     [
         (XERIAL_HEADER[:8], "no records|does not decompress|record"),
-        (XERIAL_HEADER + b"\0\0\0\x04abc", "a snappy block of 4 bytes leaves its batch"),
-        (XERIAL_HEADER + b"\xff\xff\xff\xfeabc", "a snappy block of -2 bytes leaves its batch"),
+        (XERIAL_HEADER + b"\0\0\0\x04abc", "a snappy block of 4 bytes extends beyond its batch"),
+        (XERIAL_HEADER + b"\xff\xff\xff\xfeabc", "a snappy block of -2 bytes extends beyond its batch"),
         (XERIAL_HEADER + b"\0\0\0\0", "does not decompress"),
         (XERIAL_HEADER + b"\0\0", "does not decompress"),
     ],

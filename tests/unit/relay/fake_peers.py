@@ -103,7 +103,7 @@ class FrameStream:
         async with asyncio.timeout(60):
             return data + await self._reader.readexactly(count - len(data))
 
-    async def frame(self) -> bytes:
+    async def read_frame(self) -> bytes:
         """Read a frame; return it without its size."""
         (size,) = _SIZE.unpack(await self.read_exactly(_SIZE.size))
         return await self.read_exactly(size)
@@ -116,16 +116,16 @@ class FrameStream:
             except ConnectionError:
                 return True
 
-    async def ask(self, data: bytes) -> bytes:
+    async def exchange_frame(self, data: bytes) -> bytes:
         """Send the bytes; return the next received frame."""
         self.send_bytes(data)
-        return await self.frame()
+        return await self.read_frame()
 
     async def log_in(self, auth_bytes: bytes | None = None, mechanism: str = "PLAIN") -> None:
         """Authenticate as brokers do; assert that the login succeeds."""
-        await self.ask(encode_request(API_VERSIONS, None, version=4))
-        await self.ask(handshake_request(mechanism))
-        answer = await self.ask(token_request(plain_token() if auth_bytes is None else auth_bytes))
+        await self.exchange_frame(encode_request(API_VERSIONS, None, version=4))
+        await self.exchange_frame(handshake_request(mechanism))
+        answer = await self.exchange_frame(token_request(plain_token() if auth_bytes is None else auth_bytes))
         assert answer[5:7] == b"\0\0", "the login failed"
 
 
@@ -153,13 +153,13 @@ class FakeServer:
         """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
-        for task, speaker in self._serving.items():
-            speaker.close_connection()
+        for task, stream in self._serving.items():
+            stream.close_connection()
             task.cancel()
         await asyncio.gather(*self._serving, return_exceptions=True)
         self._serving.clear()
 
-    async def connection(self) -> FrameStream:
+    async def next_connection(self) -> FrameStream:
         """Wait for the next connection for which `authenticate` returned True."""
         async with asyncio.timeout(60):
             return await self._connections.get()
@@ -168,15 +168,15 @@ class FakeServer:
         self.accepted += 1
         task = asyncio.current_task()
         assert task is not None
-        speaker = self._serving[task] = FrameStream(reader, writer)
+        stream = self._serving[task] = FrameStream(reader, writer)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
-            if await self.authenticate(speaker):
-                self._connections.put_nowait(speaker)
+            if await self.authenticate(stream):
+                self._connections.put_nowait(stream)
                 return
         self.left += 1
-        speaker.close_connection()
+        stream.close_connection()
 
-    async def authenticate(self, speaker: FrameStream) -> bool:
+    async def authenticate(self, stream: FrameStream) -> bool:
         """Authenticate a new connection; return False if the connection ended meanwhile."""
         return True
 
@@ -184,8 +184,8 @@ class FakeServer:
 class FakeBroker(FakeServer):
     """A broker that authenticates connections.
 
-    `connection` returns an authenticated connection when its first request other than DescribeCluster has
-    arrived.
+    `next_connection` returns an authenticated connection when its first request other than DescribeCluster
+    has arrived.
     """
 
     def __init__(self) -> None:
@@ -193,25 +193,25 @@ class FakeBroker(FakeServer):
         self.session_lifetime_ms = 0
         self.questions = 0
 
-    async def authenticate(self, speaker: FrameStream) -> bool:
+    async def authenticate(self, stream: FrameStream) -> bool:
         authentication = _Authentication(self)
         while True:
-            frame = await speaker.frame()
+            frame = await stream.read_frame()
             header, _ = request_header.decode(frame, 0, 1)
             if authentication.user and header.request_api_key == DESCRIBE_CLUSTER:
                 self.questions += 1
-                speaker.send_bytes(
+                stream.send_bytes(
                     encode_frame(
                         _CORRELATION_ID.pack(header.correlation_id) + describe_cluster_body(ErrorCode.NONE)
                     )
                 )
             elif authentication.user or authentication.has_bare_tokens(header):
-                speaker.put_back(encode_frame(frame))
+                stream.put_back(encode_frame(frame))
                 return True
             else:
                 answer = authentication.answer(frame, header)
                 if answer:
-                    speaker.send_bytes(encode_frame(_CORRELATION_ID.pack(header.correlation_id) + answer))
+                    stream.send_bytes(encode_frame(_CORRELATION_ID.pack(header.correlation_id) + answer))
                 if authentication.is_lost:
                     return False
 
@@ -227,7 +227,7 @@ class _Authentication:
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
         self._mechanism = ""
-        self._scheduler = 0
+        self._messages = 0
         self.is_lost = False
         self.user: str | None = None
 
@@ -265,12 +265,12 @@ class _Authentication:
 
     def _check_credentials(self, said: bytes) -> None:
         """Set `user` if the credentials are correct, else `is_lost`; the first SCRAM message sets neither."""
-        self._scheduler += 1
+        self._messages += 1
         if self._mechanism == "PLAIN":
             _, user, password = said.decode().split("\0")
             self.user = user if USERS.get(user) == password else None
             self.is_lost = self.user is None
-        elif self._scheduler == 2:
+        elif self._messages == 2:
             self.user = "kafka" if said == b"proof" else None
             self.is_lost = self.user is None
 
@@ -285,20 +285,20 @@ class RelaySetup:
         self.broker = broker
         self.coordinator = coordinator
         self.figures = figures
-        self._speakers: list[FrameStream] = []
+        self._streams: list[FrameStream] = []
 
-    async def peer(self, tls: ssl.SSLContext | None = None) -> FrameStream:
+    async def connect_peer(self, tls: ssl.SSLContext | None = None) -> FrameStream:
         """Connect to the relay."""
         name = "localhost" if tls is not None else None
-        speaker = FrameStream(
+        stream = FrameStream(
             *await asyncio.open_connection(HERE, self.listener.port, ssl=tls, server_hostname=name)
         )
-        self._speakers.append(speaker)
-        return speaker
+        self._streams.append(stream)
+        return stream
 
     def close_connection(self) -> None:
-        for speaker in self._speakers:
-            speaker.close_connection()
+        for stream in self._streams:
+            stream.close_connection()
 
 
 @asynccontextmanager
@@ -338,25 +338,25 @@ async def run_relay(
 
 async def connect_persister(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     """Return a persister connection routed to the coordinator, and its end at the coordinator."""
-    peer = await here.peer()
+    peer = await here.connect_peer()
     await peer.log_in()
     asked = encode_request(WRITE, PERSISTER)
     peer.send_bytes(asked)
-    coordinator = await here.coordinator.connection()
-    assert encode_frame(await coordinator.frame()) == asked
+    coordinator = await here.coordinator.next_connection()
+    assert encode_frame(await coordinator.read_frame()) == asked
     coordinator.send_bytes(ANSWER)
-    await peer.frame()
+    await peer.read_frame()
     return peer, coordinator
 
 
 async def connect_fetcher(here: RelaySetup) -> tuple[FrameStream, FrameStream]:
     """Return a fetcher connection routed to the broker, and its end at the broker."""
-    peer = await here.peer()
+    peer = await here.connect_peer()
     await peer.log_in()
     asked = encode_request(FETCH, FETCHER)
     peer.send_bytes(asked)
-    broker = await here.broker.connection()
-    assert encode_frame(await broker.frame()) == asked
+    broker = await here.broker.next_connection()
+    assert encode_frame(await broker.read_frame()) == asked
     return peer, broker
 
 

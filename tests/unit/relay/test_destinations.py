@@ -31,24 +31,24 @@ pytestmark = pytest.mark.run_with(function=uvloop.run)
 
 async def check_coordinator_answers(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
     """Assert that the request reaches the coordinator and the response reaches the peer."""
-    coordinator = await here.coordinator.connection()
-    assert encode_frame(await coordinator.frame()) == asked
+    coordinator = await here.coordinator.next_connection()
+    assert encode_frame(await coordinator.read_frame()) == asked
     coordinator.send_bytes(ANSWER)
-    assert encode_frame(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.read_frame()) == ANSWER
     return coordinator
 
 
 async def check_broker_answers(here: RelaySetup, peer: FrameStream, asked: bytes) -> FrameStream:
-    broker = await here.broker.connection()
+    broker = await here.broker.next_connection()
     assert await broker.read_exactly(len(asked)) == asked
     broker.send_bytes(ANSWER)
-    assert encode_frame(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.read_frame()) == ANSWER
     return broker
 
 
 async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in()
         # The first request after the login: the coordinator answers with its own API versions.
         asked = encode_request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
@@ -75,7 +75,7 @@ async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
 )
 async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api_key: int) -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in()
         asked = encode_request(api_key, client_id, b"a body")
         peer.send_bytes(asked)
@@ -85,7 +85,7 @@ async def test_other_clients_are_routed_to_the_broker(client_id: str | None, api
 
 async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
 
         async def send_slowly(data: bytes) -> None:
             for at in range(len(data)):
@@ -98,7 +98,7 @@ async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
             token_request(plain_token()),
         ):
             await send_slowly(part)
-            await peer.frame()
+            await peer.read_frame()
         asked = encode_request(WRITE, PERSISTER, b"in pieces")
         await send_slowly(asked)
         await check_coordinator_answers(here, peer, asked)
@@ -107,7 +107,7 @@ async def test_request_in_single_bytes_is_routed_like_a_whole_one() -> None:
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
 async def test_pipelined_requests_are_routed_without_waiting_for_responses(client_id: str) -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         first, second = encode_request(WRITE, client_id, b"one"), encode_request(WRITE, client_id, b"two")
         peer.send_bytes(
             encode_request(API_VERSIONS, None)
@@ -117,15 +117,15 @@ async def test_pipelined_requests_are_routed_without_waiting_for_responses(clien
             + second
         )
         for _ in range(3):
-            await peer.frame()
+            await peer.read_frame()
         place = here.coordinator if client_id == PERSISTER else here.broker
-        speaker = await place.connection()
+        speaker = await place.next_connection()
         assert await speaker.read_exactly(len(first + second)) == first + second
 
 
 async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
     async with run_relay() as here:
-        persister, fetcher = await here.peer(), await here.peer()
+        persister, fetcher = await here.connect_peer(), await here.connect_peer()
         await persister.log_in(plain_token("eve"))
         persister.send_bytes(encode_request(WRITE, PERSISTER))
         assert await persister.wait_until_closed()
@@ -140,17 +140,17 @@ async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
 
 async def test_wrong_password_is_answered_by_the_broker() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
-        await peer.ask(handshake_request())
-        answer = await peer.ask(token_request(plain_token(password="guessed")))
+        peer = await here.connect_peer()
+        await peer.exchange_frame(handshake_request())
+        answer = await peer.exchange_frame(token_request(plain_token(password="guessed")))
         assert b"no" in answer
         assert await peer.wait_until_closed()
 
 
 async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
-        assert b"PLAIN" in await peer.ask(handshake_request("MAGIC"))
+        peer = await here.connect_peer()
+        assert b"PLAIN" in await peer.exchange_frame(handshake_request("MAGIC"))
         assert await peer.wait_until_closed()
 
 
@@ -159,9 +159,9 @@ SCRAM_FIRST = b"n,,n=kafka,r=a-nonce"
 
 async def test_scram_login_takes_two_messages() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
-        await peer.ask(token_request(b"proof"))
+        await peer.exchange_frame(token_request(b"proof"))
         asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
         await check_coordinator_answers(here, peer, asked)
@@ -170,7 +170,7 @@ async def test_scram_login_takes_two_messages() -> None:
 async def test_incomplete_scram_login_is_unauthenticated() -> None:
     """The broker's response within SCRAM has no error, but DescribeCluster before its end is refused."""
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in(SCRAM_FIRST, "SCRAM-SHA-512")
         peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
@@ -190,10 +190,10 @@ async def test_incomplete_scram_login_is_unauthenticated() -> None:
 )
 async def test_persister_without_a_login_is_refused(before: bytes) -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         peer.send_bytes(before + encode_request(WRITE, PERSISTER))
         for _ in FrameReader(1 << 20).receive_data(before):
-            await peer.frame()
+            await peer.read_frame()
         assert await peer.wait_until_closed()
         assert here.coordinator.accepted == 0
         assert here.figures.refused == {"unauthenticated": 1}
@@ -201,7 +201,7 @@ async def test_persister_without_a_login_is_refused(before: bytes) -> None:
 
 async def test_second_handshake_does_not_change_the_principal() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in(plain_token("eve"))
         # A broker answers these requests with errors. The second user name is an allowed principal.
         peer.send_bytes(
@@ -216,14 +216,14 @@ async def test_second_handshake_does_not_change_the_principal() -> None:
 
 async def test_second_sasl_message_does_not_change_the_principal() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in(plain_token("eve"))
         peer.send_bytes(token_request(plain_token("kafka", "guessed")) + encode_request(WRITE, PERSISTER))
         # The relay waits for the broker's response, which is an error.
-        broker = await here.broker.connection()
-        assert await broker.frame() == token_request(plain_token("kafka", "guessed"))[4:]
+        broker = await here.broker.next_connection()
+        assert await broker.read_frame() == token_request(plain_token("kafka", "guessed"))[4:]
         broker.send_bytes(encode_frame(b"\0\0\0\x08\0\0\x22\0\x01\0\0\0\0\0\0\0\0\0"))
-        await peer.frame()
+        await peer.read_frame()
         assert await peer.wait_until_closed()
         assert here.coordinator.accepted == 0
 
@@ -231,10 +231,10 @@ async def test_second_sasl_message_does_not_change_the_principal() -> None:
 async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
     """Before KIP-152, tokens followed the handshake without a request header."""
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         said = handshake_request(version=0) + encode_frame(plain_token()) + encode_request(WRITE, PERSISTER)
         peer.send_bytes(said)
-        broker = await here.broker.connection()
+        broker = await here.broker.next_connection()
         assert await broker.read_exactly(len(said)) == said
         assert here.coordinator.accepted == 0
 
@@ -253,12 +253,12 @@ async def test_bare_sasl_tokens_are_routed_to_the_broker() -> None:
 )
 async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         peer.send_bytes(noise)
         peer.close_sending()
         assert await peer.wait_until_closed()
         # Other connections are not affected.
-        other = await here.peer()
+        other = await here.connect_peer()
         await other.log_in()
         asked = encode_request(WRITE, PERSISTER)
         other.send_bytes(asked)
@@ -267,8 +267,8 @@ async def test_malformed_bytes_close_the_connection(noise: bytes) -> None:
 
 async def test_token_over_the_limit_is_not_read() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
-        await peer.ask(handshake_request())
+        peer = await here.connect_peer()
+        await peer.exchange_frame(handshake_request())
         peer.send_bytes(token_request(b"x" * (600 << 10))[: 64 << 10])
         assert await peer.wait_until_closed()
 
@@ -280,9 +280,9 @@ async def test_only_a_token_frame_may_be_large() -> None:
             (b"", handshake_request("x" * 9_000)),
             (encode_request(API_VERSIONS, None), handshake_request("x" * 9_000)),
         ):
-            peer = await here.peer()
+            peer = await here.connect_peer()
             if before:
-                await peer.ask(before)
+                await peer.exchange_frame(before)
             # The relay closes without waiting for the rest of the frame.
             peer.send_bytes(asked[:100])
             assert await peer.wait_until_closed()
@@ -292,53 +292,53 @@ async def test_only_a_token_frame_may_be_large() -> None:
 async def test_large_tokens_share_a_memory_limit() -> None:
     large = token_request(plain_token(password="x" * (100 << 10)))
     async with run_relay(limits=LIMITS._replace(large_frames_bytes_max=150 << 10)) as here:
-        first, second, third = [await here.peer() for _ in range(3)]
+        first, second, third = [await here.connect_peer() for _ in range(3)]
         for peer in (first, second, third):
-            await peer.ask(handshake_request())
+            await peer.exchange_frame(handshake_request())
         first.send_bytes(large[:100])
         # The response to a later connection shows that the relay has read the first bytes.
-        await (await here.peer()).ask(handshake_request())
+        await (await here.connect_peer()).exchange_frame(handshake_request())
         second.send_bytes(large[:100])
         assert await second.wait_until_closed()
         assert here.figures.refused == {"no_room": 1}
         # A login with a token of ordinary size needs none of this memory.
-        await (await here.peer()).log_in()
+        await (await here.connect_peer()).log_in()
         first.close_connection()
         await wait_until(lambda: here.figures.undecided == 3)
-        assert b"no" in await third.ask(large)
+        assert b"no" in await third.exchange_frame(large)
 
 
 @pytest.mark.slow
 async def test_slow_authentication_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(handshake_s=4.0)) as here:
-        silent, halfway = await here.peer(), await here.peer()
-        await halfway.ask(handshake_request())
+        silent, halfway = await here.connect_peer(), await here.connect_peer()
+        await halfway.exchange_frame(handshake_request())
         assert await silent.wait_until_closed()
         assert await halfway.wait_until_closed()
         assert here.figures.refused == {"slow_handshake": 2}
         assert here.figures.undecided == 0
 
 
-async def test_at_the_limit_connections_without_destination_give_way() -> None:
+async def test_unrouted_connections_are_closed_for_new_ones_at_the_limit() -> None:
     async with run_relay(check="none", limits=LIMITS._replace(connections_max=1)) as here:
-        silent, broker = await here.peer(), await here.peer()
+        silent, broker = await here.connect_peer(), await here.connect_peer()
         assert await silent.wait_until_closed()
         broker.send_bytes(encode_request(METADATA + 1, FETCHER, b"a body"))
         await wait_until(lambda: here.figures.open["broker"] == 1)
-        late = await here.peer()
+        late = await here.connect_peer()
         assert await late.wait_until_closed()
         assert here.figures.refused == {"too_many_connections": 2}
         broker.close_connection()
         await wait_until(lambda: here.figures.open["broker"] == 0)
-        next_broker = await here.peer()
+        next_broker = await here.connect_peer()
         next_broker.send_bytes(encode_request(METADATA + 1, FETCHER, b"a body"))
         await wait_until(lambda: here.figures.open["broker"] == 1)
 
 
 @pytest.mark.parametrize("client_id", [PERSISTER, FETCHER])
-async def test_first_frame_decides_if_logins_are_not_checked(client_id: str) -> None:
+async def test_first_frame_determines_the_destination_if_logins_are_not_checked(client_id: str) -> None:
     async with run_relay(check="none") as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         asked = encode_request(METADATA + 1, client_id, b"a body")
         peer.send_bytes(asked)
         if client_id == PERSISTER:

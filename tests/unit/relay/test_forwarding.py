@@ -68,7 +68,7 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
         # Other connections are still served.
         other, other_broker = await connect_fetcher(here)
         other_broker.send_bytes(ANSWER)
-        await other.frame()
+        await other.read_frame()
         await receive_digest(peer, 64 * MIB)
         await flood
 
@@ -91,7 +91,7 @@ async def test_half_closed_peer_still_receives_the_response() -> None:
         assert await broker.wait_until_closed()
         await connect_fetcher(here)
         broker.send_bytes(ANSWER)
-        assert encode_frame(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.read_frame()) == ANSWER
         broker.close_connection()
         assert await peer.wait_until_closed()
 
@@ -114,7 +114,7 @@ async def test_idle_connection_is_closed() -> None:
         async def send_continuously() -> None:
             while True:
                 broker.send_bytes(ANSWER)
-                await busy.frame()
+                await busy.read_frame()
                 await asyncio.sleep(0.05)
 
         keeping = asyncio.ensure_future(send_continuously())
@@ -128,7 +128,7 @@ async def test_idle_connection_is_closed() -> None:
 async def test_persister_waits_while_the_coordinator_restarts() -> None:
     async with run_relay() as here:
         await here.coordinator.stop()
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in()
         asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
@@ -137,15 +137,15 @@ async def test_persister_waits_while_the_coordinator_restarts() -> None:
         # Other connections do not wait.
         await connect_fetcher(here)
         await here.coordinator.start()
-        coordinator = await here.coordinator.connection()
-        assert encode_frame(await coordinator.frame()) == asked
+        coordinator = await here.coordinator.next_connection()
+        assert encode_frame(await coordinator.read_frame()) == asked
         assert here.figures.awaiting_coordinator == 0
 
 
 async def test_wait_for_the_coordinator_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(coordinator_wait_s=0.2)) as here:
         await here.coordinator.stop()
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in()
         peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
@@ -158,14 +158,14 @@ async def test_coordinator_failure_closes_only_its_persisters() -> None:
         await here.coordinator.stop()
         assert await peer.wait_until_closed()
         broker.send_bytes(ANSWER)
-        assert encode_frame(await other.frame()) == ANSWER
+        assert encode_frame(await other.read_frame()) == ANSWER
 
 
 async def test_closed_persister_closes_its_coordinator_connection() -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
         peer.send_bytes(encode_request(WRITE, PERSISTER))
-        await coordinator.frame()
+        await coordinator.read_frame()
         peer.close_connection()
         assert await coordinator.wait_until_closed()
 
@@ -173,13 +173,13 @@ async def test_closed_persister_closes_its_coordinator_connection() -> None:
 async def test_restarting_broker_is_retried_a_limited_number_of_times() -> None:
     async with run_relay(limits=LIMITS._replace(broker_attempts=20)) as here:
         await here.broker.stop()
-        peer = await here.peer()
+        peer = await here.connect_peer()
         logging_in = asyncio.ensure_future(peer.log_in())
         await wait_until(lambda: here.figures.failed_connects["broker"] >= 2)
         await here.broker.start()
         await logging_in
         await here.broker.stop()
-        disconnected = await here.peer()
+        disconnected = await here.connect_peer()
         disconnected.send_bytes(handshake_request())
         assert await disconnected.wait_until_closed()
         assert here.figures.refused == {"no_broker": 1}
@@ -191,11 +191,11 @@ async def test_many_and_large_requests_are_forwarded() -> None:
         asked = [encode_request(WRITE, PERSISTER, b"z" * size) for size in (0, 5, MIB, 17, 3 * MIB)]
         peer.send_bytes(b"".join(asked))
         for frame in asked:
-            assert encode_frame(await coordinator.frame()) == frame
+            assert encode_frame(await coordinator.read_frame()) == frame
         answers = [encode_frame(b"\0\0\0\7" + b"a" * size) for size in (2 * MIB, 0, 9)]
         coordinator.send_bytes(b"".join(answers))
         for frame in answers:
-            assert encode_frame(await peer.frame()) == frame
+            assert encode_frame(await peer.read_frame()) == frame
 
 
 async def test_partial_requests_are_forwarded_at_once() -> None:
@@ -234,15 +234,15 @@ async def test_stop_waits_only_for_responses_of_the_coordinator() -> None:
     async with run_relay() as here:
         (peer, coordinator), (other, _) = await connect_persister(here), await connect_fetcher(here)
         peer.send_bytes(encode_request(WRITE, PERSISTER, b"the last one"))
-        await coordinator.frame()
+        await coordinator.read_frame()
         stopping = asyncio.ensure_future(here.listener.stop())
         assert await other.wait_until_closed()
         with pytest.raises(OSError, match=r"."):
-            await here.peer()
+            await here.connect_peer()
         await wait_seconds(0.05)
         assert not stopping.done()
         coordinator.send_bytes(ANSWER)
-        assert encode_frame(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.read_frame()) == ANSWER
         assert await peer.wait_until_closed()
         await stopping
 
@@ -251,7 +251,7 @@ async def test_stop_times_out() -> None:
     async with run_relay(limits=LIMITS._replace(stop_s=0.1)) as here:
         peer, coordinator = await connect_persister(here)
         peer.send_bytes(encode_request(WRITE, PERSISTER, b"the last one"))
-        await coordinator.frame()
+        await coordinator.read_frame()
         await here.listener.stop()
         assert await peer.wait_until_closed()
 
@@ -263,7 +263,7 @@ async def test_internal_error_closes_only_one_connection(
         _, broker = await connect_fetcher(here)
         with monkeypatch.context() as patch:
             patch.setattr(connection_module, "authenticate", partial(_raise_defect))
-            peer = await here.peer()
+            peer = await here.connect_peer()
             peer.send_bytes(handshake_request())
             assert await peer.wait_until_closed()
         assert "the relay closed a connection" in caplog.text

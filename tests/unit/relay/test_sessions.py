@@ -33,18 +33,18 @@ async def test_reauthenticated_persister_continues() -> None:
         peer.send_bytes(
             encode_request(WRITE, PERSISTER, b"before") + handshake_request() + token_request(plain_token())
         )
-        await coordinator.frame()
+        await coordinator.read_frame()
         # A complete login of another connection gives the relay time to read the SASL requests.
         await connect_fetcher(here)
         coordinator.send_bytes(ANSWER)
-        assert encode_frame(await peer.frame()) == ANSWER
-        await peer.frame()
-        await peer.frame()
+        assert encode_frame(await peer.read_frame()) == ANSWER
+        await peer.read_frame()
+        await peer.read_frame()
         asked = encode_request(WRITE, PERSISTER, b"after")
         peer.send_bytes(asked)
-        assert encode_frame(await coordinator.frame()) == asked
+        assert encode_frame(await coordinator.read_frame()) == asked
         coordinator.send_bytes(ANSWER)
-        assert encode_frame(await peer.frame()) == ANSWER
+        assert encode_frame(await peer.read_frame()) == ANSWER
         assert here.figures.reauthentications == 1
         # The relay sent one DescribeCluster for each login, to check that the broker accepts the peer.
         assert (here.broker.accepted, here.broker.questions) == (3, 2)
@@ -66,11 +66,11 @@ async def test_last_authentication_sets_the_session_lifetime() -> None:
         here.broker.session_lifetime_ms = 150
         peer, coordinator = await connect_persister(here)
         here.broker.session_lifetime_ms = 60_000
-        await peer.ask(handshake_request())
-        await peer.ask(token_request(plain_token()))
+        await peer.exchange_frame(handshake_request())
+        await peer.exchange_frame(token_request(plain_token()))
         await wait_seconds(0.15)
         peer.send_bytes(encode_request(WRITE, PERSISTER))
-        await coordinator.frame()
+        await coordinator.read_frame()
 
 
 @pytest.mark.parametrize(
@@ -81,10 +81,10 @@ async def test_reauthentication_cannot_change_principal_or_mechanism(
 ) -> None:
     async with run_relay(allowed="User:kafka;User:eve") as here:
         peer, coordinator = await connect_persister(here)
-        await peer.ask(handshake_request(mechanism))
-        await peer.ask(token_request(auth_bytes))
+        await peer.exchange_frame(handshake_request(mechanism))
+        await peer.exchange_frame(token_request(auth_bytes))
         if mechanism != "PLAIN":
-            await peer.ask(token_request(b"proof"))
+            await peer.exchange_frame(token_request(b"proof"))
         peer.send_bytes(encode_request(WRITE, PERSISTER))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
@@ -92,16 +92,16 @@ async def test_reauthentication_cannot_change_principal_or_mechanism(
 
 async def test_incomplete_reauthentication_closes_the_connection() -> None:
     async with run_relay() as here:
-        peer = await here.peer()
+        peer = await here.connect_peer()
         await peer.log_in(b"n,,n=kafka,r=a-nonce", "SCRAM-SHA-512")
-        await peer.ask(token_request(b"proof"))
+        await peer.exchange_frame(token_request(b"proof"))
         peer.send_bytes(encode_request(WRITE, PERSISTER))
-        coordinator = await here.coordinator.connection()
-        await coordinator.frame()
+        coordinator = await here.coordinator.next_connection()
+        await coordinator.read_frame()
         coordinator.send_bytes(ANSWER)
-        await peer.frame()
-        await peer.ask(handshake_request("SCRAM-SHA-512"))
-        await peer.ask(token_request(b"n,,n=kafka,r=a-nonce"))
+        await peer.read_frame()
+        await peer.exchange_frame(handshake_request("SCRAM-SHA-512"))
+        await peer.exchange_frame(token_request(b"n,,n=kafka,r=a-nonce"))
         peer.send_bytes(encode_request(WRITE, PERSISTER, b"not to be read"))
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()
@@ -110,8 +110,8 @@ async def test_incomplete_reauthentication_closes_the_connection() -> None:
 async def test_wrong_password_on_reauthentication_is_answered_and_closes() -> None:
     async with run_relay() as here:
         peer, _ = await connect_persister(here)
-        await peer.ask(handshake_request())
-        assert b"no" in await peer.ask(token_request(plain_token(password="guessed")))
+        await peer.exchange_frame(handshake_request())
+        assert b"no" in await peer.exchange_frame(token_request(plain_token(password="guessed")))
         assert await peer.wait_until_closed()
 
 

@@ -56,7 +56,7 @@ class RelayCertificates:
             self.authority.issue_certificate("eve"),
         )
 
-    def relays(self, client_auth: ClientAuth = "none") -> ServerTls:
+    def relay_server_tls(self, client_auth: ClientAuth = "none") -> ServerTls:
         """Return the TLS configuration with which the relay serves."""
         return ServerTls(
             TlsFiles(
@@ -68,7 +68,7 @@ class RelayCertificates:
             "relay",
         )
 
-    def served(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
+    def upstream_tls(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
         """Return the TLS context of a fake server, and the client configuration of the relay."""
         theirs = TlsFiles(
             str(self.broker.combined_file), ca=str(self.authority.certificate), client_auth=client_auth
@@ -76,7 +76,7 @@ class RelayCertificates:
         outward = UpstreamTlsFiles(str(self.authority.certificate), str(self.relay.combined_file))
         return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
 
-    def peers(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
+    def peer_context(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
         """Return the TLS context of a peer, with a client certificate if given."""
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "")
 
@@ -86,41 +86,43 @@ def certificates(tmp_path: Path) -> RelayCertificates:
     return RelayCertificates(tmp_path)
 
 
-async def encrypted_persister(here: RelaySetup, tls: ssl.SSLContext) -> tuple[FrameStream, FrameStream]:
-    peer = await here.peer(tls)
+async def connect_encrypted_persister(
+    here: RelaySetup, tls: ssl.SSLContext
+) -> tuple[FrameStream, FrameStream]:
+    peer = await here.connect_peer(tls)
     await peer.log_in()
     asked = encode_request(WRITE, PERSISTER)
     peer.send_bytes(asked)
-    coordinator = await here.coordinator.connection()
-    assert encode_frame(await coordinator.frame()) == asked
+    coordinator = await here.coordinator.next_connection()
+    assert encode_frame(await coordinator.read_frame()) == asked
     coordinator.send_bytes(ANSWER)
-    assert encode_frame(await peer.frame()) == ANSWER
+    assert encode_frame(await peer.read_frame()) == ANSWER
     return peer, coordinator
 
 
 async def test_login_requests_and_responses_work_over_tls(certificates: RelayCertificates) -> None:
-    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
-        peer, coordinator = await encrypted_persister(here, certificates.peers())
+    async with run_relay(tls=certificates.relay_server_tls(), broker_tls=certificates.upstream_tls()) as here:
+        peer, coordinator = await connect_encrypted_persister(here, certificates.peer_context())
         for size in (0, 5, 3 * MIB):
             asked = encode_request(WRITE, PERSISTER, b"z" * size)
             await peer.send_all(asked)
             assert await coordinator.read_exactly(len(asked)) == asked
-        other = await here.peer(certificates.peers())
+        other = await here.connect_peer(certificates.peer_context())
         await other.log_in()
         asked = encode_request(FETCH, FETCHER)
         other.send_bytes(asked)
-        broker = await here.broker.connection()
+        broker = await here.broker.next_connection()
         assert await broker.read_exactly(len(asked)) == asked
         flood = b"fetched" * MIB
         await asyncio.gather(broker.send_all(flood), other.read_exactly(len(flood)))
         broker.send_bytes(ANSWER)
         broker.close_connection()
-        assert encode_frame(await other.frame()) == ANSWER
+        assert encode_frame(await other.read_frame()) == ANSWER
         assert await other.wait_until_closed()
 
 
 async def test_relay_presents_its_certificate_to_the_coordinator(certificates: RelayCertificates) -> None:
-    async with run_relay(coordinator_tls=certificates.served("required")) as here:
+    async with run_relay(coordinator_tls=certificates.upstream_tls("required")) as here:
         await connect_persister(here)
 
 
@@ -128,17 +130,17 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: RelayC
     async with run_relay(
         check="certificate",
         allowed="User:CN=kafka",
-        tls=certificates.relays("required"),
-        broker_tls=certificates.served("required"),
+        tls=certificates.relay_server_tls("required"),
+        broker_tls=certificates.upstream_tls("required"),
     ) as here:
-        peer = await here.peer(certificates.peers(certificates.kafka))
+        peer = await here.connect_peer(certificates.peer_context(certificates.kafka))
         asked = encode_request(WRITE, PERSISTER)
         peer.send_bytes(asked)
-        coordinator = await here.coordinator.connection()
-        assert encode_frame(await coordinator.frame()) == asked
+        coordinator = await here.coordinator.next_connection()
+        assert encode_frame(await coordinator.read_frame()) == asked
         for client_id in (PERSISTER, FETCHER):
             # A broker would treat this peer as the relay, because it sees only the relay's certificate.
-            eve = await here.peer(certificates.peers(certificates.eve))
+            eve = await here.connect_peer(certificates.peer_context(certificates.eve))
             eve.send_bytes(encode_request(FETCH, client_id))
             assert await eve.wait_until_closed()
         assert here.broker.accepted == 0
@@ -146,12 +148,12 @@ async def test_certificate_gives_the_principal_without_sasl(certificates: RelayC
 
 
 async def test_removed_authority_closes_open_connections(certificates: RelayCertificates) -> None:
-    tls = certificates.relays("required")
+    tls = certificates.relay_server_tls("required")
     other = CertificateAuthority(certificates.authority.certificate.parent / "other").certificate
     async with run_relay(check="certificate", allowed="User:CN=kafka", tls=tls) as here:
-        peer = await here.peer(certificates.peers(certificates.kafka))
+        peer = await here.connect_peer(certificates.peer_context(certificates.kafka))
         peer.send_bytes(encode_request(WRITE, PERSISTER))
-        await (await here.coordinator.connection()).frame()
+        await (await here.coordinator.next_connection()).read_frame()
         authorities = certificates.authority.certificate
         authorities.write_bytes(authorities.read_bytes() + other.read_bytes())
         assert tls.reload_if_changed()
@@ -164,9 +166,9 @@ async def test_removed_authority_closes_open_connections(certificates: RelayCert
 
 
 async def test_peer_without_certificate_is_refused(certificates: RelayCertificates) -> None:
-    async with run_relay(check="certificate", tls=certificates.relays("required")) as here:
+    async with run_relay(check="certificate", tls=certificates.relay_server_tls("required")) as here:
         # With TLS 1.3, a client sees the refusal when it reads the first byte.
-        nobody = await here.peer(certificates.peers())
+        nobody = await here.connect_peer(certificates.peer_context())
         nobody.send_bytes(encode_request(FETCH, FETCHER))
         with pytest.raises((ssl.SSLError, asyncio.IncompleteReadError)):
             await nobody.read_exactly(1)
@@ -175,12 +177,12 @@ async def test_peer_without_certificate_is_refused(certificates: RelayCertificat
 
 
 async def test_plaintext_to_a_tls_port_is_closed(certificates: RelayCertificates) -> None:
-    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
-        plain = await here.peer()
+    async with run_relay(tls=certificates.relay_server_tls(), broker_tls=certificates.upstream_tls()) as here:
+        plain = await here.connect_peer()
         plain.send_bytes(encode_request(FETCH, FETCHER) * 20)
         assert await plain.wait_until_closed()
         assert here.broker.accepted == 0
-        await encrypted_persister(here, certificates.peers())
+        await connect_encrypted_persister(here, certificates.peer_context())
 
 
 async def test_broker_certificate_of_another_authority_is_refused(
@@ -188,9 +190,10 @@ async def test_broker_certificate_of_another_authority_is_refused(
 ) -> None:
     others = RelayCertificates(tmp_path / "others")
     async with run_relay(
-        tls=certificates.relays(), broker_tls=(others.served()[0], certificates.served()[1])
+        tls=certificates.relay_server_tls(),
+        broker_tls=(others.upstream_tls()[0], certificates.upstream_tls()[1]),
     ) as here:
-        peer = await here.peer(certificates.peers())
+        peer = await here.connect_peer(certificates.peer_context())
         peer.send_bytes(encode_request(18, None))
         assert await peer.wait_until_closed()
         assert here.figures.failed_connects["broker"] == 3
@@ -252,10 +255,12 @@ async def test_tls_stream_buffers_little_before_a_read_is_requested(certificates
     with socket.create_server((HERE, 0)) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
         address = listening.getsockname()
-        saying = asyncio.ensure_future(asyncio.to_thread(count_accepted_bytes, address, certificates.peers()))
+        saying = asyncio.ensure_future(
+            asyncio.to_thread(count_accepted_bytes, address, certificates.peer_context())
+        )
         accepted, _ = await asyncio.to_thread(listening.accept)
         accepted.setblocking(False)
-        end = await streams.accept_stream(accepted, certificates.relays().context)
+        end = await streams.accept_stream(accepted, certificates.relay_server_tls().context)
         said = await saying
         assert said < 512 << 10
         end.close()
@@ -265,25 +270,29 @@ async def test_malformed_frame_closes_tls_without_waiting_for_shutdown(
     certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 60.0)
-    async with run_relay(tls=certificates.relays(), broker_tls=certificates.served()) as here:
+    async with run_relay(tls=certificates.relay_server_tls(), broker_tls=certificates.upstream_tls()) as here:
         address = (HERE, here.listener.port)
-        peer = await asyncio.to_thread(send_and_detach, address, certificates.peers(), [encode_frame(b"\0")])
+        peer = await asyncio.to_thread(
+            send_and_detach, address, certificates.peer_context(), [encode_frame(b"\0")]
+        )
         assert await asyncio.to_thread(wait_until_closed, peer)
 
 
 @pytest.mark.slow
-async def test_connection_in_its_tls_shutdown_gives_way(
+async def test_connection_in_tls_shutdown_is_closed_for_a_new_one_at_the_limit(
     certificates: RelayCertificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "_TLS_FINISH_S", 3_600.0)
     async with run_relay(
-        tls=certificates.relays(), broker_tls=certificates.served(), limits=LIMITS._replace(connections_max=1)
+        tls=certificates.relay_server_tls(),
+        broker_tls=certificates.upstream_tls(),
+        limits=LIMITS._replace(connections_max=1),
     ) as here:
         address = (HERE, here.listener.port)
         wrong = [handshake_request(), token_request(plain_token(password="guessed"))]
-        peer = await asyncio.to_thread(send_and_detach, address, certificates.peers(), wrong)
+        peer = await asyncio.to_thread(send_and_detach, address, certificates.peer_context(), wrong)
         await wait_until(lambda: here.broker.left == 1)
-        another = await here.peer()
+        another = await here.connect_peer()
         assert await asyncio.to_thread(wait_until_closed, peer)
         assert here.figures.refused["too_many_connections"] == 1
         another.close_connection()

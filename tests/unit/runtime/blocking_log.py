@@ -40,7 +40,7 @@ class BlockingLog:
         for one in held:
             self.inner.append(*one)
 
-    def fail(self, error: LogError) -> None:
+    def fail_appends(self, error: LogError) -> None:
         """Fail all held appends; none of their records is stored."""
         held, self.held = self.held, []
         for state_partition, _, _, done in held:

@@ -61,8 +61,8 @@ async def check_recovery(one: RuntimeDriver) -> None:
     one.log.blocking = False
     one.log.release_appends()
     await one.wait_until(lambda: one.runtime.health() == [])
-    assert await one.code(WRITE, make_write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-    (state,) = await one.ask(READ, make_read())
+    assert await one.request_error_code(WRITE, make_write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+    (state,) = await one.send_request(READ, make_read())
     assert unpack_batches(state.state_batches)[-1][1] == 90
 
 
@@ -81,9 +81,9 @@ def run_scenario(
 
 def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
     async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.ask(WRITE, WRITTEN)
+        first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
-        last = one.ask(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
         await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
@@ -103,11 +103,11 @@ def test_exception_in_an_immediate_read_response_is_isolated() -> None:
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
     async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.ask(WRITE, WRITTEN)
+        first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
-        last = one.ask(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
         await one.wait_until(lambda: one.log.held)
-        one.log.fail(error)
+        one.log.fail_appends(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
     run_scenario(run_steps)
@@ -124,7 +124,9 @@ def test_exception_in_a_refusal_does_not_stop_batch_recovery(
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", raise_defect)
             one.runtime.submit(make_broken_write())
-            answers = [one.ask(INITIALIZE, make_initialize(1, partition=partition)) for partition in (1, 0)]
+            answers = [
+                one.send_request(INITIALIZE, make_initialize(1, partition=partition)) for partition in (1, 0)
+            ]
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
@@ -137,13 +139,13 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
         # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(make_broken_write())
-        last = one.ask(WRITE, WRITTEN)
+        last = one.send_request(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         if not held:
             one.runtime.submit(make_broken_write())
         for _ in range(2):
             assert (await last)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            last = one.ask(WRITE, WRITTEN)
+            last = one.send_request(WRITE, WRITTEN)
         await last
         assert failures
 
@@ -159,7 +161,7 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
             patch.setattr(type(one.runtime._runners[0]), "expire_operations", raise_defect)
             await asyncio.sleep(0.35)
         assert len(failures) == 3
-        answer = one.ask(WRITE, WRITTEN)
+        answer = one.send_request(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run_scenario(run_steps, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
@@ -168,11 +170,11 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
 @pytest.mark.parametrize("callback", ["close", "too many"])
 def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
     async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.ask(WRITE, WRITTEN)
+        first = one.send_request(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         if callback == "close":
             one.runtime.submit(make_broken_write())
-            last = one.ask(WRITE, WRITTEN)
+            last = one.send_request(WRITE, WRITTEN)
             one.runtime.resign(0)
             assert (await last)[0].error_code == ErrorCode.NOT_COORDINATOR
             one.runtime.submit(make_broken_write())
@@ -181,7 +183,7 @@ def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: 
             one.runtime.elect(0)
             await one.wait_until(lambda: one.runtime.health() == [])
         else:
-            last = one.ask(WRITE, WRITTEN)
+            last = one.send_request(WRITE, WRITTEN)
             one.runtime.submit(make_broken_write())
             one.log.release_appends()
             await one.wait_until(lambda: one.log.held)
@@ -230,7 +232,7 @@ async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pyt
 
         with monkeypatch.context() as patch:
             patch.setattr(AllTopics, "contains", raise_error)
-            results = await one.ask(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
+            results = await one.send_request(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
         assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
         await check_recovery(one)
 
@@ -244,7 +246,10 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
 
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "mark_durable", raise_defect)
-            answers = [one.ask(INITIALIZE, make_initialize(1, partition=1)), one.ask(WRITE, WRITTEN)]
+            answers = [
+                one.send_request(INITIALIZE, make_initialize(1, partition=1)),
+                one.send_request(WRITE, WRITTEN),
+            ]
             await one.wait_until(lambda: one.log.held)
             one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
@@ -256,7 +261,7 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
 async def test_resignation_during_an_append_leaves_no_callback() -> None:
     """After a new election of the shard in this process, appends complete as before."""
     async with run_driver() as one:
-        writing = one.ask(WRITE, WRITTEN)
+        writing = one.send_request(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         one.runtime.resign(0)
         one.runtime.elect(0)

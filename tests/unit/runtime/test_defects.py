@@ -22,21 +22,24 @@ async def test_internal_error_in_a_decision_fails_one_request() -> None:
     async with run_driver() as one:
         one.log.blocking = False
         broken = write_api.PartitionData(0, 0, 0, 0, 0, "not bytes")  # type: ignore[arg-type]
-        assert await one.code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
-        assert await one.code(WRITE, make_write((0, 0, 0, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, broken) == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert await one.request_error_code(WRITE, make_write((0, 0, 0, 1))) == ErrorCode.NONE
 
 
 async def test_record_too_large_for_the_log_fails_one_request() -> None:
     async with run_driver() as one:
         one.log.blocking = False
         one.log.record_bytes_max = 100
-        assert await one.code(WRITE, make_write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
         much = make_write(*((2 * offset, 2 * offset, ACKNOWLEDGED, 1) for offset in range(10)))
         less = make_write((1, 1, ACKNOWLEDGED, 1), partition=1)
-        results = await one.ask(WRITE, much, less)
+        results = await one.send_request(WRITE, much, less)
         assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_SERVER_ERROR, 0]
         assert one.runtime.shard_views()[0].loaded_records == 0
-        states = [result.state_batches for result in await one.ask(READ, make_read(), make_read(partition=1))]
+        states = [
+            result.state_batches
+            for result in await one.send_request(READ, make_read(), make_read(partition=1))
+        ]
         assert list(map(unpack_batches, states)) == [[(0, 0, ACKNOWLEDGED, 1)], [(1, 1, ACKNOWLEDGED, 1)]]
 
 
@@ -48,7 +51,7 @@ async def test_unencodable_record_fails_one_request() -> None:
         # A group id longer than 32767 bytes does not fit into a record.
         request = initialize_api.InitializeShareGroupStateRequest("g" * 40_000, [topic])
         one.service.handle(INITIALIZE, request, None, done.set_result)
-        assert await one.code(WRITE, make_write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
         refused = (await done).results[0].partitions[0]
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert one.runtime.shard_views()[0].loaded_records == 0
@@ -70,7 +73,7 @@ async def test_failed_commit_batch_is_refused_and_the_shard_reloads(
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", apply_or_raise)
             asked = [
-                one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=partition))
+                one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=partition))
                 for partition in (0, 1, 0)
             ]
             codes = [(await answer)[0].error_code for answer in asked]
@@ -78,6 +81,6 @@ async def test_failed_commit_batch_is_refused_and_the_shard_reloads(
         assert [str(failure["exception"]) for failure in failures] == ["a defect"]
         assert not one.log.held
         await one.wait_until(lambda: one.runtime.health() == [])
-        assert (await one.ask(READ, make_read()))[0].state_batches == b""
+        assert (await one.send_request(READ, make_read()))[0].state_batches == b""
         one.log.blocking = False
-        assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE

@@ -189,7 +189,7 @@ class ConcurrentCallers:
             await asyncio.sleep(0)
         pytest.fail("no commit begins")
 
-    async def ask(self, rpc: Rpc, request: object) -> list[int]:
+    async def send_request(self, rpc: Rpc, request: object) -> list[int]:
         done: asyncio.Future[list[int]] = self.loop.create_future()
         self.service.handle(
             rpc,
@@ -201,7 +201,7 @@ class ConcurrentCallers:
 
     async def initialize(self, caller: int) -> None:
         topics = [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])]
-        await self.ask(
+        await self.send_request(
             INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"caller {caller}", topics)
         )
 
@@ -209,7 +209,9 @@ class ConcurrentCallers:
         topics = [
             write_api.WriteStateData(TOPIC_ID, [make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
         ]
-        return await self.ask(WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics))
+        return await self.send_request(
+            WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics)
+        )
 
     async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
         for turn in writes:
@@ -315,7 +317,9 @@ def test_reads_do_not_wait_for_a_commit() -> None:
         await one.wait_until_committing()
         for caller in range(1, 8):
             topics = [read_api.ReadStateData(TOPIC_ID, [make_read()])]
-            assert await one.ask(READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)) == [0]
+            assert await one.send_request(
+                READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)
+            ) == [0]
         assert not writing.done()
         assert await writing == [0]
 

@@ -63,16 +63,16 @@ class RuntimeMember:
     def on_resigned(self, state_partition: int) -> None:
         self.runtime.resign(state_partition)
 
-    def ready(self) -> bool:
+    def is_ready_to_serve(self) -> bool:
         return self.runtime.can_serve
 
     def is_resigning(self) -> bool:
         return bool(self.runtime.resigning_shards)
 
-    def active(self) -> set[int]:
+    def active_shards(self) -> set[int]:
         return {view.state_partition for view in self.runtime.shard_views() if view.status == "ACTIVE"}
 
-    def cut(self, cut: bool, *, from_the_group: bool = True) -> None:
+    def set_disconnected(self, cut: bool, *, from_the_group: bool = True) -> None:
         """Disconnect the member from the brokers, or reconnect it."""
         self.cluster.cut_off = cut
         self.link.cut = cut and from_the_group
@@ -81,11 +81,11 @@ class RuntimeMember:
 @asynccontextmanager
 async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[RuntimeMember]]:
     """Run `count` members until all shards are served; then reset the counts of elections."""
-    ones = [RuntimeMember(f"member-{number}", fake, group.link()) for number in range(count)]
+    ones = [RuntimeMember(f"member-{number}", fake, group.new_client()) for number in range(count)]
     for one in ones:
         await one.runtime.start(elect_all=False)
         await one.ownership.start(one)
-    await wait_until(lambda: {len(one.active()) for one in ones} == {SHARDS // count})
+    await wait_until(lambda: {len(one.active_shards()) for one in ones} == {SHARDS // count})
     for one in ones:
         one.elections = 0
     try:
@@ -103,8 +103,8 @@ def make_group() -> FakeGroup:
 async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
     fake, group = FakeKafka(), make_group()
     async with run_members(fake, group, 2) as ones:
-        (bad,) = [one for one in ones if BAD in one.active()]
-        served, generation = [one.active() - {BAD} for one in ones], group.generation
+        (bad,) = [one for one in ones if BAD in one.active_shards()]
+        served, generation = [one.active_shards() - {BAD} for one in ones], group.generation
         log = fake.topics[TOPIC][BAD]
         whole = log.batches[0]
         log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -112,36 +112,36 @@ async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
         await wait_until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
         await asyncio.sleep(WATCHED_S)
         assert "Shards failed to load" in " ".join(bad.runtime.health())
-        assert [one.active() for one in ones] == served
+        assert [one.active_shards() for one in ones] == served
         assert [one.elections for one in ones] == [0, 0]
         assert group.generation == generation
         # Only the owner reports the shard. After the repair, the owner serves it.
         assert [one.runtime.health() for one in ones if one is not bad] == [[]]
         log.batches[0] = whole
-        await wait_until(lambda: BAD in bad.active())
+        await wait_until(lambda: BAD in bad.active_shards())
 
 
 async def test_member_without_brokers_hands_over_its_shards() -> None:
     async with run_members(FakeKafka(), make_group(), 2) as (away, other):
-        away.cut(True, from_the_group=False)
-        await wait_until(lambda: len(other.active()) == SHARDS)
-        away.cut(False)
-        await wait_until(lambda: len(away.active()) == len(other.active()) == SHARDS // 2)
+        away.set_disconnected(True, from_the_group=False)
+        await wait_until(lambda: len(other.active_shards()) == SHARDS)
+        away.set_disconnected(False)
+        await wait_until(lambda: len(away.active_shards()) == len(other.active_shards()) == SHARDS // 2)
 
 
 async def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
     for away_s in (4.0, 7.0, 30.0):
         async with run_members(FakeKafka(), make_group(), 2) as ones:
-            served = [one.active() for one in ones]
+            served = [one.active_shards() for one in ones]
             for one in ones:
-                one.cut(True)
+                one.set_disconnected(True)
             await asyncio.sleep(away_s)
             # Each membership reconnects before its log, and the log of the first member is late.
             for one in ones:
                 one.link.cut = False
-            ones[1].cut(False)
+            ones[1].set_disconnected(False)
             await asyncio.sleep(1.5)
-            ones[0].cut(False)
+            ones[0].set_disconnected(False)
             await asyncio.sleep(15.0)
-            assert [one.active() for one in ones] == served
+            assert [one.active_shards() for one in ones] == served
             assert max(one.elections for one in ones) <= SHARDS // 2

@@ -72,7 +72,7 @@ def owner_epoch(one: RuntimeDriver) -> int:
 
 async def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
     async with run_replica(FakeKafka()) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
         assert one.runtime.health() == []
         assert one.runtime.owned_shards() == []
         assert one.runtime.initial_load_done
@@ -96,16 +96,19 @@ async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
     fake, lease = FakeKafka(), FakeLease()
     async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
         await elect_shard(first)
-        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        writing = first.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        writing = first.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await first.wait_until(lambda: first.runtime.appends_in_flight() == 1)
         first.runtime.resign(0)
         assert list(first.runtime.resigning_shards) == [0]
         second.runtime.elect(0, release_expected=True)
         assert (await writing)[0].error_code == ErrorCode.NONE
-        assert await first.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+        assert (
+            await first.request_error_code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
+            == ErrorCode.NOT_COORDINATOR
+        )
         await second.wait_until(lambda: shard_status(second) == "ACTIVE")
-        state = (await second.ask(READ, make_read()))[0].state_batches
+        state = (await second.send_request(READ, make_read()))[0].state_batches
         assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
         assert not first.runtime.resigning_shards
         assert first.runtime.health() == []
@@ -117,7 +120,10 @@ async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> 
     async with run_replica(FakeKafka()) as one:
         await elect_shard(one)
         for state_epoch in (1, 2, 3):
-            assert await one.code(INITIALIZE, make_initialize(state_epoch=state_epoch)) == ErrorCode.NONE
+            assert (
+                await one.request_error_code(INITIALIZE, make_initialize(state_epoch=state_epoch))
+                == ErrorCode.NONE
+            )
         await one.runtime.jobs.prune()
         series = b'share_coordinator_prune_offset{shard="0"} '
         assert series in await render_exposition(one.metrics)
@@ -130,11 +136,14 @@ async def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
     limits = LIMITS._replace(release_wait_s=0.2)
     async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
         await elect_shard(first)
-        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         began_s = asyncio.get_running_loop().time()
         await elect_shard(second, release_expected=True)
         assert asyncio.get_running_loop().time() - began_s >= 0.2
-        assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+        assert (
+            await first.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+            == ErrorCode.NOT_COORDINATOR
+        )
         assert lease.taken == [0]
         assert "taken over" in " ".join(first.runtime.health())
         # The next assignment resigns the shard, which removes it from the health report.
@@ -153,7 +162,7 @@ async def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> N
         await asyncio.sleep(0)
         late.fresh = False
         await second.wait_until(lambda: shard_status(second) != "LOADING")
-        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         assert (shard_status(second), owner.taken) == ("FAILED", [])
 
 
@@ -166,26 +175,26 @@ async def test_log_without_an_owner_needs_no_release() -> None:
 async def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
     async with run_replica(FakeKafka()) as one:
         await elect_shard(one)
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         one.runtime.resign(0)
         one.runtime.elect(0)
         one.runtime.resign(0)
         one.runtime.elect(0)
         await one.wait_until(lambda: shard_status(one) == "ACTIVE")
         assert owner_epoch(one) == 2
-        assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
 
 async def test_shard_resigned_while_loading_is_not_served() -> None:
     async with run_replica(FakeKafka()) as one:
         one.runtime.elect(0)
-        asking = one.ask(INITIALIZE, make_initialize())
+        asking = one.send_request(INITIALIZE, make_initialize())
         one.runtime.resign(0)
         assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
         await one.wait_until(lambda: not one.runtime.resigning_shards)
         assert shard_status(one) == "CLOSED"
         await elect_shard(one)
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
 async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
@@ -221,7 +230,7 @@ async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> N
         await asyncio.sleep(0.05)
         assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
         await elect_shard(one)
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
 async def test_claim_sent_before_a_resignation_is_released() -> None:
@@ -248,7 +257,7 @@ async def test_resigned_coordinator_sends_no_claim() -> None:
         fake.down = set()
         await elect_shard(second)
         await first.wait_until(lambda: not first.runtime.resigning_shards)
-        assert await second.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await second.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         assert (lease.taken, owner_epoch(second)) == ([], 1)
 
 
@@ -263,7 +272,7 @@ async def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
         await elect_shard(third, release_expected=True)
         lease_s = KafkaLogLimits().lease_s
         assert lease_s <= loop_time() - began_s < 1.5 * lease_s
-        assert await third.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await third.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
 async def test_stop_releases_owned_shards() -> None:
@@ -288,13 +297,13 @@ async def test_nothing_is_claimed_without_a_fresh_lease() -> None:
         await elect_shard(away)
         # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
         fake.down = {1, 2, 3}
-        assert await away.code(INITIALIZE, make_initialize()) != ErrorCode.NONE
+        assert await away.request_error_code(INITIALIZE, make_initialize()) != ErrorCode.NONE
         lease.fresh = False
         fake.down = set()
         await elect_shard(other)
         assert owner_epoch(other) == 2
         await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))
-        assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await other.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         lease.fresh = True
         await away.wait_until(lambda: shard_status(away) == "ACTIVE")
         assert owner_epoch(away) == 3

@@ -57,31 +57,31 @@ def take_requests(fake: FakeKafka) -> list[str]:
 async def test_read_within_the_lease_sends_no_broker_request() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
-        assert await one.code(READ, make_read()) == ErrorCode.NONE
+        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
         assert take_requests(fake) == []
 
 
 async def test_reads_after_the_lease_share_one_renewal() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         await asyncio.sleep(LEASE_S)
         take_requests(fake)
         for _ in range(3):
-            assert await one.code(READ, make_read()) == ErrorCode.NONE
+            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
         assert take_requests(fake) == ["produce"]
 
 
 async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for _ in range(100):
             began_s = loop_time()
-            assert await one.code(READ, make_read()) == ErrorCode.NONE
+            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
             assert loop_time() == began_s
             await asyncio.sleep(LEASE_S / 10)
         asked = take_requests(fake)
@@ -92,11 +92,14 @@ async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
 async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for offset in range(50):
-            assert await one.code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-            assert await one.code(READ, make_read()) == ErrorCode.NONE
+            assert (
+                await one.request_error_code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1)))
+                == ErrorCode.NONE
+            )
+            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
             await asyncio.sleep(LEASE_S / 5)
         assert len(take_requests(fake)) == 50
 
@@ -104,7 +107,7 @@ async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
 async def test_idle_shard_appends_nothing_for_hours() -> None:
     fake, hours = FakeKafka(), [0]
     async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for hours[0] in range(12):
             await asyncio.sleep(1.0)
@@ -118,18 +121,23 @@ async def test_idle_shard_appends_nothing_for_hours() -> None:
 async def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as first:
-        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         began_s = loop_time()
         async with run_owner(fake) as second:
             assert LEASE_S * 1.1 <= loop_time() - began_s < LEASE_S * 1.1 + 0.5
-            assert await second.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            assert (
+                await second.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+            )
             # The lease of the first owner has ended, and the log refuses its renewal.
-            assert await first.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+            assert await first.request_error_code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
 
 
 async def test_refused_initialize_requires_a_lease_too() -> None:
     fake = FakeKafka()
     async with run_owner(fake) as first:
-        assert await first.code(INITIALIZE, make_initialize(state_epoch=5)) == ErrorCode.NONE
+        assert await first.request_error_code(INITIALIZE, make_initialize(state_epoch=5)) == ErrorCode.NONE
         async with run_owner(fake):
-            assert await first.code(INITIALIZE, make_initialize(state_epoch=1)) == ErrorCode.NOT_COORDINATOR
+            assert (
+                await first.request_error_code(INITIALIZE, make_initialize(state_epoch=1))
+                == ErrorCode.NOT_COORDINATOR
+            )

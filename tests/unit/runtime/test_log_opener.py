@@ -9,8 +9,8 @@ import pytest
 
 from coordinator.errors import ConfigError, CoordinatorError, LogRefused, LogUnavailable
 from coordinator.serve.runtime.log_opener import PAUSE_MAX_S, REPEAT_INTERVAL_S, LogOpener
+from tests.manual_clock import ManualClock
 from tests.simulation.loop import SimLoop
-from tests.standing_clock import StandingClock
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "async
 def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     attempts: list[float] = []
-    opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), StandingClock())
+    opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), ManualClock())
 
     async def main() -> bool:
         running = asyncio.create_task(opening.run(asyncio.Event()))
@@ -55,13 +55,13 @@ def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCapt
 
 def test_log_that_opens_at_once_writes_no_log_line(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    opening = LogOpener(make_slow_open(0.0, []), StandingClock())
+    opening = LogOpener(make_slow_open(0.0, []), ManualClock())
     assert loop.run_until_complete(opening.run(asyncio.Event()))
     assert caplog.text == ""
 
 
 def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
-    opening = LogOpener(make_slow_open(1e9, []), StandingClock())
+    opening = LogOpener(make_slow_open(1e9, []), ManualClock())
 
     async def main() -> None:
         stop_requested = asyncio.Event()
@@ -78,6 +78,6 @@ def test_permanent_error_is_not_retried(loop: SimLoop, error: CoordinatorError) 
     async def raise_permanent_error() -> None:
         raise error
 
-    opening = LogOpener(raise_permanent_error, StandingClock())
+    opening = LogOpener(raise_permanent_error, ManualClock())
     with pytest.raises(type(error)):
         loop.run_until_complete(opening.run(asyncio.Event()))

@@ -10,8 +10,8 @@ from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.service import WRITE
 from tests.builders import ACKNOWLEDGED, KEY, make_write
+from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
-from tests.standing_clock import StandingClock
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -22,16 +22,16 @@ async def test_pruning_and_compaction_keep_the_state() -> None:
     async with run_driver() as one:
         one.log.blocking = False
         for n in range(600):
-            await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+            await one.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
         before = one.runtime.share_partition(KEY)
         one.clock.ms += 4_000_000
         await one.runtime.jobs.snapshot_cold()
         await one.runtime.jobs.prune()
         assert one.log.start_offset(0) > 500
-        lost = one.ask(WRITE, make_write())
+        lost = one.send_request(WRITE, make_write())
         one.log.blocking = True
         await one.wait_until(lambda: one.log.held)
-        one.log.fail(LogOutcomeUnknown("lost"))
+        one.log.fail_appends(LogOutcomeUnknown("lost"))
         await lost
         await one.wait_until(lambda: one.runtime.health() == [])
         after = one.runtime.share_partition(KEY)
@@ -44,7 +44,7 @@ async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
     async with run_driver() as one:
         one.log.blocking = False
         for n in range(600):
-            await one.ask(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+            await one.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
         await one.runtime.jobs.compact()
         assert one.log.start_offset(0) == 0
         # Compaction prunes if the log takes no writes, because the disk may be full.
@@ -56,10 +56,10 @@ async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
 async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
     async with run_driver() as one:
         one.log.blocking = False
-        await one.ask(WRITE, make_write(), make_write(partition=1))
+        await one.send_request(WRITE, make_write(), make_write(partition=1))
         before = one.log.end_offset(0)
         # This log always reports pinned records, so that compaction never reaches its goal.
-        one.log.pinned = lambda live_bytes: {0: one.log.end_offset(0)}
+        one.log.prune_offsets_freeing_storage = lambda live_bytes: {0: one.log.end_offset(0)}
         await asyncio.wait_for(one.runtime.jobs.compact(), 10)
         assert one.log.end_offset(0) == before + 2
 
@@ -73,11 +73,11 @@ async def test_failing_job_is_retried_and_stops_no_other_job() -> None:
             again.set()
         raise RuntimeError("a defect")
 
-    log.pinned = raise_once
+    log.prune_offsets_freeing_storage = raise_once
     jobs = MaintenanceJobs(
         (),
         log=log,
-        clock=StandingClock(),
+        clock=ManualClock(),
         metrics=Metrics(),
         limits=RuntimeLimits(compaction_interval_s=0.001),
         cold_interval_ms=3_600_000,

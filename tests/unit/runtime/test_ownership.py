@@ -45,12 +45,12 @@ async def run_coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
 async def test_next_owner_has_the_state_of_the_previous_one() -> None:
     fake = FakeKafka()
     async with run_coordinator(fake) as first:
-        assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        assert await first.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await first.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
         assert first.runtime.shard_views()[0].owner_epoch == 1
     async with run_coordinator(fake) as second:
         assert second.runtime.shard_views()[0].owner_epoch == 2
-        assert unpack_batches((await second.ask(READ, make_read()))[0].state_batches) == [
+        assert unpack_batches((await second.send_request(READ, make_read()))[0].state_batches) == [
             (0, 4, ACKNOWLEDGED, 1)
         ]
 
@@ -59,32 +59,38 @@ async def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> No
     for rpc, part in ((WRITE, make_write((5, 9, ACKNOWLEDGED, 1))), (READ, make_read())):
         fake = FakeKafka()
         async with run_coordinator(fake) as first:
-            assert await first.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+            assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             async with run_coordinator(fake) as second:
-                assert await first.code(rpc, part) == ErrorCode.NOT_COORDINATOR
+                assert await first.request_error_code(rpc, part) == ErrorCode.NOT_COORDINATOR
                 (view,) = first.runtime.shard_views()
                 assert (view.status, view.share_partitions) == ("CLOSED", 0)
                 assert "taken over" in " ".join(first.runtime.health())
                 # The log works; only append failures other than fencing count in the metric.
                 failures = "share_coordinator_append_failures_total"
                 assert first.metrics.registry.get_sample_value(failures) == 0
-                assert await first.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
-                assert await second.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-                state = (await second.ask(READ, make_read()))[0].state_batches
+                assert await first.request_error_code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+                assert (
+                    await second.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+                    == ErrorCode.NONE
+                )
+                state = (await second.send_request(READ, make_read()))[0].state_batches
                 assert unpack_batches(state) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
 async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
     fake = FakeKafka()
     async with run_coordinator(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         fake.requests_lost = 1_000_000
-        assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NOT_COORDINATOR
+        assert (
+            await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+            == ErrorCode.NOT_COORDINATOR
+        )
         fake.requests_lost = 0
         await one.wait_until(lambda: one.runtime.health() == [])
         assert one.runtime.shard_views()[0].owner_epoch > 1
-        assert await one.code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-        assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [
+        assert await one.request_error_code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [
             (5, 9, ACKNOWLEDGED, 1)
         ]
 
@@ -93,9 +99,9 @@ async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
 async def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
     fake = FakeKafka()
     async with run_coordinator(fake) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         fake.requests_lost = 1_000_000
-        await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await one.wait_until(lambda: "failed to load" in " ".join(one.runtime.health()))
         fake.requests_lost = 0
-        assert await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE

@@ -37,11 +37,11 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
     fake, lease = FakeKafka(), FakeLease()
     async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
         await elect_shard(away)
-        assert await away.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await away.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         end = fake.topics[TOPIC][0].end
         lease.fresh = False
         await elect_shard(other)
-        assert await other.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await other.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
         # `away` sees only one broker, which is cut off and slowly returns an old log end.
         proves, finder = asyncio.Event(), away.log._end_finder  # type: ignore[attr-defined]
         find = finder.find
@@ -51,7 +51,7 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
             return end
 
         finder.find = lambda partition: asyncio.ensure_future(return_old_end(partition))
-        reading = away.ask(READ, make_read())
+        reading = away.send_request(READ, make_read())
         await asyncio.sleep(0.05)
         for what in order:
             if what == "resign":
@@ -163,7 +163,7 @@ async def test_reelected_former_owner_waits_for_the_release_of_the_current_one()
         away.runtime.elect(0, release_expected=True)
         await asyncio.sleep(4.0)
         assert owner_epoch(other) == 2
-        assert await other.code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert await other.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         other.runtime.resign(0)
         await away.wait_until(lambda: owner_epoch(away) == 3)
         assert asyncio.get_running_loop().time() - began_s < 5.0

@@ -22,15 +22,15 @@ def make_key(partition: int) -> SharePartitionKey:
 async def test_snapshots_are_written_in_portions_between_client_writes() -> None:
     async with run_driver(RuntimeLimits(job_records_max=2)) as one:
         one.log.blocking = False
-        await one.ask(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
-        await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await one.send_request(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
+        await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         one.log.blocking = True
         ordering = asyncio.ensure_future(
             one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
         )
         await one.wait_until(lambda: one.log.held)
         # A write that arrives meanwhile is appended together with the next portion.
-        answer = one.ask(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
+        answer = one.send_request(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
         one.log.release_appends()
         await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
@@ -47,7 +47,7 @@ async def test_snapshots_are_written_in_portions_between_client_writes() -> None
 async def test_large_snapshot_is_a_portion_of_its_own() -> None:
     async with run_driver(RuntimeLimits(job_bytes_max=1)) as one:
         one.log.blocking = False
-        await one.ask(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
+        await one.send_request(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
         one.log.blocking = True
         ordering = asyncio.ensure_future(
             one.runtime.jobs.snapshot_now(0, [make_key(number) for number in range(5)])
@@ -74,7 +74,7 @@ async def test_failed_snapshot_request_reports_its_progress() -> None:
         await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
         await one.wait_until(lambda: one.log.held)
-        one.log.fail(LogOutcomeUnknown("fsync failed"))
+        one.log.fail_appends(LogOutcomeUnknown("fsync failed"))
         with pytest.raises(OperationFailed, match=r"1 of 2 snapshots were written: .*fsync failed"):
             await ordering
 

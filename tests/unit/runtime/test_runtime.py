@@ -19,8 +19,8 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
+from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
-from tests.standing_clock import StandingClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
@@ -41,7 +41,7 @@ class RuntimeDriver:
 
     def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
         self.log = log
-        self.clock = StandingClock()
+        self.clock = ManualClock()
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=log,
@@ -57,7 +57,9 @@ class RuntimeDriver:
         )
         self.service = Service(self.runtime)
 
-    def ask(self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, topic_id: bytes = TOPIC_ID) -> Any:
+    def send_request(
+        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, topic_id: bytes = TOPIC_ID
+    ) -> Any:
         """Send a request for one topic; return a future of its partition results."""
         request, topic = {
             INITIALIZE.name: (
@@ -77,9 +79,9 @@ class RuntimeDriver:
         )
         return done
 
-    async def code(self, rpc: Rpc, *parts: Any, **more: Any) -> int:
+    async def request_error_code(self, rpc: Rpc, *parts: Any, **more: Any) -> int:
         """Send a request for one share-partition; return its error code."""
-        return (await self.ask(rpc, *parts, **more))[0].error_code
+        return (await self.send_request(rpc, *parts, **more))[0].error_code
 
     wait_until = staticmethod(wait_until)
 
@@ -95,7 +97,7 @@ async def run_driver(
         await one.wait_until(lambda: one.runtime.health() == [])
         if initialised:
             one.log.blocking = False
-            await one.ask(INITIALIZE, make_initialize(), make_initialize(partition=1))
+            await one.send_request(INITIALIZE, make_initialize(), make_initialize(partition=1))
             one.log.blocking = True
         yield one
     finally:
@@ -107,34 +109,34 @@ async def run_driver(
 @pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
     async with run_driver() as one:
-        answer = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        answer = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await one.wait_until(lambda: one.log.held)
         assert not answer.done()
         if error is None:
             one.log.release_appends()
         else:
-            one.log.fail(error)
+            one.log.fail_appends(error)
         expected = ErrorCode.NONE if error is None else error.error_code
         assert (await answer)[0].error_code == expected
 
 
 async def test_state_equals_the_log_after_a_failed_append() -> None:
     async with run_driver() as one:
-        refused = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        refused = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await one.wait_until(lambda: one.log.held)
-        one.log.fail(LogOutcomeUnknown("lost"))
+        one.log.fail_appends(LogOutcomeUnknown("lost"))
         await refused
-        results = await one.ask(READ, make_read())
+        results = await one.send_request(READ, make_read())
         assert results[0].error_code == ErrorCode.NONE
         assert results[0].state_batches == b""
 
 
 async def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
     async with run_driver() as one:
-        writing = one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        writing = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await one.wait_until(lambda: one.log.held)
-        assert await one.code(READ, make_read(partition=1)) == ErrorCode.NONE
-        same = one.ask(READ, make_read(partition=0))
+        assert await one.request_error_code(READ, make_read(partition=1)) == ErrorCode.NONE
+        same = one.send_request(READ, make_read(partition=0))
         await asyncio.sleep(0)
         assert not same.done(), "the read waits until the write in flight is durable"
         one.log.release_appends()
@@ -144,10 +146,10 @@ async def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partition
 
 async def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
     async with run_driver() as one:
-        one.ask(WRITE, make_write(partition=1))
+        one.send_request(WRITE, make_write(partition=1))
         await one.wait_until(lambda: one.log.held)
-        one.ask(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        reading = one.ask(READ, make_read())
+        one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        reading = one.send_request(READ, make_read())
         one.log.release_appends()
         await one.wait_until(lambda: one.log.held)
         assert not reading.done()
@@ -158,7 +160,7 @@ async def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
 async def test_read_without_a_lease_waits_for_an_append() -> None:
     async with run_driver() as one:
         one.log.lease_s = 0.0
-        reading = one.ask(READ, make_read())
+        reading = one.send_request(READ, make_read())
         await one.wait_until(lambda: one.log.held)
         assert not reading.done()
         assert one.log.held[0][1] == []
@@ -169,22 +171,25 @@ async def test_read_without_a_lease_waits_for_an_append() -> None:
 async def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
     async with run_driver() as one:
         one.log.unhealthy = "The disk is full."
-        assert await one.code(READ, make_read()) == ErrorCode.NONE
-        assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         # A read with a newer leader epoch needs an append, so it is refused.
-        assert await one.code(READ, make_read(leader_epoch=3)) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (
+            await one.request_error_code(READ, make_read(leader_epoch=3))
+            == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
         assert one.log.held == []
         assert one.runtime.health() == ["The disk is full."]
         one.log.unhealthy = None
         one.log.blocking = False
-        assert await one.code(WRITE, make_write()) == ErrorCode.NONE
+        assert await one.request_error_code(WRITE, make_write()) == ErrorCode.NONE
 
 
 async def test_operations_queued_during_an_append_share_the_next_one() -> None:
     async with run_driver() as one:
-        first = one.ask(WRITE, make_write())
+        first = one.send_request(WRITE, make_write())
         await one.wait_until(lambda: one.log.held)
-        rest = [one.ask(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
+        rest = [one.send_request(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
         one.log.release_appends()
         await first
         await one.wait_until(lambda: one.log.held)
@@ -196,12 +201,13 @@ async def test_operations_queued_during_an_append_share_the_next_one() -> None:
 async def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
     async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
         assert (
-            await one.code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+            == ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
         one.log.blocking = False
         one.log.release_appends()
         # The record is stored nevertheless, as in Kafka.
-        assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [
+        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [
             (0, 4, ACKNOWLEDGED, 1)
         ]
 
@@ -213,11 +219,11 @@ async def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
     one = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
     await one.runtime.start()
     try:
-        assert await one.code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert await one.request_error_code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert "restore it" in " ".join(one.runtime.health())
         log.read_error = None
         # The next load attempt may come after the time limit of a request.
-        while (code := await one.code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
+        while (code := await one.request_error_code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
             assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     finally:
         await one.runtime.stop()
@@ -225,23 +231,25 @@ async def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
 
 async def test_request_older_than_the_age_limit_is_not_executed() -> None:
     async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
-        assert await one.code(INITIALIZE, make_initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (
+            await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
         assert one.log.held == []
 
 
 async def test_operation_of_a_disconnected_client_is_dropped() -> None:
     async with run_driver() as one:
         origin = FakeOrigin()
-        one.ask(WRITE, make_write(), origin=origin)
+        one.send_request(WRITE, make_write(), origin=origin)
         origin.disconnected = True
-        await one.ask(READ, make_read())
+        await one.send_request(READ, make_read())
         assert one.log.held == []
 
 
 async def test_full_queue_refuses_with_a_retriable_code() -> None:
     async with run_driver(RuntimeLimits(queued_operations_max=2)) as one:
-        waiting = [one.ask(WRITE, make_write()) for _ in range(2)]
-        assert await one.code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        waiting = [one.send_request(WRITE, make_write()) for _ in range(2)]
+        assert await one.request_error_code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         one.log.blocking = False
         one.log.release_appends()
         await one.wait_until(lambda: one.log.held or all(answer.done() for answer in waiting))
@@ -251,7 +259,7 @@ async def test_full_queue_refuses_with_a_retriable_code() -> None:
 
 async def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
     async with run_driver() as one:
-        writing = one.ask(WRITE, make_write())
+        writing = one.send_request(WRITE, make_write())
         await one.wait_until(lambda: one.log.held)
         stopping = asyncio.create_task(one.runtime.stop())
         await asyncio.sleep(0)
@@ -259,28 +267,30 @@ async def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not
         one.log.release_appends()
         assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
         await stopping
-        assert await one.code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+        assert await one.request_error_code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
 
 
 async def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
     async with run_driver() as one:
-        writing = one.ask(WRITE, make_write())
+        writing = one.send_request(WRITE, make_write())
         await one.wait_until(lambda: one.log.held)
         ((_, _, _, done),) = one.log.held
         one.log.held.clear()
         done(40, None)
         assert (await writing)[0].error_code != ErrorCode.NONE
         await one.wait_until(lambda: one.runtime.health() == [])
-        assert await one.code(READ, make_read()) == ErrorCode.NONE
+        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
 
 
 async def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
     async with run_driver() as one:
         one.log.blocking = False
-        results = await one.ask(
+        results = await one.send_request(
             WRITE, make_write((0, 0, 0, 1)), make_write(partition=1), make_write((1, 1, 0, 1))
         )
         assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
-        results = await one.ask(WRITE, make_write((5, 5, 0, 1), state_epoch=-1), make_write((6, 6, 0, 1)))
+        results = await one.send_request(
+            WRITE, make_write((5, 5, 0, 1), state_epoch=-1), make_write((6, 6, 0, 1))
+        )
         assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
-        assert unpack_batches((await one.ask(READ, make_read()))[0].state_batches) == [(0, 1, 0, 1)]
+        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [(0, 1, 0, 1)]

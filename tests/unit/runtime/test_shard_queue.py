@@ -12,7 +12,7 @@ from coordinator.serve.runtime import Operation, RuntimeLimits
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
 from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.shard_queue import ShardQueue
-from coordinator.serve.runtime.status import Status
+from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from tests.builders import KEY, make_initialize
 from tests.simulation.loop import run
@@ -21,7 +21,7 @@ from tests.unit.runtime.blocking_log import BlockingLog
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 @pytest.mark.run_with(function=run)
-async def test_failed_append_is_handed_to_the_owner_with_its_operations(error: LogError) -> None:
+async def test_failed_append_is_passed_to_on_failure_with_its_operations(error: LogError) -> None:
     failures: list[tuple[LogError, list[Operation]]] = []
     log, limits, metrics, topics = BlockingLog(1), RuntimeLimits(), Metrics(), AllTopics()
     await log.open()
@@ -38,7 +38,7 @@ async def test_failed_append_is_handed_to_the_owner_with_its_operations(error: L
         limits=limits,
         on_failure=lambda *failure: failures.append(failure),
     )
-    queue.status = Status.ACTIVE
+    queue.status = ShardStatus.ACTIVE
     loop = asyncio.get_running_loop()
     operation = Operation(
         Shard.initialize_state,
@@ -51,6 +51,6 @@ async def test_failed_append_is_handed_to_the_owner_with_its_operations(error: L
     queue.submit(operation)
     while not log.held:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    log.fail(error)
+    log.fail_appends(error)
     await asyncio.sleep(0)
     assert failures == [(error, [operation])]

@@ -34,17 +34,17 @@ def make_users(tmp_path: Path) -> Callable[[str], Users]:
     return make_users
 
 
-def keys_text(password: str, mechanism: str) -> str:
+def format_derived_keys(password: str, mechanism: str) -> str:
     return format_scram_keys(mechanism, ScramKeys.derive(password, mechanism, b"salt" * 6, 8192))
 
 
 async def log_in(exchange: SaslExchange, name: str, password: str, mechanism: str) -> Identity | None:
     """Log in by SCRAM as a client that verifies the server; return the identity."""
     client = ScramClient([mechanism], name, password)
-    turn = await exchange.take(client.get_client_first().encode())
+    turn = await exchange.process_token(client.get_client_first().encode())
     assert turn.identity is None
     client.set_server_first(turn.response.decode())
-    turn = await exchange.take(client.get_client_final().encode())
+    turn = await exchange.process_token(client.get_client_final().encode())
     client.set_server_final(turn.response.decode())
     return turn.identity
 
@@ -54,7 +54,7 @@ async def log_in(exchange: SaslExchange, name: str, password: str, mechanism: st
 async def test_scram_accepts_only_the_correct_password(
     make_users: Callable[[str], Users], mechanism: str, as_keys: bool
 ) -> None:
-    kept = keys_text("alice-secret", mechanism) if as_keys else "alice-secret"
+    kept = format_derived_keys("alice-secret", mechanism) if as_keys else "alice-secret"
     users = make_users(f"alice={kept}\n")
 
     identity = await log_in(ScramExchange(mechanism, users), "alice", "alice-secret", mechanism)
@@ -67,7 +67,7 @@ async def test_scram_accepts_only_the_correct_password(
 async def test_scram_refuses_unknown_users_like_wrong_passwords(
     make_users: Callable[[str], Users],
 ) -> None:
-    users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+    users = make_users(f"alice=alice-secret\nbob={format_derived_keys('b', 'SCRAM-SHA-512')}\n")
 
     # bob has keys of another mechanism only.
     for name in ("alice", "mallory", "bob"):
@@ -77,7 +77,7 @@ async def test_scram_refuses_unknown_users_like_wrong_passwords(
     firsts = []
     for _ in range(2):
         exchange = ScramExchange("SCRAM-SHA-256", users)
-        turn = await exchange.take(b"n,,n=mallory,r=abc")
+        turn = await exchange.process_token(b"n,,n=mallory,r=abc")
         firsts.append(turn.response.decode().split(",")[1:])
     assert firsts[0] == firsts[1]
 
@@ -100,7 +100,7 @@ async def test_scram_refuses_a_malformed_first_message(
     users = make_users("alice=alice-secret\n")
 
     with pytest.raises(AuthenticationFailed) as raised:
-        await ScramExchange("SCRAM-SHA-256", users).take(first)
+        await ScramExchange("SCRAM-SHA-256", users).process_token(first)
     assert str(raised.value) == INVALID
 
 
@@ -129,16 +129,16 @@ PLAIN_TOKENS = [
 async def test_plain_token_is_checked_like_kafka(
     make_users: Callable[[str], Users], token: bytes, refusal: str | None
 ) -> None:
-    users = make_users(f"alice=alice-secret\nbob={keys_text('b', 'SCRAM-SHA-512')}\n")
+    users = make_users(f"alice=alice-secret\nbob={format_derived_keys('b', 'SCRAM-SHA-512')}\n")
 
     if refusal is None:
-        turn = await PlainExchange(users).take(token)
+        turn = await PlainExchange(users).process_token(token)
         assert turn.response == b""
         assert turn.identity is not None
         assert turn.identity.name in ("alice", "bob")
         return
     with pytest.raises(AuthenticationFailed) as raised:
-        await PlainExchange(users).take(token)
+        await PlainExchange(users).process_token(token)
     assert str(raised.value) == refusal
 
 
@@ -189,8 +189,11 @@ def test_new_password_of_equal_length_is_detected(
         ("alice=one\nalice=two\n", "line 2: alice was already given on line 1"),
         ("a=SCRAM-SHA-256=[salt=x]\n", "line 1: the credential is not SCRAM-SHA-256=["),
         ("a=SCRAM-SHA-1=[salt=x]\n", "line 1: the credential is not SCRAM-SHA-256=["),
-        (f"a={keys_text('p', BOTH[0]).replace('8192', '1')}\n", "with 4096 to 16384 iterations"),
-        (f"a={keys_text('p', BOTH[0]).replace('8192', '99999')}\n", "with 4096 to 16384 iterations"),
+        (f"a={format_derived_keys('p', BOTH[0]).replace('8192', '1')}\n", "with 4096 to 16384 iterations"),
+        (
+            f"a={format_derived_keys('p', BOTH[0]).replace('8192', '99999')}\n",
+            "with 4096 to 16384 iterations",
+        ),
     ],
 )
 def test_invalid_users_file_is_refused(make_users: Callable[[str], Users], text: str, complaint: str) -> None:
@@ -227,7 +230,7 @@ async def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[
     """Return the length of the salt and the iterations in the first SCRAM response for a user name."""
     exchange = ScramExchange(mechanism, users)
     client = ScramClient([mechanism], name, "a guess")
-    response = (await exchange.take(client.get_client_first().encode())).response.decode()
+    response = (await exchange.process_token(client.get_client_first().encode())).response.decode()
     fields = dict(field.split("=", 1) for field in response.split(","))
     return len(b64decode(fields["s"])), int(fields["i"])
 
@@ -236,7 +239,7 @@ async def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[
 async def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
     make_users: Callable[[str], Users], mechanism: str
 ) -> None:
-    users = make_users(f"alice={keys_text('alice-secret', mechanism)}\n")
+    users = make_users(f"alice={format_derived_keys('alice-secret', mechanism)}\n")
     assert await salt_and_iterations(users, "alice", mechanism) == (24, 8192)
     assert await salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
     assert await salt_and_iterations(users, "nobody", mechanism) == await salt_and_iterations(
@@ -247,7 +250,7 @@ async def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
 def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
     make_users: Callable[[str], Users], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    users = make_users(f"alice={keys_text('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
+    users = make_users(f"alice={format_derived_keys('alice-secret', 'SCRAM-SHA-256')}\nbob=bob-secret\n")
     derived: list[int] = []
     derive = ScramKeys.derive
 

@@ -42,7 +42,9 @@ def replace_file(old: Path, new: Path) -> None:
     fresh.replace(old)
 
 
-def served_name(tls: ServerTls, authority: CertificateAuthority, name: str | None = "localhost") -> str:
+def served_certificate_name(
+    tls: ServerTls, authority: CertificateAuthority, name: str | None = "localhost"
+) -> str:
     return common_name(
         perform_handshake(tls.context, client_context(str(authority.certificate)), name).servers_certificate
     )
@@ -50,9 +52,9 @@ def served_name(tls: ServerTls, authority: CertificateAuthority, name: str | Non
 
 def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: CertificateAuthority) -> None:
     issued = our_authority.issue_certificate("one", key_password="let me in")
-    assert served_name(ServerTls(tls_files(issued), "listen"), our_authority) == "one"
+    assert served_certificate_name(ServerTls(tls_files(issued), "listen"), our_authority) == "one"
     alone = TlsFiles(str(issued.combined_file), key_password="let me in")
-    assert served_name(ServerTls(alone, "listen"), our_authority) == "one"
+    assert served_certificate_name(ServerTls(alone, "listen"), our_authority) == "one"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_new_certificate_is_used_from_the_next_handshake(
 
     assert tls.reload_if_changed() is True
     assert tls.reload_if_changed() is False
-    assert served_name(tls, our_authority, name) == "after"
+    assert served_certificate_name(tls, our_authority, name) == "after"
 
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
@@ -192,13 +194,13 @@ def test_files_behind_kubernetes_links_are_reloaded(
     for file in ("tls.crt", "tls.key"):
         (mounted / file).symlink_to(f"..data/{file}")
     tls = ServerTls(TlsFiles(str(mounted / "tls.crt"), str(mounted / "tls.key")), "listen")
-    assert served_name(tls, our_authority) == "version 1"
+    assert served_certificate_name(tls, our_authority) == "version 1"
 
     (mounted / "..new").symlink_to("..2")
     os.replace(mounted / "..new", mounted / "..data")
 
     assert tls.reload_if_changed() is True
-    assert served_name(tls, our_authority) == "version 2"
+    assert served_certificate_name(tls, our_authority) == "version 2"
 
 
 def spoil_certificate(issued: IssuedCertificate) -> None:
@@ -231,13 +233,13 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     (line,) = (record.getMessage() for record in caplog.records)
     assert "the previous ones stay in use: listen.ssl.certificate.location=" in line
     assert "\n" not in line
-    assert served_name(tls, our_authority) == "before"
+    assert served_certificate_name(tls, our_authority) == "before"
 
     after = our_authority.issue_certificate("after")
     replace_file(issued.certificate, after.certificate)
     replace_file(issued.key, after.key)
     assert tls.reload_if_changed() is True
-    assert served_name(tls, our_authority) == "after"
+    assert served_certificate_name(tls, our_authority) == "after"
 
 
 class ReloadRecorder(ServerTls):
@@ -262,7 +264,7 @@ async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) 
     replace_file(issued.key, after.key)
     replace_file(issued.certificate, after.certificate)
     assert await asyncio.to_thread(tls.reloaded.wait, 60)
-    assert served_name(tls, our_authority) == "after"
+    assert served_certificate_name(tls, our_authority) == "after"
     watching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await watching

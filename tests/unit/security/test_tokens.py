@@ -19,7 +19,7 @@ from coordinator.security.jwks import UrlKeySource, open_key_source
 from coordinator.security.sasl import AuthenticationFailed, Identity
 from coordinator.security.tokens import InvalidToken, TokenExchange, TokenRules, TokenValidator
 from tests.certificates import CertificateAuthority
-from tests.standing_clock import StandingClock
+from tests.manual_clock import ManualClock
 from tests.unit import clock_skipping
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
@@ -39,7 +39,7 @@ def make_validator(
     location: str, rules: TokenRules | None = None, now_s: float = NOW_S + 1
 ) -> TokenValidator:
     return TokenValidator(
-        open_key_source(location, SETTING, 3600), rules or TokenRules(), StandingClock(round(now_s * 1000))
+        open_key_source(location, SETTING, 3600), rules or TokenRules(), ManualClock(round(now_s * 1000))
     )
 
 
@@ -49,7 +49,7 @@ def first_message(token: str, authorization_id: str = "") -> bytes:
 
 
 async def test_valid_token_gives_subject_and_expiry(key_file: str) -> None:
-    turn = await TokenExchange(make_validator(key_file)).take(first_message(ISSUER.token()))
+    turn = await TokenExchange(make_validator(key_file)).process_token(first_message(ISSUER.token()))
     assert turn.response == b""
     assert turn.identity == Identity("alice", (NOW_S + 3600) * 1000)
     # The token may omit the id of its key.
@@ -106,11 +106,11 @@ async def test_audience_issuer_and_subject_claim_are_checked(key_file: str) -> N
 
 async def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
     exchange = TokenExchange(make_validator(key_file))
-    turn = await exchange.take(first_message(ISSUER.token(exp=NOW_S - 60)))
+    turn = await exchange.process_token(first_message(ISSUER.token(exp=NOW_S - 60)))
     assert turn.identity is None
     assert json.loads(turn.response) == {"status": "invalid_token"}
     with pytest.raises(AuthenticationFailed, match="invalid_token"):
-        await exchange.take(b"\x01")
+        await exchange.process_token(b"\x01")
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ async def test_invalid_token_response_is_that_of_kafka(key_file: str) -> None:
 )
 async def test_malformed_first_message_is_refused(key_file: str, message: bytes) -> None:
     with pytest.raises(AuthenticationFailed, match="invalid credentials with SASL mechanism OAUTHBEARER"):
-        await TokenExchange(make_validator(key_file)).take(message)
+        await TokenExchange(make_validator(key_file)).process_token(message)
 
 
 async def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
     exchange = TokenExchange(make_validator(key_file))
-    assert (await exchange.take(first_message(ISSUER.token(), "alice"))).identity is not None
+    assert (await exchange.process_token(first_message(ISSUER.token(), "alice"))).identity is not None
     with pytest.raises(AuthenticationFailed, match="different from the token's principal name"):
-        await exchange.take(first_message(ISSUER.token(), "bob"))
+        await exchange.process_token(first_message(ISSUER.token(), "bob"))
 
 
 async def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ async def test_login_ends_when_the_key_of_its_token_is_removed(
     issuer.write_keys(file)
     validator = make_validator(str(file))
 
-    login = await TokenExchange(validator).take(first_message(issuer.token(key_id=key_id)))
+    login = await TokenExchange(validator).process_token(first_message(issuer.token(key_id=key_id)))
     assert isinstance(validator.keys, jwks.FileKeySource)
     both = [key for one in (other, issuer) for key in json.loads(one.keys)["keys"]]
     file.write_text(json.dumps({"keys": both}))
@@ -263,7 +263,7 @@ async def test_login_ends_when_its_key_is_removed_from_the_url(monkeypatch: pyte
         assert isinstance(validator.keys, UrlKeySource)
         validator.keys._refresh_s = 0.02
         watch = asyncio.create_task(validator.keys.watch(0.01))
-        login = await TokenExchange(validator).take(first_message(ISSUER.token()))
+        login = await TokenExchange(validator).process_token(first_message(ISSUER.token()))
         server.asked = 0
         await wait_until(lambda: server.asked > 2)
         assert login.is_valid()

@@ -48,14 +48,14 @@ async def send_handshake(client: WireClient, mechanism: str, version: int = 1) -
     """Send SaslHandshake; return the response."""
     body = sasl_handshake.encode_request(SaslHandshakeRequest(mechanism), version)
     client.send(request_frame(17, version, 1, body, flexible=False))
-    _, rest = await client.frame()
+    _, rest = await client.read_frame()
     return sasl_handshake.decode_response(rest, 0, version)
 
 
 async def send_authenticate(client: WireClient, token: bytes, version: int = 2) -> SaslAuthenticateResponse:
     """Send SaslAuthenticate; return the response."""
     client.send(authenticate_frame(token, version))
-    _, rest = await client.frame()
+    _, rest = await client.read_frame()
     return sasl_authenticate.decode_response(rest, 1 if version >= 2 else 0, version)
 
 
@@ -70,10 +70,10 @@ async def log_in(client: WireClient, name: str = "alice", password: str = "") ->
     return await send_authenticate(client, f"\0{name}\0{password or name + '-secret'}".encode())
 
 
-async def find_error(client: WireClient) -> int:
+async def find_coordinator_error_code(client: WireClient) -> int:
     """Send FindCoordinator; return the error code of the response."""
     client.send(request_frame(10, 6, 3, FIND_BODY))
-    _, rest = await client.frame()
+    _, rest = await client.read_frame()
     (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
     return coordinator.error_code
 
@@ -82,7 +82,7 @@ async def served_apis(client: WireClient) -> dict[int, tuple[int, int]]:
     """Send ApiVersions; return the version range of each API."""
     body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
     client.send(request_frame(18, 0, 0, body, flexible=False))
-    _, rest = await client.frame()
+    _, rest = await client.read_frame()
     response = api_versions.decode_response(rest, 0, 0)
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 

@@ -5,16 +5,16 @@ import pytest
 from coordinator.serve.server import api as api_module
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
-from tests.unit.server.test_server import find_body
+from tests.unit.server.test_server import find_coordinator_body
 from tests.unit.server.wire import WireClient, request_frame, serve_coordinator
 
 KEY = "group:AAAAAAAAAAAAAAAAAAAAAQ:{}"
 
 
-async def find_error(client: WireClient, partition: int) -> int:
+async def find_coordinator_error_code(client: WireClient, partition: int) -> int:
     """Send FindCoordinator for a share-partition; return the error code."""
-    client.send(request_frame(10, 6, partition, find_body(KEY.format(partition))))
-    _, rest = await client.frame()
+    client.send(request_frame(10, 6, partition, find_coordinator_body(KEY.format(partition))))
+    _, rest = await client.read_frame()
     (coordinator,) = find_coordinator.decode_response(rest, 1, 6).coordinators
     return coordinator.error_code
 
@@ -22,11 +22,11 @@ async def find_error(client: WireClient, partition: int) -> int:
 async def test_cached_responses_are_dropped_when_owners_change() -> None:
     async with serve_coordinator() as one:
         client = await one.connect()
-        assert await find_error(client, 0) == ErrorCode.NONE
+        assert await find_coordinator_error_code(client, 0) == ErrorCode.NONE
         one.directory.follow(None)
-        assert await find_error(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await find_coordinator_error_code(client, 0) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         one.directory.advertise(one.directory.advertised)
-        assert await find_error(client, 0) == ErrorCode.NONE
+        assert await find_coordinator_error_code(client, 0) == ErrorCode.NONE
 
 
 async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,5 +34,5 @@ async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_coordinator() as one:
         client = await one.connect()
         for partition in range(10):
-            assert await find_error(client, partition) == ErrorCode.NONE
+            assert await find_coordinator_error_code(client, partition) == ErrorCode.NONE
             assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3

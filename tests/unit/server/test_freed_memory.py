@@ -14,7 +14,7 @@ from tests.unit.server.wire import serve_coordinator
 BLOCK_BYTES, BLOCKS = 4_096, 20_000
 
 
-def close_connections(memory: HeapTrimmer, count: int) -> None:
+def count_closed_connections(memory: HeapTrimmer, count: int) -> None:
     """Report `count` closed connections."""
     for _ in range(count):
         memory.connection_closed()
@@ -22,22 +22,22 @@ def close_connections(memory: HeapTrimmer, count: int) -> None:
 
 def test_many_closed_connections_are_followed_by_two_trims() -> None:
     memory = HeapTrimmer()
-    close_connections(memory, CLOSED_MIN)
+    count_closed_connections(memory, CLOSED_MIN)
     assert [memory.is_due(at * INTERVAL_S) for at in range(1, 5)] == [True, True, False, False]
 
 
 def test_few_closed_connections_are_not_followed_by_a_trim() -> None:
     memory = HeapTrimmer()
     for at in range(1, 10):
-        close_connections(memory, CLOSED_MIN - 1)
+        count_closed_connections(memory, CLOSED_MIN - 1)
         assert not memory.is_due(at * INTERVAL_S)
 
 
 def test_trims_have_a_minimum_interval() -> None:
     memory = HeapTrimmer()
-    close_connections(memory, CLOSED_MIN)
+    count_closed_connections(memory, CLOSED_MIN)
     assert memory.is_due(100.0)
-    close_connections(memory, CLOSED_MIN)
+    count_closed_connections(memory, CLOSED_MIN)
     assert not memory.is_due(100.0 + INTERVAL_S - 0.1)
     assert memory.is_due(100.0 + INTERVAL_S)
 

@@ -21,14 +21,14 @@ def test_connection_has_large_requests_until_the_last_one_ends() -> None:
 
         def begin(respond: Callable[[bytes], None]) -> Iterator[None]:
             yield
-            seen.append(requests.has(origin))
+            seen.append(requests.has_request_of(origin))
             respond(b"")
 
         for _ in range(2):
             requests.add(origin, 1_000, lambda response: None, begin)  # type: ignore[arg-type]
-        while len(seen) < 2 or requests.has(origin):  # noqa: ASYNC110
+        while len(seen) < 2 or requests.has_request_of(origin):  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert seen == [True, True]
-        assert not requests.has(Origin())
+        assert not requests.has_request_of(Origin())
 
     asyncio.run(asyncio.wait_for(main(), 30))

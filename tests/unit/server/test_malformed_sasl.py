@@ -11,7 +11,7 @@ from protocol.messages import sasl_handshake
 from tests.unit.server.sasl_clients import (
     FIND_BODY,
     authenticate_frame,
-    find_error,
+    find_coordinator_error_code,
     log_in,
     password_security,
 )
@@ -43,29 +43,29 @@ FRAMES = [
 ]
 
 
-def corrupt_frame(dice: random.Random, frame: bytes) -> bytes:
+def corrupt_frame(rng: random.Random, frame: bytes) -> bytes:
     """Return the frame unchanged, with changed bytes, truncated or extended; its size is correct."""
-    kind = dice.randrange(4)
+    kind = rng.randrange(4)
     body = bytearray(frame[4:])
     if kind == 1:
-        for _ in range(dice.randint(1, 4)):
-            body[dice.randrange(len(body))] = dice.randrange(256)
+        for _ in range(rng.randint(1, 4)):
+            body[rng.randrange(len(body))] = rng.randrange(256)
     elif kind == 2:
-        del body[dice.randrange(len(body)) :]
+        del body[rng.randrange(len(body)) :]
     elif kind == 3:
-        body += dice.randbytes(dice.randint(1, 30))
+        body += rng.randbytes(rng.randint(1, 30))
     return len(body).to_bytes(4, "big") + bytes(body)
 
 
-async def send_corrupted(client: WireClient, dice: random.Random, *, known: bool) -> None:
+async def send_corrupted(client: WireClient, rng: random.Random, *, known: bool) -> None:
     """Begin a valid dialogue, send corrupted frames, and read until the server closes the connection."""
     if known:
-        await log_in(client, dice.choice(["alice", "bob"]))
-    elif dice.random() < 0.7:
-        client.send(handshake_frame(dice.choice(["PLAIN", "SCRAM-SHA-256"]), dice.randint(0, 1)))
-        await client.frame()
-    for _ in range(dice.randint(1, 4)):
-        client.send(corrupt_frame(dice, dice.choice(FRAMES)))
+        await log_in(client, rng.choice(["alice", "bob"]))
+    elif rng.random() < 0.7:
+        client.send(handshake_frame(rng.choice(["PLAIN", "SCRAM-SHA-256"]), rng.randint(0, 1)))
+        await client.read_frame()
+    for _ in range(rng.randint(1, 4)):
+        client.send(corrupt_frame(rng, rng.choice(FRAMES)))
     client.writer.write_eof()
     async with asyncio.timeout(60):
         await client.reader.read()
@@ -76,13 +76,13 @@ def test_corrupted_sasl_frames_close_only_their_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
     async def scenario(one: ServedCoordinator) -> None:
-        dice = random.Random(f"{SEED} {known}")
+        rng = random.Random(f"{SEED} {known}")
 
         async def send_dialogues() -> None:
             for _ in range(DIALOGUES // AT_A_TIME):
                 client = await one.connect()
                 try:
-                    await send_corrupted(client, dice, known=known)
+                    await send_corrupted(client, rng, known=known)
                 except (ConnectionError, asyncio.IncompleteReadError):
                     # The server closed the connection while the client was still sending.
                     pass
@@ -95,7 +95,7 @@ def test_corrupted_sasl_frames_close_only_their_connection(
         assert one.listener.held_bytes == 0
         client = await one.connect()
         await log_in(client)
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
     async def run_test() -> None:
         async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:

@@ -81,7 +81,7 @@ def test_http_connections_and_subscribers_take_a_bounded_part_of_the_files(
     assert subscriber_limit() == viewers
 
 
-def test_files_for_http_are_added_to_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_file_limit_is_raised_above_the_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     system = FakeResourceLimits(1_024, 524_288)
     monkeypatch.setattr(resource, "getrlimit", system.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", system.setrlimit)

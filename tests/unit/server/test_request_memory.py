@@ -88,11 +88,11 @@ async def test_closed_connection_releases_its_request_memory() -> None:
 async def test_frame_timeout_counts_from_its_first_byte() -> None:
     client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
     client.data_received(pack(">i", 100) + bytes(1))
-    begun_s = client.active_s
-    while client.active_s == begun_s:
+    begun_s = client.last_active_s
+    while client.last_active_s == begun_s:
         await asyncio.sleep(0)
         if asyncio.get_running_loop().time() > begun_s:
             client.data_received(bytes(1))
-    between_s = (begun_s + client.active_s) / 2
+    between_s = (begun_s + client.last_active_s) / 2
     assert client.timeout_reason(begun_s + LIMITS.frame_s, 0) is None
     assert client.timeout_reason(between_s + LIMITS.frame_s, 0) == "slow_frame"

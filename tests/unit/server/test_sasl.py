@@ -16,7 +16,7 @@ from tests.unit.server.sasl_clients import (
     FIND_BODY,
     ServeWithSasl,
     authenticate_frame,
-    find_error,
+    find_coordinator_error_code,
     get_only_connection,
     log_in,
     send_authenticate,
@@ -39,9 +39,9 @@ async def test_authenticated_client_is_served(serve_with_sasl: ServeWithSasl) ->
         assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN", "SCRAM-SHA-256"])
         answer = await send_authenticate(client, b"\0alice\0alice-secret")
         assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
         client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         response = initialize_api.decode_response(rest, 1, 0)
         assert [result.error_code for result in response.results[0].partitions] == [0, 0]
 
@@ -57,7 +57,7 @@ async def test_scram_login_takes_two_tokens(serve_with_sasl: ServeWithSasl, vers
         scram.set_server_first(first.auth_bytes.decode())
         final = await send_authenticate(client, scram.get_client_final().encode(), version)
         scram.set_server_final(final.auth_bytes.decode())
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
 
 async def test_tokens_have_no_header_after_handshake_version_0(serve_with_sasl: ServeWithSasl) -> None:
@@ -67,13 +67,13 @@ async def test_tokens_have_no_header_after_handshake_version_0(serve_with_sasl: 
         token = b"\0alice\0alice-secret"
         client.send(len(token).to_bytes(4, "big") + token)
         assert await client.reader.readexactly(4) == b"\0\0\0\0"
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
         # In this protocol, a failed login has no error message.
         client = await one.connect()
         await send_handshake(client, "PLAIN", version=0)
         client.send(b"\0\0\0\5\0a\0b\0")
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_second_token_sent_before_a_response_closes_the_connection(
@@ -83,7 +83,7 @@ async def test_second_token_sent_before_a_response_closes_the_connection(
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"\0alice\0wrong") + authenticate_frame(b"\0alice\0alice-secret"))
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_unknown_mechanism_is_answered_with_the_enabled_ones(serve_with_sasl: ServeWithSasl) -> None:
@@ -92,7 +92,7 @@ async def test_unknown_mechanism_is_answered_with_the_enabled_ones(serve_with_sa
         response = await send_handshake(client, "GSSAPI")
         assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256"]
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -107,7 +107,7 @@ async def test_wrong_password_returns_an_error_and_closes_the_connection(
             answer = await send_authenticate(client, b"\0alice\0guess-1234", version)
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert answer.error_message == "Authentication failed: Invalid username or password"
-            assert await client.closed()
+            assert await client.wait_until_closed()
         closed = one.metrics._connections_closed
         await one.wait_until(lambda: closed["authentication_failed"] == 3)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
@@ -122,17 +122,17 @@ async def test_failed_login_is_answered_after_a_delay(serve_with_sasl: ServeWith
         await send_handshake(client, "PLAIN")
         began_s = loop.time()
         client.send(authenticate_frame(b"\0alice\0wrong"))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         assert sasl_authenticate.decode_response(rest, 1, 2).error_code == 58
         assert loop.time() - began_s >= 0.2
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_refused_token_is_counted_logged_and_answered_after_a_delay(
     serve_with_sasl: ServeWithSasl, caplog: pytest.LogCaptureFixture
 ) -> None:
     class RefusingMechanism:
-        async def take(self, token: bytes) -> SaslStep:
+        async def process_token(self, token: bytes) -> SaslStep:
             return SaslStep(b'{"status":"invalid_token"}', refusal="expired " + "x" * 10_000)
 
     async with serve_with_sasl(failed_delay_s=0.2, mechanisms={"OAUTHBEARER": RefusingMechanism}) as one:
@@ -160,10 +160,10 @@ async def test_another_request_does_not_shorten_the_failure_delay(serve_with_sas
         connection = await get_only_connection(one)
         await one.wait_until(lambda: connection._draining)
         client.send(request_frame(10, 6, 3, FIND_BODY))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         answer = sasl_authenticate.decode_response(rest, 1, 2)
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 @pytest.mark.parametrize(
@@ -183,18 +183,18 @@ async def test_request_before_login_closes_the_connection(
     async with serve_with_sasl() as one:
         client = await one.connect()
         client.send(frame)
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_api_versions_is_answered_once_before_the_handshake(serve_with_sasl: ServeWithSasl) -> None:
     async with serve_with_sasl() as one:
         client = await one.connect()
         client.send(request_frame(18, 99, 4, b"", flexible=True))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         assert rest[:2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         assert 36 in await served_apis(client)
         client.send(request_frame(18, 0, 0, b"", flexible=False))
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_other_request_instead_of_a_token_returns_illegal_sasl_state(
@@ -203,12 +203,12 @@ async def test_other_request_instead_of_a_token_returns_illegal_sasl_state(
     async with serve_with_sasl() as one:
         client = await one.connect()
         await send_handshake(client, "PLAIN")
-        assert await find_error(client) == ErrorCode.ILLEGAL_SASL_STATE
-        assert await client.closed()
+        assert await find_coordinator_error_code(client) == ErrorCode.ILLEGAL_SASL_STATE
+        assert await client.wait_until_closed()
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 async def test_sasl_request_after_login_returns_illegal_sasl_state(serve_with_sasl: ServeWithSasl) -> None:
@@ -219,7 +219,7 @@ async def test_sasl_request_after_login_returns_illegal_sasl_state(serve_with_sa
         assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert answer.error_message == "SaslAuthenticate request received after successful authentication"
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
 
 async def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
@@ -227,7 +227,7 @@ async def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> 
         client = await one.connect()
         assert 17 not in await served_apis(client)
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
 
 async def test_unlisted_principal_may_only_request_api_versions(
@@ -245,14 +245,14 @@ async def test_unlisted_principal_may_only_request_api_versions(
             )
             body = find_coordinator.encode_request(request, version)
             client.send(request_frame(10, version, 3, body, flexible=version >= 3))
-            _, rest = await client.frame()
+            _, rest = await client.read_frame()
             response = find_coordinator.decode_response(rest, 1 if version >= 3 else 0, version)
             answers = response.coordinators if version >= 4 else [response]
             assert [(each.error_code, each.node_id, each.host, each.port) for each in answers] == [
                 (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, -1, "", -1)
             ]
         client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         response = initialize_api.decode_response(rest, 1, 0)
         assert [
             (result.partition, result.error_code, result.error_message)
@@ -264,7 +264,9 @@ async def test_unlisted_principal_may_only_request_api_versions(
     ]
 
 
-async def test_clients_that_are_not_authorized_give_way_to_a_broker(serve_with_sasl: ServeWithSasl) -> None:
+async def test_connections_of_unauthorized_clients_are_closed_for_a_broker(
+    serve_with_sasl: ServeWithSasl,
+) -> None:
     async with serve_with_sasl(limits=ServerLimits(connections_max=2)) as one:
         # One client has not logged in, and one is not allowed.
         unauthenticated, refused = await one.connect(), await one.connect()
@@ -273,12 +275,12 @@ async def test_clients_that_are_not_authorized_give_way_to_a_broker(serve_with_s
         brokers = [await one.connect(), await one.connect()]
         for broker in brokers:
             await log_in(broker)
-        assert await unauthenticated.closed()
-        assert await refused.closed()
+        assert await unauthenticated.wait_until_closed()
+        assert await refused.wait_until_closed()
         # Authorized clients are not closed for others.
         late = await one.connect()
-        assert await late.closed()
-        assert [await find_error(broker) for broker in brokers] == [0, 0]
+        assert await late.wait_until_closed()
+        assert [await find_coordinator_error_code(broker) for broker in brokers] == [0, 0]
 
 
 async def test_login_that_takes_too_long_is_closed(serve_with_sasl: ServeWithSasl) -> None:
@@ -287,17 +289,17 @@ async def test_login_that_takes_too_long_is_closed(serve_with_sasl: ServeWithSas
         await log_in(known)
         await send_handshake(slow, "PLAIN")
         clock_skipping.skip_time(31)
-        assert await silent.closed()
-        assert await slow.closed()
+        assert await silent.wait_until_closed()
+        assert await slow.wait_until_closed()
         assert one.metrics._connections_closed["authentication_timeout"] == 2
-        assert await find_error(known) == 0
+        assert await find_coordinator_error_code(known) == 0
 
 
 async def test_large_frame_before_login_closes_the_connection(serve_with_sasl: ServeWithSasl) -> None:
     async with serve_with_sasl() as one:
         stranger = await one.connect()
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
-        assert await stranger.closed()
+        assert await stranger.wait_until_closed()
         # The connection was closed because of the size, not by a timeout.
         assert one.metrics._connections_closed["bad_frame"] == 1
         known = await one.connect()
@@ -305,5 +307,5 @@ async def test_large_frame_before_login_closes_the_connection(serve_with_sasl: S
         keys = [f"{'x' * 1000}:AAAAAAAAAAAAAAAAAAAAAQ:{number}" for number in range(100)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
         known.send(request_frame(10, 6, 3, find_coordinator.encode_request(request, 6)))
-        _, rest = await known.frame()
+        _, rest = await known.read_frame()
         assert len(find_coordinator.decode_response(rest, 1, 6).coordinators) == 100

@@ -30,14 +30,14 @@ INITIALIZE_FRAME_BODY = initialize_api.encode_request(
 )
 
 
-def write_body(partition: int = 0, group: str = "group") -> bytes:
+def write_state_body(partition: int = 0, group: str = "group") -> bytes:
     part = make_write((0, 4, ACKNOWLEDGED, 1), partition=partition)
     return write_api.encode_request(
         write_api.WriteShareGroupStateRequest(group, [write_api.WriteStateData(TOPIC_ID, [part])]), 1
     )
 
 
-def read_body(partition: int = 0, group: str = "group") -> bytes:
+def read_state_body(partition: int = 0, group: str = "group") -> bytes:
     return read_api.encode_request(
         read_api.ReadShareGroupStateRequest(
             group, [read_api.ReadStateData(TOPIC_ID, [make_read(partition=partition)])]
@@ -46,15 +46,15 @@ def read_body(partition: int = 0, group: str = "group") -> bytes:
     )
 
 
-def find_body(*keys: str) -> bytes:
+def find_coordinator_body(*keys: str) -> bytes:
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=list(keys))
     return find_coordinator.encode_request(request, 6)
 
 
-async def connect_initialized(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
+async def connect_and_initialize(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
     client = await one.connect(tls)
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
-    correlation_id, rest = await client.frame()
+    correlation_id, rest = await client.read_frame()
     response = initialize_api.decode_response(rest, 1, 0)
     assert [result.error_code for result in response.results[0].partitions] == [0, 0]
     assert (correlation_id, rest[0]) == (1, 0)
@@ -77,7 +77,7 @@ async def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
         named = api_versions.ApiVersionsRequest("apache-kafka-java", "4.4.0")
         body = api_versions.encode_request(named, version)
         client.send(request_frame(18, version, 5, body, flexible=version >= 3))
-        correlation_id, rest = await client.frame()
+        correlation_id, rest = await client.read_frame()
         response = api_versions.decode_response(rest, 0, version)
         ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         assert correlation_id == 5
@@ -97,7 +97,7 @@ async def test_newer_api_versions_is_answered_in_version_0() -> None:
     async with serve_coordinator() as one:
         client = await one.connect()
         client.send(request_frame(18, 5, 6, b"whatever a later release puts here"))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         response = api_versions.decode_response(rest, 0, 0)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert response.api_keys == [api_versions.ApiVersion(18, 0, 4)]
@@ -109,7 +109,7 @@ async def test_api_versions_validates_client_name_and_version_as_kafka(name: str
         client = await one.connect()
         body = api_versions.encode_request(api_versions.ApiVersionsRequest(name, version), 4)
         client.send(request_frame(18, 4, 6, body))
-        response = api_versions.decode_response((await client.frame())[1], 0, 4)
+        response = api_versions.decode_response((await client.read_frame())[1], 0, 4)
         assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
 
 
@@ -118,8 +118,8 @@ async def test_find_coordinator_returns_own_node_ids_and_advertised_address() ->
         client = await one.connect()
         keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
         for _ in range(2):  # the second response comes from the cache
-            client.send(request_frame(10, 6, 9, find_body(*keys)))
-            correlation_id, rest = await client.frame()
+            client.send(request_frame(10, 6, 9, find_coordinator_body(*keys)))
+            correlation_id, rest = await client.read_frame()
             response = find_coordinator.decode_response(rest, 1, 6)
             assert correlation_id == 9
             assert [found.key for found in response.coordinators] == keys
@@ -138,7 +138,7 @@ async def test_find_coordinator_for_other_key_types_returns_invalid_request(vers
         )
         body = find_coordinator.encode_request(request, version)
         client.send(request_frame(10, version, 2, body, flexible=version >= 3))
-        _, rest = await client.frame()
+        _, rest = await client.read_frame()
         response = find_coordinator.decode_response(rest, 1 if version >= 3 else 0, version)
         error = response.coordinators[0].error_code if version >= 4 else response.error_code
         assert error == ErrorCode.INVALID_REQUEST
@@ -146,21 +146,21 @@ async def test_find_coordinator_for_other_key_types_returns_invalid_request(vers
 
 async def test_responses_are_sent_in_request_order() -> None:
     async with serve_coordinator() as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         one.log.blocking = True
-        client.send(request_frame(85, 1, 10, write_body(0)))
-        client.send(request_frame(84, 0, 11, read_body(1)))
+        client.send(request_frame(85, 1, 10, write_state_body(0)))
+        client.send(request_frame(84, 0, 11, read_state_body(1)))
         client.send(request_frame(18, 0, 12, b"", flexible=False))
         await one.wait_until(lambda: one.log.held)
         one.log.blocking = False
         one.log.release_appends()
-        assert [(await client.frame())[0] for _ in range(3)] == [10, 11, 12]
+        assert [(await client.read_frame())[0] for _ in range(3)] == [10, 11, 12]
 
 
 async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
     async with serve_coordinator() as one:
-        client = await connect_initialized(one)
-        stream = b"".join(request_frame(84, 0, n, read_body()) for n in range(20))
+        client = await connect_and_initialize(one)
+        stream = b"".join(request_frame(84, 0, n, read_state_body()) for n in range(20))
         at = 0
         dice = random.Random(7)
         while at < len(stream):
@@ -169,7 +169,7 @@ async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
             await client.writer.drain()
             await asyncio.sleep(0)
             at += size
-        assert [(await client.frame())[0] for _ in range(20)] == list(range(20))
+        assert [(await client.read_frame())[0] for _ in range(20)] == list(range(20))
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,14 @@ async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
         pytest.param(request_frame(0, 9, 1, b"\0"), id="API that only brokers serve"),
         pytest.param(request_frame(85, 2, 1, b"\0"), id="unknown version"),
         pytest.param(request_frame(85, -1, 1, b"\0"), id="negative version"),
-        pytest.param(request_frame(85, 1, 1, write_body()[:-3]), id="truncated body"),
-        pytest.param(request_frame(85, 1, 1, write_body() + b"\0"), id="trailing bytes"),
-        pytest.param(request_frame(84, 0, 1, read_body(group="x" * 32768)), id="group id too long"),
+        pytest.param(request_frame(85, 1, 1, write_state_body()[:-3]), id="truncated body"),
+        pytest.param(request_frame(85, 1, 1, write_state_body() + b"\0"), id="trailing bytes"),
+        pytest.param(request_frame(84, 0, 1, read_state_body(group="x" * 32768)), id="group id too long"),
         pytest.param(
-            request_frame(85, 1, 1, write_body(group="x" * 32768)), id="group id too long, fast-path write"
+            request_frame(85, 1, 1, write_state_body(group="x" * 32768)),
+            id="group id too long, fast-path write",
         ),
-        pytest.param(request_frame(10, 6, 1, find_body("x" * 32768)), id="key too long"),
+        pytest.param(request_frame(10, 6, 1, find_coordinator_body("x" * 32768)), id="key too long"),
         pytest.param(request_frame(10, 6, 1, b"\xff" * 40), id="random body"),
         pytest.param(request_frame(10, 7, 1, b"\0"), id="unknown version of FindCoordinator"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: coordinator\r\n\r\n", id="HTTP"),
@@ -196,59 +197,59 @@ async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
 )
 async def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
     async with serve_coordinator() as one:
-        other = await connect_initialized(one)
+        other = await connect_and_initialize(one)
         client = await one.connect()
         client.send(frame)
-        assert await client.closed()
-        other.send(request_frame(84, 0, 3, read_body()))
-        assert (await other.frame())[0] == 3
+        assert await client.wait_until_closed()
+        other.send(request_frame(84, 0, 3, read_state_body()))
+        assert (await other.read_frame())[0] == 3
 
 
 async def test_connection_at_its_in_flight_limit_is_not_read() -> None:
     async with serve_coordinator(ServerLimits(requests_in_flight_max=3)) as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         one.log.blocking = True
         for n in range(50):
-            client.send(request_frame(85, 1, n, write_body()))
+            client.send(request_frame(85, 1, n, write_state_body()))
         await one.wait_until(lambda: one.log.held)
         await client.writer.drain()
         # At most three operations are in progress or queued; later frames are not parsed.
         assert len(one.log.held[0][1]) <= 3
         one.log.blocking = False
         one.log.release_appends()
-        assert [(await client.frame())[0] for _ in range(50)] == list(range(50))
+        assert [(await client.read_frame())[0] for _ in range(50)] == list(range(50))
 
 
 async def test_many_immediate_responses_are_all_sent() -> None:
     async with serve_coordinator(ServerLimits(requests_in_flight_max=7)) as one:
-        client = await connect_initialized(one)
-        client.send(b"".join(request_frame(84, 0, n, read_body()) for n in range(3)))
+        client = await connect_and_initialize(one)
+        client.send(b"".join(request_frame(84, 0, n, read_state_body()) for n in range(3)))
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
         body = find_coordinator.encode_request(request, 6)
         client.send(b"".join(request_frame(10, 6, n, body) for n in range(3, 200)))
-        assert [(await client.frame())[0] for _ in range(200)] == list(range(200))
+        assert [(await client.read_frame())[0] for _ in range(200)] == list(range(200))
 
 
 async def test_draining_connection_is_not_read_after_a_response() -> None:
     async with serve_coordinator() as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         one.log.blocking = True
-        client.send(request_frame(85, 1, 1, write_body()))
+        client.send(request_frame(85, 1, 1, write_state_body()))
         await one.wait_until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
         await asyncio.sleep(0)
         one.log.blocking = False
         one.log.release_appends()
-        assert (await client.frame())[0] == 1
+        assert (await client.read_frame())[0] == 1
         await draining
-        client.send(request_frame(84, 0, 2, read_body()))
+        client.send(request_frame(84, 0, 2, read_state_body()))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(client.reader.read(1), 0.05)
 
 
 async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
     """Return clients that sent half of a frame each; together they exceed the request memory."""
-    await connect_initialized(one)
+    await connect_and_initialize(one)
     clients = [await one.connect() for _ in range(20)]
     for client in clients:
         client.send(pack(">i", 60_000) + b"x" * 30_000)
@@ -258,15 +259,15 @@ async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
 async def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
     async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=0.2, sweep_s=0.02)) as one:
         for client in await send_half_frames(one):
-            assert await client.closed()
+            assert await client.wait_until_closed()
         await one.wait_until(lambda: one.listener.held_bytes == 0)
 
 
 async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
     async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=60.0, sweep_s=0.02)) as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         small = await one.connect()
-        small.send(request_frame(84, 0, 5, read_body())[:-1])
+        small.send(request_frame(84, 0, 5, read_state_body())[:-1])
         hogs = [await one.connect() for _ in range(4)]
         for hog in hogs:
             hog.send(pack(">i", 60_000) + b"x" * 50_000)
@@ -274,53 +275,53 @@ async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
         closed = one.metrics._connections_closed
         await one.wait_until(lambda: one.listener.held_bytes >= 100_000 or closed["no_room"])
         for n in range(3):
-            client.send(request_frame(84, 0, n, read_body()))
-            assert (await client.frame())[0] == n
+            client.send(request_frame(84, 0, n, read_state_body()))
+            assert (await client.read_frame())[0] == n
         # A connection that holds few bytes is not closed.
-        small.send(request_frame(84, 0, 5, read_body())[-1:])
-        assert (await small.frame())[0] == 5
+        small.send(request_frame(84, 0, 5, read_state_body())[-1:])
+        assert (await small.read_frame())[0] == 5
 
 
 async def test_incomplete_frame_times_out() -> None:
     async with serve_coordinator(ServerLimits(frame_s=0.02, sweep_s=0.005)) as one:
         client = await one.connect()
-        client.send(request_frame(84, 0, 3, read_body())[:-1])
-        assert await client.closed()
+        client.send(request_frame(84, 0, 3, read_state_body())[:-1])
+        assert await client.wait_until_closed()
 
 
 async def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
     async with serve_coordinator(ServerLimits(connection_idle_s=3.0)) as one:
         idle = await one.connect()
-        busy = await connect_initialized(one)
+        busy = await connect_and_initialize(one)
         one.log.blocking = True
-        busy.send(request_frame(85, 1, 4, write_body()))
+        busy.send(request_frame(85, 1, 4, write_state_body()))
         await one.wait_until(lambda: one.log.held)
         clock_skipping.skip_time(4.0)
-        assert await idle.closed()
+        assert await idle.wait_until_closed()
         one.log.blocking = False
         one.log.release_appends()
-        assert (await busy.frame())[0] == 4
+        assert (await busy.read_frame())[0] == 4
 
 
 async def test_connection_over_the_limit_is_closed_at_once() -> None:
     async with serve_coordinator(ServerLimits(connections_max=2)) as one:
-        first, second = await connect_initialized(one), await one.connect()
+        first, second = await connect_and_initialize(one), await one.connect()
         third = await one.connect()
-        assert await third.closed()
+        assert await third.wait_until_closed()
         second.writer.close()
         await one.wait_until(lambda: one.listener.connection_count == 1)
         fourth = await one.connect()
-        fourth.send(request_frame(84, 0, 5, read_body()))
-        assert (await fourth.frame())[0] == 5
-        first.send(request_frame(84, 0, 6, read_body()))
-        assert (await first.frame())[0] == 6
+        fourth.send(request_frame(84, 0, 5, read_state_body()))
+        assert (await fourth.read_frame())[0] == 5
+        first.send(request_frame(84, 0, 6, read_state_body()))
+        assert (await first.read_frame())[0] == 6
 
 
 async def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None:
     async with serve_coordinator() as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         one.log.blocking = True
-        client.send(request_frame(85, 1, 7, write_body()))
+        client.send(request_frame(85, 1, 7, write_state_body()))
         await one.wait_until(lambda: one.log.held)
         draining = asyncio.create_task(one.listener.drain(10))
         await asyncio.sleep(0.01)
@@ -329,22 +330,22 @@ async def test_draining_answers_accepted_requests_and_accepts_no_connections() -
             await one.connect()
         one.log.blocking = False
         one.log.release_appends()
-        assert (await client.frame())[0] == 7
+        assert (await client.read_frame())[0] == 7
         await draining
 
 
 async def test_draining_does_not_wait_for_idle_connections() -> None:
     async with serve_coordinator() as one:
-        await connect_initialized(one)
+        await connect_and_initialize(one)
         async with asyncio.timeout(60):
             await one.listener.drain(3_600.0)
 
 
 async def test_draining_ends_at_its_timeout() -> None:
     async with serve_coordinator() as one:
-        client = await connect_initialized(one)
+        client = await connect_and_initialize(one)
         one.log.blocking = True
-        client.send(request_frame(85, 1, 7, write_body()))
+        client.send(request_frame(85, 1, 7, write_state_body()))
         await one.wait_until(lambda: one.log.held)
         async with asyncio.timeout(60):
             await one.listener.drain(0.02)

@@ -17,7 +17,7 @@ from tests.unit.server.sasl_clients import (
     USERS,
     ServeWithSasl,
     authenticate_frame,
-    find_error,
+    find_coordinator_error_code,
     get_only_connection,
     log_in,
     password_security,
@@ -38,17 +38,17 @@ async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWi
         client.send(request_frame(10, 6, 3, FIND_BODY))
         body = sasl_handshake.encode_request(sasl_handshake.SaslHandshakeRequest("PLAIN"), 1)
         client.send(request_frame(17, 1, 1, body, flexible=False))
-        assert (await client.frame())[0] == 3
-        assert (await client.frame())[0] == 1
+        assert (await client.read_frame())[0] == 3
+        assert (await client.read_frame())[0] == 1
         assert (await send_authenticate(client, b"\0alice\0alice-secret")).session_lifetime_ms == 60_000
         # Re-authentication is allowed at most once a second.
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         clock_skipping.skip_time(61)
         # Re-authentication after the expiry is accepted before the next request.
         assert (await log_in(client)).error_code == 0
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
         idle.send(request_frame(10, 6, 3, FIND_BODY))
-        assert await idle.closed()
+        assert await idle.wait_until_closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
 
@@ -78,7 +78,7 @@ async def test_reauthentication_cannot_change_principal_or_mechanism(
         assert (await send_handshake(client, mechanism)).error_code == 0
         answer = await send_authenticate(client, token)
         assert (answer.error_code, answer.error_message) == (58, message)
-        assert await client.closed()
+        assert await client.wait_until_closed()
 
 
 class _FixedMechanism:
@@ -87,7 +87,7 @@ class _FixedMechanism:
     def __init__(self, turn: SaslStep | None) -> None:
         self._turn = turn
 
-    async def take(self, token: bytes) -> SaslStep:
+    async def process_token(self, token: bytes) -> SaslStep:
         if self._turn is None:
             raise ZeroDivisionError
         return self._turn
@@ -104,7 +104,7 @@ async def test_session_ends_when_its_token_expires(serve_with_sasl: ServeWithSas
         connection = await get_only_connection(one)
         assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
-        assert await client.closed()
+        assert await client.wait_until_closed()
         assert one.metrics._connections_closed["session_expired"] == 1
 
 
@@ -113,7 +113,7 @@ async def test_failing_mechanism_closes_the_connection(serve_with_sasl: ServeWit
         client = await one.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
-        assert await client.closed()
+        assert await client.wait_until_closed()
         assert one.metrics._connections_closed["internal_error"] == 1
 
 
@@ -134,7 +134,7 @@ async def test_empty_list_of_principals_allows_no_client(serve_with_sasl: ServeW
     async with serve_with_sasl(allowed=AllowedPrincipals.parse(";")) as one:
         client = await one.connect()
         await log_in(client)
-        assert await find_error(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert await find_coordinator_error_code(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.mark.parametrize("change", ["alice=another\n", "bob=bob-secret\n"])
@@ -148,9 +148,9 @@ async def test_removed_user_or_changed_password_closes_its_connections(tmp_path:
         (tmp_path / "users.properties").write_text(USERS + "# read again\n")
         assert users.reload_if_changed()
         await asyncio.sleep(0.05)
-        assert await find_error(client) == 0, "nothing has changed for alice"
+        assert await find_coordinator_error_code(client) == 0, "nothing has changed for alice"
         (tmp_path / "users.properties").write_text(change)
         assert users.reload_if_changed()
-        assert await client.closed()
+        assert await client.wait_until_closed()
         closed = one.metrics._connections_closed
         await one.wait_until(lambda: closed["credentials_revoked"] == 1)

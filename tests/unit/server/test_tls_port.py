@@ -19,8 +19,8 @@ from protocol.messages import write_share_group_state as write_api
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.security.handshakes import client_context
 from tests.unit.security.test_tls import replace_file
-from tests.unit.server.sasl_clients import FIND_BODY, find_error, log_in, password_security
-from tests.unit.server.test_server import connect_initialized, write_body
+from tests.unit.server.sasl_clients import FIND_BODY, find_coordinator_error_code, log_in, password_security
+from tests.unit.server.test_server import connect_and_initialize, write_state_body
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
@@ -69,16 +69,16 @@ class TlsListener:
         security = (base or ListenerSecurityConfig())._replace(**whole)
         return serve_coordinator(limits, security)
 
-    def client(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
+    def make_client_context(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "", **more)
 
 
 @pytest.fixture(params=LOOPS)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener:
+def tls_listener(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener:
     return TlsListener(tmp_path, LOOPS[request.param])
 
 
-def closed_counts(one: ServedCoordinator) -> dict[str, int]:
+def closed_connection_counts(one: ServedCoordinator) -> dict[str, int]:
     return one.metrics._connections_closed
 
 
@@ -86,21 +86,29 @@ def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_client_certificate_gives_the_principal(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_client_certificate_gives_the_principal(tls_listener: TlsListener) -> None:
     broker, other = (
-        world.authority.issue_certificate("broker-1"),
-        world.authority.issue_certificate("broker-2"),
+        tls_listener.authority.issue_certificate("broker-1"),
+        tls_listener.authority.issue_certificate("broker-2"),
     )
-    async with world.serve() as one:
+    async with tls_listener.serve() as one:
         # With TLS 1.3, the client sends its first request together with the end of its handshake.
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            assert await find_error(await one.connect(world.client(broker, newest=newest))) == 0
-        assert await find_error(await one.connect(world.client(other))) == CLUSTER_AUTHORIZATION_FAILED
+            assert (
+                await find_coordinator_error_code(
+                    await one.connect(tls_listener.make_client_context(broker, newest=newest))
+                )
+                == 0
+            )
+        assert (
+            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(other)))
+            == CLUSTER_AUTHORIZATION_FAILED
+        )
         assert one.listener.connection_count == 3
 
 
-@pytest.mark.run_with(fixture="world")
+@pytest.mark.run_with(fixture="tls_listener")
 @pytest.mark.parametrize(
     ("client_auth", "allowed", "error"),
     [
@@ -110,24 +118,34 @@ async def test_client_certificate_gives_the_principal(world: TlsListener) -> Non
     ],
 )
 async def test_client_without_certificate_is_anonymous(
-    world: TlsListener, client_auth: str, allowed: str, error: int
+    tls_listener: TlsListener, client_auth: str, allowed: str, error: int
 ) -> None:
-    async with world.serve(client_auth=client_auth, allowed=AllowedPrincipals.parse(allowed)) as one:
-        assert await find_error(await one.connect(world.client())) == error
+    async with tls_listener.serve(client_auth=client_auth, allowed=AllowedPrincipals.parse(allowed)) as one:
+        assert (
+            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context())) == error
+        )
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(world: TlsListener) -> None:
-    broker, other = world.authority.issue_certificate("broker-1"), world.authority.issue_certificate("else")
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(
+    tls_listener: TlsListener,
+) -> None:
+    broker, other = (
+        tls_listener.authority.issue_certificate("broker-1"),
+        tls_listener.authority.issue_certificate("else"),
+    )
     rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
-    async with world.serve(rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1")) as one:
-        assert await find_error(await one.connect(world.client(broker))) == 0
-        client = await one.connect(world.client(other))
-        assert await client.closed()
-        assert closed_counts(one)["unmapped_certificate"] == 1
+    async with tls_listener.serve(rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1")) as one:
+        assert (
+            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(broker)))
+            == 0
+        )
+        client = await one.connect(tls_listener.make_client_context(other))
+        assert await client.wait_until_closed()
+        assert closed_connection_counts(one)["unmapped_certificate"] == 1
 
 
-@pytest.mark.run_with(fixture="world")
+@pytest.mark.run_with(fixture="tls_listener")
 @pytest.mark.parametrize(
     ("showing", "reason", "sentence"),
     [
@@ -145,65 +163,68 @@ async def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(w
     ],
 )
 async def test_bad_client_certificates_are_refused_with_one_log_line(
-    world: TlsListener, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
+    tls_listener: TlsListener, caplog: pytest.LogCaptureFixture, showing: str, reason: str, sentence: str
 ) -> None:
     own = {
         "nothing": None,
-        "of another authority": CertificateAuthority(world.folder / "else", "stranger").issue_certificate(
-            "broker-1"
-        ),
-        "expired": world.authority.issue_certificate("broker-1", ended=True, file="ended"),
+        "of another authority": CertificateAuthority(
+            tls_listener.folder / "else", "stranger"
+        ).issue_certificate("broker-1"),
+        "expired": tls_listener.authority.issue_certificate("broker-1", ended=True, file="ended"),
     }[showing]
-    async with world.serve() as one:
+    async with tls_listener.serve() as one:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await one.connect(world.client(own, newest=ssl.TLSVersion.TLSv1_2))
-            await one.wait_until(lambda: closed_counts(one)[reason] == attempt)  # noqa: B023
+                await one.connect(tls_listener.make_client_context(own, newest=ssl.TLSVersion.TLSv1_2))
+            await one.wait_until(lambda: closed_connection_counts(one)[reason] == attempt)  # noqa: B023
         assert one.listener.connection_count == 0
     assert warning_messages(caplog) == [sentence]
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_handshake_aborted_by_the_client_is_counted(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    stranger = CertificateAuthority(world.folder / "else", "stranger")
-    async with world.serve() as one:
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_handshake_aborted_by_the_client_is_counted(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    stranger = CertificateAuthority(tls_listener.folder / "else", "stranger")
+    async with tls_listener.serve() as one:
         with pytest.raises(ssl.SSLCertVerificationError):
             await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients send an alert, others only close the connection.
         await one.wait_until(
-            lambda: closed_counts(one)["tls_failed"] + closed_counts(one)["tls_unfinished"] == 1
+            lambda: (
+                closed_connection_counts(one)["tls_failed"] + closed_connection_counts(one)["tls_unfinished"]
+                == 1
+            )
         )
 
 
-@pytest.mark.run_with(fixture="world")
+@pytest.mark.run_with(fixture="tls_listener")
 @pytest.mark.parametrize(
     "said",
     [request_frame(18, 0, 1, b"", flexible=False), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"],
     ids=["Kafka", "HTTP"],
 )
 async def test_plaintext_to_a_tls_port_is_closed_at_once(
-    world: TlsListener, caplog: pytest.LogCaptureFixture, said: bytes
+    tls_listener: TlsListener, caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
-    async with world.serve() as one:
+    async with tls_listener.serve() as one:
         for attempt in range(1, 4):
             client = await one.connect()
             client.send(said)
             # The server sends at most an alert before it closes the connection.
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
-            await one.wait_until(lambda: closed_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
+            await one.wait_until(lambda: closed_connection_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
     assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
 
 
 def test_tls_to_a_plaintext_port_is_closed_at_once(
-    world: TlsListener, caplog: pytest.LogCaptureFixture
+    tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(one: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await one.connect(world.client())
-            await one.wait_until(lambda: closed_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
+                await one.connect(tls_listener.make_client_context())
+            await one.wait_until(lambda: closed_connection_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
 
     async def serve_client() -> None:
         async with serve_coordinator() as one:
@@ -213,159 +234,164 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
     assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
 
 
-@pytest.mark.run_with(fixture="world")
+@pytest.mark.run_with(fixture="tls_listener")
 async def test_unfinished_handshakes_leave_no_connection_or_memory(
-    world: TlsListener, caplog: pytest.LogCaptureFixture
+    tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world.serve(handshake_s=0.2) as one:
+    async with tls_listener.serve(handshake_s=0.2) as one:
         for _ in range(3):
             # Connect and close, as a TCP health check does.
             socket.create_connection(("127.0.0.1", one.port)).close()
-        await one.wait_until(lambda: closed_counts(one)["tls_unfinished"] == 3)
+        await one.wait_until(lambda: closed_connection_counts(one)["tls_unfinished"] == 3)
         silent = await one.connect()
-        assert await silent.closed()
-        await one.wait_until(lambda: closed_counts(one)["tls_unfinished"] == 4)
+        assert await silent.wait_until_closed()
+        await one.wait_until(lambda: closed_connection_counts(one)["tls_unfinished"] == 4)
         assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
     assert warning_messages(caplog) == []
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_removed_authority_closes_connections_and_added_one_does_not(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    more = CertificateAuthority(world.folder / "more")
-    async with world.serve(limits=ServerLimits(sweep_s=0.01)) as one:
-        client = await one.connect(world.client(broker))
-        ca = world.authority.certificate
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_removed_authority_closes_connections_and_added_one_does_not(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    more = CertificateAuthority(tls_listener.folder / "more")
+    async with tls_listener.serve(limits=ServerLimits(sweep_s=0.01)) as one:
+        client = await one.connect(tls_listener.make_client_context(broker))
+        ca = tls_listener.authority.certificate
         ours = ca.read_bytes()
         tls = one.listener._security.tls
         assert tls is not None
-        both = world.folder / "both.pem"
+        both = tls_listener.folder / "both.pem"
         both.write_bytes(ours + more.certificate.read_bytes())
         replace_file(ca, both)
         await one.wait_until(lambda: len(tls._anchors) == 2)
         await asyncio.sleep(0.05)
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
         replace_file(ca, more.certificate)
         await one.wait_until(lambda: tls.removals == 1)
-        assert await client.closed()
-        await one.wait_until(lambda: closed_counts(one)["certificate_revoked"] == 1)
+        assert await client.wait_until_closed()
+        await one.wait_until(lambda: closed_connection_counts(one)["certificate_revoked"] == 1)
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_removed_certificate_closes_its_connection(world: TlsListener) -> None:
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_removed_certificate_closes_its_connection(tls_listener: TlsListener) -> None:
     """The file of authorities may contain the certificates of the clients, as a Java truststore may."""
-    here, gone = world.authority.issue_certificate("here"), world.authority.issue_certificate("gone")
-    server_authority = world.folder / "server-authority.pem"
-    server_authority.write_bytes(world.authority.certificate.read_bytes())
-    trusted, left = world.authority.certificate, world.folder / "left.pem"
+    here, gone = (
+        tls_listener.authority.issue_certificate("here"),
+        tls_listener.authority.issue_certificate("gone"),
+    )
+    server_authority = tls_listener.folder / "server-authority.pem"
+    server_authority.write_bytes(tls_listener.authority.certificate.read_bytes())
+    trusted, left = tls_listener.authority.certificate, tls_listener.folder / "left.pem"
     trusted.write_bytes(here.certificate.read_bytes() + gone.certificate.read_bytes())
     left.write_bytes(here.certificate.read_bytes())
     contexts = [client_context(str(server_authority), str(own.combined_file)) for own in (here, gone)]
-    async with world.serve(
+    async with tls_listener.serve(
         limits=ServerLimits(sweep_s=0.01), allowed=AllowedPrincipals.parse("User:CN=here;User:CN=gone")
     ) as one:
         clients = [await one.connect(context) for context in contexts]
         for client in clients:
-            assert await find_error(client) == 0
+            assert await find_coordinator_error_code(client) == 0
         replace_file(trusted, left)
         for client in clients:
-            assert await client.closed()
-        assert await find_error(await one.connect(contexts[0])) == 0
-        assert await (await one.connect(contexts[1])).closed()
+            assert await client.wait_until_closed()
+        assert await find_coordinator_error_code(await one.connect(contexts[0])) == 0
+        assert await (await one.connect(contexts[1])).wait_until_closed()
 
 
-def test_expired_client_certificate_ends_trust(world: TlsListener) -> None:
+def test_expired_client_certificate_ends_trust(tls_listener: TlsListener) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
-    tls = ServerTls(TlsFiles(str(world.server.combined_file)), "listen")
+    tls = ServerTls(TlsFiles(str(tls_listener.server.combined_file)), "listen")
     trust = CertificateTrust(tls, certificate)
     assert trust.holds(1_515_144_882_999)
     assert not trust.holds(1_515_144_883_000)
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve(limits=ServerLimits(connections_max=2)) as one:
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(
+    tls_listener: TlsListener,
+) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve(limits=ServerLimits(connections_max=2)) as one:
         first, second = await one.connect(), await one.connect()
         third = await one.connect()
-        assert await first.closed()
-        assert closed_counts(one)["too_many_connections"] == 1
+        assert await first.wait_until_closed()
+        assert closed_connection_counts(one)["too_many_connections"] == 1
         # A broker can connect although silent clients hold all connections.
-        there = await one.connect(world.client(broker))
-        assert await second.closed()
-        assert await find_error(there) == 0
+        there = await one.connect(tls_listener.make_client_context(broker))
+        assert await second.wait_until_closed()
+        assert await find_coordinator_error_code(there) == 0
         # An additional handshake may use a file descriptor that is reserved for other uses than connections.
         late = await one.connect()
-        assert await third.closed()
-        assert await find_error(there) == 0
+        assert await third.wait_until_closed()
+        assert await find_coordinator_error_code(there) == 0
         late.writer.close()
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_renewed_certificate_keeps_existing_connections(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve() as one:
-        client = await one.connect(world.client(broker))
-        after = world.authority.issue_certificate("after")
-        replace_file(world.server.key, after.key)
-        replace_file(world.server.certificate, after.certificate)
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_renewed_certificate_keeps_existing_connections(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve() as one:
+        client = await one.connect(tls_listener.make_client_context(broker))
+        after = tls_listener.authority.issue_certificate("after")
+        replace_file(tls_listener.server.key, after.key)
+        replace_file(tls_listener.server.certificate, after.certificate)
 
-        async def served_name() -> str:
-            fresh = await one.connect(world.client(broker))
+        async def served_certificate_name() -> str:
+            fresh = await one.connect(tls_listener.make_client_context(broker))
             (((_, name),),) = fresh.writer.get_extra_info("peercert")["subject"]
             return str(name)
 
         async with asyncio.timeout(60):
-            while await served_name() != "after":
+            while await served_certificate_name() != "after":
                 pass
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_large_requests_over_tls_are_answered_in_order(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve() as one:
-        client = await connect_initialized(one, world.client(broker))
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_large_requests_over_tls_are_answered_in_order(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve() as one:
+        client = await connect_and_initialize(one, tls_listener.make_client_context(broker))
         for number in range(200):
-            client.send(request_frame(85, 1, number, write_body()))
+            client.send(request_frame(85, 1, number, write_state_body()))
             client.send(request_frame(10, 6, 1000 + number, FIND_BODY))
         for number in range(200):
-            correlation_id, rest = await client.frame()
+            correlation_id, rest = await client.read_frame()
             assert correlation_id == number
             assert write_api.decode_response(rest, 1, 1).results[0].partitions[0].error_code == 0
-            assert (await client.frame())[0] == 1000 + number
+            assert (await client.read_frame())[0] == 1000 + number
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_consecutive_writes_over_tls_are_answered(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve() as one:
-        client = await connect_initialized(one, world.client(broker))
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_consecutive_writes_over_tls_are_answered(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve() as one:
+        client = await connect_and_initialize(one, tls_listener.make_client_context(broker))
         for number in range(3):
-            client.send(request_frame(85, 1, number, write_body()))
-            assert (await client.frame())[0] == number
+            client.send(request_frame(85, 1, number, write_state_body()))
+            assert (await client.read_frame())[0] == number
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_sasl_login_works_over_tls(world: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
-    base = password_security(world.folder)
-    async with world.serve(client_auth="none", base=base, allowed=base.allowed) as one:
-        client = await one.connect(world.client())
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_sasl_login_works_over_tls(tls_listener: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
+    base = password_security(tls_listener.folder)
+    async with tls_listener.serve(client_auth="none", base=base, allowed=base.allowed) as one:
+        client = await one.connect(tls_listener.make_client_context())
         assert (await log_in(client)).error_code == 0
-        assert await find_error(client) == 0
+        assert await find_coordinator_error_code(client) == 0
         assert warning_messages(caplog) == []
-        stranger = await one.connect(world.client())
+        stranger = await one.connect(tls_listener.make_client_context())
         stranger.send(request_frame(10, 6, 3, FIND_BODY))
-        assert await stranger.closed()
+        assert await stranger.wait_until_closed()
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_stop_closes_tls_connections_and_handshakes(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve() as one:
-        client, silent = await one.connect(world.client(broker)), await one.connect()
-        assert await find_error(client) == 0
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_stop_closes_tls_connections_and_handshakes(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve() as one:
+        client, silent = await one.connect(tls_listener.make_client_context(broker)), await one.connect()
+        assert await find_coordinator_error_code(client) == 0
         await one.listener.drain(1.0)
         await one.listener.stop()
-        assert await client.closed()
-        assert await silent.closed()
+        assert await client.wait_until_closed()
+        assert await silent.wait_until_closed()

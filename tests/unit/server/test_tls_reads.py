@@ -7,16 +7,16 @@ import pytest
 
 from coordinator.security.tls import ServerTls
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
-from tests.unit.server.sasl_clients import FIND_BODY, find_error
-from tests.unit.server.test_tls_port import TlsListener, world
+from tests.unit.server.sasl_clients import FIND_BODY, find_coordinator_error_code
+from tests.unit.server.test_tls_port import TlsListener, tls_listener
 from tests.unit.server.wire import request_frame
 
-__all__ = ["world"]
+__all__ = ["tls_listener"]
 
 
-@pytest.mark.run_with(fixture="world")
+@pytest.mark.run_with(fixture="tls_listener")
 async def test_handshake_begins_when_the_client_hello_is_complete(
-    world: TlsListener, monkeypatch: pytest.MonkeyPatch
+    tls_listener: TlsListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun: list[ServerTls] = []
     make_context: Callable[[ServerTls], ssl.SSLContext] = vars(ServerTls)["context"].fget
@@ -26,28 +26,31 @@ async def test_handshake_begins_when_the_client_hello_is_complete(
         return make_context(tls)
 
     monkeypatch.setattr(ServerTls, "context", property(count_handshakes))
-    broker = world.authority.issue_certificate("broker-1")
-    async with world.serve() as one:
+    broker = tls_listener.authority.issue_certificate("broker-1")
+    async with tls_listener.serve() as one:
         _, incomplete = await one.connect(), await one.connect()
         incomplete.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         await incomplete.writer.drain()
-        assert await find_error(await one.connect(world.client(broker))) == 0
+        assert (
+            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(broker)))
+            == 0
+        )
         assert len(begun) == 1
         incomplete.send(bytes(0x200))
-        await incomplete.closed()
+        await incomplete.wait_until_closed()
         assert len(begun) == 2
 
 
-@pytest.mark.run_with(fixture="world")
-async def test_requests_larger_than_the_read_buffer_keep_their_order(world: TlsListener) -> None:
-    broker = world.authority.issue_certificate("broker-1")
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_requests_larger_than_the_read_buffer_keep_their_order(tls_listener: TlsListener) -> None:
+    broker = tls_listener.authority.issue_certificate("broker-1")
     large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
-    async with world.serve() as one:
-        client = await one.connect(world.client(broker))
+    async with tls_listener.serve() as one:
+        client = await one.connect(tls_listener.make_client_context(broker))
         for number in range(200):
             client.send(request_frame(10, 6, number, FIND_BODY))
         client.send(request_frame(10, 6, 200, large))
         client.send(request_frame(10, 6, 201, FIND_BODY))
-        answers = [await client.frame() for _ in range(202)]
+        answers = [await client.read_frame() for _ in range(202)]
         assert [number for number, _ in answers] == list(range(202))
         assert len(answers[200][1]) > len(large)

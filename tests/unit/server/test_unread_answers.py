@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from protocol.frames import FrameReader
-from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_body, write_body
+from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, read_state_body, write_state_body
 from tests.unit.server.wire import ServedCoordinator, request_frame, serve_coordinator
 
 # The responses to fewer requests than this fill the socket.
@@ -26,8 +26,8 @@ def make_request(number: int) -> bytes:
     if number == 0:
         return request_frame(83, 0, number, INITIALIZE_FRAME_BODY)
     if number % A_READ_EVERY == 0:
-        return request_frame(84, 0, number, read_body(0))
-    return request_frame(85, 1, number, write_body(0))
+        return request_frame(84, 0, number, read_state_body(0))
+    return request_frame(85, 1, number, write_state_body(0))
 
 
 class SlowClient:
@@ -40,7 +40,7 @@ class SlowClient:
         self.read: list[bytes] = []
         self._frames = FrameReader(1_000_000)
 
-    async def ask(self) -> None:
+    async def send_next_request(self) -> None:
         """Send the next request, and wait until the server has executed it."""
         await asyncio.get_running_loop().sock_sendall(self.own, make_request(self.sent))
         self.sent += 1
@@ -48,7 +48,7 @@ class SlowClient:
             while sum(self.one.metrics._requests.values()) < self.sent:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
-    async def take(self, size: int) -> None:
+    async def read_bytes(self, size: int) -> None:
         """Read up to `size` bytes."""
         async with asyncio.timeout(60):
             self.read += self._frames.receive_data(await asyncio.get_running_loop().sock_recv(self.own, size))
@@ -58,10 +58,10 @@ async def read_slowly() -> None:
     own, served_socket = socket.socketpair()
     own.setblocking(False)
     with own:
-        await read_slowly_at(own, served_socket)
+        await read_slowly_from_socket(own, served_socket)
 
 
-async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> None:
+async def read_slowly_from_socket(own: socket.socket, served_socket: socket.socket) -> None:
     async with serve_coordinator() as one:
         served_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         make_connection = cast(Any, one.listener)._create_connection
@@ -69,16 +69,16 @@ async def read_slowly_at(own: socket.socket, served_socket: socket.socket) -> No
         transport, _ = await loop.connect_accepted_socket(make_connection, served_socket)
         client = SlowClient(one, own)
         while not transport.get_write_buffer_size():
-            await client.ask()
+            await client.send_next_request()
             assert client.sent < REQUESTS_MAX, "the socket never became full"
         for _ in range(MORE):
-            await client.ask()
+            await client.send_next_request()
         for _ in range(PIECES):
-            await client.take(PIECE_BYTES)
-            await client.ask()
+            await client.read_bytes(PIECE_BYTES)
+            await client.send_next_request()
         assert transport.get_write_buffer_size(), "the server sent all responses before the last request"
         while len(client.read) < client.sent:
-            await client.take(PIECE_BYTES)
+            await client.read_bytes(PIECE_BYTES)
         assert [int.from_bytes(frame[:4], "big") for frame in client.read] == list(range(client.sent))
 
 

@@ -13,7 +13,7 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
 from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy
-from tests.standing_clock import StandingClock
+from tests.manual_clock import ManualClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
 
@@ -42,14 +42,14 @@ class WireClient:
         """Send the bytes unchanged."""
         self.writer.write(data)
 
-    async def frame(self) -> tuple[int, bytes]:
+    async def read_frame(self) -> tuple[int, bytes]:
         """Read a response frame; return its correlation id and the remaining bytes."""
         async with asyncio.timeout(60):
             (size,) = _SIZE.unpack(await self.reader.readexactly(_SIZE.size))
             frame = await self.reader.readexactly(size)
         return _CORRELATION_ID.unpack_from(frame)[0], frame[_CORRELATION_ID.size :]
 
-    async def closed(self) -> bool:
+    async def wait_until_closed(self) -> bool:
         """Wait until the server closes the connection; return whether it sent no further byte."""
         async with asyncio.timeout(60):
             try:
@@ -72,7 +72,7 @@ class ServedCoordinator:
         self.metrics = Metrics()
         self.runtime = Runtime(
             log=self.log,
-            clock=StandingClock(),
+            clock=ManualClock(),
             topics=AllTopics(),
             metrics=self.metrics,
             policy=SnapshotPolicy(),

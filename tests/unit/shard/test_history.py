@@ -6,8 +6,8 @@ from coordinator.shard.history import (
     HistoryStep,
     describe_event,
     describe_state,
-    kind_of,
-    leader_epoch_of,
+    record_kind,
+    record_leader_epoch,
 )
 from coordinator.shard.state import ShareState
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -82,9 +82,9 @@ def test_effect_of_each_kind_of_record_is_described(value: Value, kind: str, tex
     step = apply_value(make_state(), value)
     event = describe_event(step, None)
     assert event is not None
-    assert (kind_of(step), event.what) == (kind, text)
+    assert (record_kind(step), event.what) == (kind, text)
     known = isinstance(value, ShareSnapshotValue | ShareUpdateValue)
-    assert leader_epoch_of(step) == (value.leader_epoch if known else None)  # type: ignore[union-attr]
+    assert record_leader_epoch(step) == (value.leader_epoch if known else None)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coordinator.observe.signals import append_sample
-from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.append_sample import AppendSampler
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
@@ -16,7 +16,7 @@ def encode_update(*batches: BatchTuple, key: SharePartitionKey = KEY) -> tuple[b
     return encode_record(StateRecord(key, ShareUpdateValue(0, 0, 0, pack_batches(*batches), 0)))
 
 
-def make_one_of_each() -> list[tuple[bytes, bytes | None]]:
+def make_mixed_records() -> list[tuple[bytes, bytes | None]]:
     return [
         encode_update((0, 3, ACKNOWLEDGED, 1), (4, 5, AVAILABLE, 1)),
         encode_update((6, 6, ARCHIVED, 5), key=KEY._replace(group_id="other")),
@@ -25,31 +25,31 @@ def make_one_of_each() -> list[tuple[bytes, bytes | None]]:
 
 
 def test_records_are_counted_by_group() -> None:
-    sample = AppendSample()
-    sample.add([b"prefix" + encode_batch(0, 1, make_one_of_each())], len(b"prefix"))
-    groups = asyncio.run(sample.take().changes())
+    sample = AppendSampler()
+    sample.add([b"prefix" + encode_batch(0, 1, make_mixed_records())], len(b"prefix"))
+    groups = asyncio.run(sample.take_sample().count_changes())
     counts = groups[KEY.group_id]
     assert (counts.acknowledged, counts.released, counts.rejected) == (4, 2, 0)
     assert groups["other"].rejected == 1
-    assert asyncio.run(sample.take().changes()) == {}
+    assert asyncio.run(sample.take_sample().count_changes()) == {}
 
 
 def test_counts_are_extrapolated_above_the_limit() -> None:
-    sample = AppendSample(bytes_max=20_000)
+    sample = AppendSampler(bytes_max=20_000)
     for number in range(5_000):
         state = ACKNOWLEDGED if number % 5 else ARCHIVED
         sample.add([encode_batch(number, 1, [encode_update((number, number, state, 1))])], 0)
         assert sample._kept_bytes <= 20_000
-    appends = sample.take()
-    counts = asyncio.run(appends.changes())[KEY.group_id]
+    appends = sample.take_sample()
+    counts = asyncio.run(appends.count_changes())[KEY.group_id]
     assert counts.acknowledged + counts.rejected == pytest.approx(5_000, rel=0.01)
     assert counts.rejected == pytest.approx(1_000, rel=0.3)
 
 
 def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_sample, "DECODED_BYTES_MAX", 20_000)
-    sample = AppendSample()
+    sample = AppendSampler()
     for number in range(1_000):
         sample.add([encode_batch(number, 1, [encode_update((number, number, ACKNOWLEDGED, 1))])], 0)
-    appends = sample.take()
-    assert asyncio.run(appends.changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)
+    appends = sample.take_sample()
+    assert asyncio.run(appends.count_changes())[KEY.group_id].acknowledged == pytest.approx(1_000, rel=0.01)

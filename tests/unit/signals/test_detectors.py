@@ -22,7 +22,7 @@ CASES = {
 }
 
 
-def judge_figures(**figures: object) -> GroupSignals:
+def signals_with_problem(**figures: object) -> GroupSignals:
     signals = GroupSignals(group="workers", **figures)  # type: ignore[arg-type]
     set_problem(signals, LIMITS)
     return signals
@@ -30,7 +30,7 @@ def judge_figures(**figures: object) -> GroupSignals:
 
 @pytest.mark.parametrize("problem", Problem)
 def test_each_problem_is_detected_from_its_values(problem: Problem) -> None:
-    signals = judge_figures(**CASES[problem])
+    signals = signals_with_problem(**CASES[problem])
     assert signals.problem is problem
     assert bool(signals.message) is (problem is not Problem.NONE)
 
@@ -41,7 +41,7 @@ def test_most_severe_problem_is_reported() -> None:
         if problem is Problem.NO_CONSUMERS:
             continue
         figures |= CASES[problem]
-        assert judge_figures(**figures).problem is problem
+        assert signals_with_problem(**figures).problem is problem
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_most_severe_problem_is_reported() -> None:
     ],
 )
 def test_values_below_a_limit_are_no_problem(figures: dict[str, object]) -> None:
-    assert judge_figures(**figures).problem is Problem.NONE
+    assert signals_with_problem(**figures).problem is Problem.NONE

@@ -9,7 +9,7 @@ from coordinator.config import load_config
 from coordinator.errors import ConfigError
 from coordinator.observe.signals.event_queue import EventQueue
 from coordinator.observe.signals.event_topic import EventTopic
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, decode_batches
 from tests.unit.log.fake_kafka import FakeKafka
@@ -18,8 +18,8 @@ from tests.unit.log.kafka_logs import run_simulated
 TOPIC = "share-group-events"
 
 
-def make_event(number: int, group: str = "workers") -> Event:
-    return Event(number, group, "stuck", began=True, message=f"message {number}")
+def make_event(number: int, group: str = "workers") -> SignalEvent:
+    return SignalEvent(number, group, "stuck", began=True, message=f"message {number}")
 
 
 def read_records(kafka: FakeKafka) -> list[list[LogRecord]]:
@@ -30,7 +30,7 @@ def read_records(kafka: FakeKafka) -> list[list[LogRecord]]:
     ]
 
 
-def deliver_events(kafka: FakeKafka, *events: Event) -> list[LogRecord]:
+def deliver_events(kafka: FakeKafka, *events: SignalEvent) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
     async def main() -> None:
@@ -58,7 +58,7 @@ def kafka() -> FakeKafka:
 def test_record_has_group_as_key_and_event_as_json(kafka: FakeKafka) -> None:
     (record,) = deliver_events(kafka, make_event(7))
     assert (record.key, record.timestamp_ms) == (b"workers", 7)
-    assert msgspec.json.decode(record.value or b"", type=Event) == make_event(7)
+    assert msgspec.json.decode(record.value or b"", type=SignalEvent) == make_event(7)
 
 
 def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> None:

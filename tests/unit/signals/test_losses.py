@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.errors import LogUnavailable
 from coordinator.observe.signals import GroupSignals, SignalMonitor
-from coordinator.observe.signals.append_sample import AppendSample
+from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.losses import (
     PAUSE_PER_READ,
     REQUEST_PARTITIONS_MAX,
@@ -43,7 +43,7 @@ class SkippingCoordinator:
             topics=self,  # type: ignore[arg-type]
             members=None,
             now_ms=lambda: 1_000,
-            sample=AppendSample(),
+            sample=AppendSampler(),
             read_skips=self._read_skips,
         )
         self.append(ShareSnapshotValue(0, 1, 2, 0, 5, 5, b"", 0))
@@ -103,7 +103,7 @@ class SkippingCoordinator:
     async def count_lost(self) -> int:
         """Return the lost records after the next passes, which may read the log."""
         for _ in range(3):
-            await self.monitor.look()
+            await self.monitor.compute_signals()
             await asyncio.sleep(READ_S + 0.1)
         return self.monitor.groups[KEY.group_id].lost_records
 
@@ -127,7 +127,7 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
 ) -> None:
     # Offsets 0 to 3 are complete, 4 to 7 are not.
     world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     if acknowledged:
         world.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
     world.log_start = log_start
@@ -138,7 +138,7 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
 
 async def test_reset_of_offsets_loses_nothing(world: SkippingCoordinator) -> None:
     world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.log_start = 8
     world.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
     assert await world.count_lost() == 0
@@ -152,7 +152,7 @@ async def test_first_write_after_a_load_can_skip_records(world: SkippingCoordina
 
 
 async def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoordinator) -> None:
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.log_start = 9
     world.update(start_offset=3)
     last = ShareUpdateValue(0, 2, 9, b"", 0)
@@ -167,12 +167,12 @@ async def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoord
 
 
 async def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinator) -> None:
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     for offset in range(1, 101):
         # Retention deletes each record before its delivery.
         world.log_start = offset
         world.update((offset, offset, AVAILABLE, 1), start_offset=offset)
-        await world.monitor.look()
+        await world.monitor.compute_signals()
         await asyncio.sleep(READ_S)
     assert world.reads <= 11
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
@@ -182,7 +182,7 @@ async def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinato
 async def test_unreadable_log_is_reported(
     world: SkippingCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.log_start, world.is_log_readable = 8, False
     world.update(start_offset=8)
     assert await world.count_lost() == 0

@@ -1,4 +1,4 @@
-"""The monitor of share groups: values computed by `look`, and events between two calls."""
+"""The monitor of share groups: values computed by `compute_signals`, and events between two calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 import pytest
 
 from coordinator.observe.signals import Problem, SignalMonitor
-from coordinator.observe.signals.append_sample import AppendSample
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.append_sample import AppendSampler
+from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.shard import ShareState
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
@@ -78,11 +78,11 @@ class FakeTopics:
 class MonitorSetup:
     """A monitor with a fake view, fake topics, and a clock that the test sets."""
 
-    def __init__(self, sample: AppendSample | None = None) -> None:
+    def __init__(self, sample: AppendSampler | None = None) -> None:
         self.view, self.topics = FakeView(), FakeTopics()
         self.members = 1
         self.now_ms = NOW_MS
-        self.events: list[Event] = []
+        self.events: list[SignalEvent] = []
         self.monitor = SignalMonitor(
             self.view,  # type: ignore[arg-type]
             topics=self.topics,
@@ -95,7 +95,7 @@ class MonitorSetup:
     async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
         return dict.fromkeys(groups, self.members)
 
-    def follow(self, *batches: BatchTuple, start_offset: int) -> None:
+    def record_followed_update(self, *batches: BatchTuple, start_offset: int) -> None:
         """Record an update of the share-partition KEY and store the new state."""
         before = self.view.states[KEY]
         record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
@@ -111,7 +111,7 @@ async def test_group_values_combine_those_of_its_share_partitions() -> None:
         KEY._replace(partition=1): make_state(complete=0),
         KEY._replace(group_id="other"): make_state(start_offset=10),
     }
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
     assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
@@ -125,22 +125,22 @@ async def test_group_values_combine_those_of_its_share_partitions() -> None:
 async def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].lag == 7
 
 
 async def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.events == []
     await asyncio.sleep(61)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     (event,) = world.events
     assert (event.problem, event.began) == ("stuck", True)
     assert event.message.startswith(f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} ")
     world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert [each.began for each in world.events] == [True, False]
 
 
@@ -148,15 +148,15 @@ async def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
 async def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.view.outdated = outdated
     for _ in range(20):
         await asyncio.sleep(5)
-        await world.monitor.look()
+        await world.monitor.compute_signals()
     assert world.events == []
     world.view.outdated = set()
     world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.events == []
 
 
@@ -164,9 +164,9 @@ async def test_problem_of_a_deleted_group_is_over() -> None:
     world = MonitorSetup()
     world.members = 0
     world.view.states = {KEY: make_state()}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.view.states = {}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert [(each.problem, each.began) for each in world.events] == [
         ("no-consumers", True),
         ("no-consumers", False),
@@ -177,21 +177,21 @@ async def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> N
     world = MonitorSetup()
     world.members = 0
     world.view.states = {KEY: make_state()}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     world.topics.fails = True
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
     world.topics.fails, world.members = False, 1
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert [each.began for each in world.events] == [True, False]
 
 
 async def test_group_without_waiting_records_is_not_stuck() -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state(start_offset=10)}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     await asyncio.sleep(600)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
 
 
@@ -200,14 +200,14 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start
     world = MonitorSetup()
     world.topics.start = log_start
     world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-    world.follow(start_offset=8)
-    await world.monitor.look()
+    world.record_followed_update(start_offset=8)
+    await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert signals.lost_records == lost
     assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
     # After an hour the problem ends, but the number of lost records stays.
     world.now_ms += 3_600_000
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
     assert world.monitor.groups[KEY.group_id].lost_records == lost
 
@@ -215,26 +215,26 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start
 async def test_rates_are_records_per_second_between_two_calls() -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state()}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
-    world.follow((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+    world.record_followed_update((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
     await asyncio.sleep(5)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert signals.acknowledged_rate == pytest.approx(2.0)
     assert signals.released_rate == pytest.approx(1.0)
 
 
 async def test_coordinator_has_rates_from_its_appends() -> None:
-    sample = AppendSample()
+    sample = AppendSampler()
     world = MonitorSetup(sample)
     world.view.states = {KEY: make_state()}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
     record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
     sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
     await asyncio.sleep(5)
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
 
@@ -242,7 +242,7 @@ async def test_coordinator_has_rates_from_its_appends() -> None:
 async def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
     world = MonitorSetup()
     world.view.states = {KEY: make_state(), KEY._replace(group_id="idle"): make_state(start_offset=10)}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
     assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
 
@@ -251,14 +251,14 @@ async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None
     world = MonitorSetup()
     world.view.states = {KEY: make_state()}
     world.topics.fails = True
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.missing_access.sentences == []
     world.topics.fails, world.topics.is_hidden = False, True
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     (sentence,) = world.monitor.missing_access.sentences
     assert "add the ACL: Describe" in sentence
     world.topics.is_hidden = False
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.missing_access.sentences == []
 
 
@@ -266,7 +266,7 @@ async def test_unreachable_cluster_leaves_lag_unknown() -> None:
     world = MonitorSetup()
     world.topics.fails = True
     world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert (signals.lag, signals.in_flight) == (-1, 2)
 
@@ -275,5 +275,5 @@ async def test_lag_without_members_is_reported() -> None:
     world = MonitorSetup()
     world.members = 0
     world.view.states = {KEY: make_state()}
-    await world.monitor.look()
+    await world.monitor.compute_signals()
     assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from coordinator.observe.signals.event_queue import WAITING_MAX, EventQueue
-from coordinator.observe.signals.monitor import Event
+from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.observe.signals.webhook import Webhook
 from tests.certificates import CertificateAuthority
 
 
-def make_event(number: int) -> Event:
-    return Event(number, "workers", "stuck", began=True, message=f"message {number}")
+def make_event(number: int) -> SignalEvent:
+    return SignalEvent(number, "workers", "stuck", began=True, message=f"message {number}")
 
 
 class WebhookEndpoint:
@@ -63,7 +63,7 @@ class WebhookEndpoint:
 
 
 def send_events(
-    endpoint: WebhookEndpoint, events: list[Event], count: int, *, webhook: type[Webhook] = Webhook
+    endpoint: WebhookEndpoint, events: list[SignalEvent], count: int, *, webhook: type[Webhook] = Webhook
 ) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
@@ -101,7 +101,7 @@ def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixtur
 
 def test_event_after_an_unexpected_error_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
     class FailsOnce(Webhook):
-        async def deliver(self, event: Event) -> None:
+        async def deliver(self, event: SignalEvent) -> None:
             if event.timestamp_ms == 1:
                 raise ZeroDivisionError
             await super().deliver(event)

@@ -1,7 +1,7 @@
 """A wall clock for tests."""
 
 
-class StandingClock:
+class ManualClock:
     """A wall clock that only the test advances."""
 
     def __init__(self, ms: int = 1_700_000_000_123) -> None:
@@ -11,6 +11,6 @@ class StandingClock:
         """Return milliseconds since 1970-01-01 UTC."""
         return self.ms
 
-    def move(self, minutes: float) -> None:
+    def advance(self, minutes: float) -> None:
         """Advance the clock."""
         self.ms += round(minutes * 60_000)
