@@ -56,7 +56,7 @@ def make_write(
     )
 
 
-def snapshot_limits(records_max: int) -> SnapshotLimits:
+def make_limits(records_max: int) -> SnapshotLimits:
     """Return limits for `records_max` snapshots of any size in one pass."""
     return SnapshotLimits(records_max, bytes_max=1 << 30)
 
@@ -111,7 +111,7 @@ class DrivenShard:
         part = summary_api.PartitionData(key.partition, 0)
         return self._execute(self.shard.read_state_summary(key, [part], self.request_context))
 
-    def reload_from_log(self, from_log_offset: int | None = None) -> "DrivenShard":
+    def reload(self, from_log_offset: int | None = None) -> "DrivenShard":
         """Return a shard loaded from this log, pruned below an offset (by default, the redundant offset)."""
         other = DrivenShard(self.policy)
         other.now_ms = self.now_ms

@@ -33,8 +33,7 @@ from coordinator.config.relay import RelaySettings
 from coordinator.config.signals import SignalSettings
 from coordinator.errors import ConfigError
 
-# Maximum of the first node id in a group. The node ids of replicas are above it and depend on a hash. A large
-# range makes collisions unlikely.
+# The node ids of replicas are above the first by a hash. A large range makes collisions unlikely.
 NODE_ID_FIRST_MAX_IN_GROUP = 2**30
 
 

@@ -156,7 +156,7 @@ class Page:
         """Open an address, and wait until the page is loaded."""
         self.evaluate("window.isLeft = true")
         self.command("Page.navigate", url=url)
-        self.wait_until_true(
+        self.wait_until(
             f"!window.isLeft && location.href === {json.dumps(url)} && document.readyState === 'complete'"
         )
 
@@ -164,7 +164,7 @@ class Page:
         """Reload the page, and wait until it is loaded. Later evaluations apply to the new document."""
         self.evaluate("window.isLeft = true")
         self.command("Page.reload")
-        self.wait_until_true("!window.isLeft && document.readyState === 'complete'")
+        self.wait_until("!window.isLeft && document.readyState === 'complete'")
 
     def evaluate(self, script: str) -> Any:
         """Return the value of an expression, awaited if it is a promise. Raises PageError if it throws."""
@@ -175,7 +175,7 @@ class Page:
             raise PageError(f"{script}: {answer['exceptionDetails']['exception'].get('description')}")
         return answer["result"].get("value")
 
-    def wait_until_true(self, script: str) -> Any:
+    def wait_until(self, script: str) -> Any:
         """Return the value of an expression as soon as it is true.
 
         Exceptions are ignored until the deadline, because elements of the expression may not be loaded yet.
@@ -197,7 +197,7 @@ class Page:
 
     def wait_for_text(self, text: str) -> None:
         """Wait until the page shows a text."""
-        self.wait_until_true(f"document.body.innerText.includes({json.dumps(text)})")
+        self.wait_until(f"document.body.innerText.includes({json.dumps(text)})")
 
     def texts(self, selector: str) -> list[str]:
         """Return the visible text of the elements, one line each."""
@@ -220,7 +220,7 @@ class Page:
         wait_until(lambda: self._click_middle(selector), seconds=_WAIT_S, what=f"a click on {selector}")
 
     def _click_middle(self, selector: str) -> bool:
-        box = self.wait_until_true(
+        box = self.wait_until(
             f"""(() => {{
                 const node = document.querySelector({json.dumps(selector)});
                 if (!node) return null;
@@ -244,7 +244,7 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self.command("Input.dispatchMouseEvent", type=kind, **box, button="left", clickCount=1)
         # If the click opened another document, that document has no such variable.
-        hit = self.wait_until_true("window.stopWatchingClicks?.abort(), String(window.clickHit)")
+        hit = self.wait_until("window.stopWatchingClicks?.abort(), String(window.clickHit)")
         return bool(hit != "false")
 
     def press_key(self, key: str) -> None:

@@ -68,7 +68,7 @@ def open_view(page: Page, coordinator: AdminServer, view: str) -> None:
         values["topic"] = topic_id_text(TOPIC_ID)
     page.open_url(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
     page.wait_for_text("ready")
-    page.wait_until_true("!document.querySelector('.waiting')")
+    page.wait_until("!document.querySelector('.waiting')")
 
 
 def list_violations(page: Page) -> list[str]:
@@ -106,10 +106,8 @@ def test_front_page_lists_problems_by_severity_in_one_sentence_each(
         label = problem.label.replace("-", " ")
         assert item == f"{label} {problem.label}: {make_signals(problem).message}."
     page.click('a[data-key="sort problem"]')
-    page.wait_until_true("location.search === '?sort=problem&desc=1'")
-    page.wait_until_true(
-        "document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('Problem')"
-    )
+    page.wait_until("location.search === '?sort=problem&desc=1'")
+    page.wait_until("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('Problem')")
     stuck = make_signals(Problem.STUCK)
     assert [row[0] for row in page.rows()][:5] == [problem.label for problem in expected]
     assert page.rows()[1][:4] == ["stuck", "stuck", DASH, str(stuck.in_flight)]
@@ -124,7 +122,7 @@ def test_delivery_history_of_a_record_is_reached_from_its_window(
     page.wait_for_text("is below the start offset 5: complete")
     page.click('a[data-key="history of record"]')
     page.wait_for_text("Delivery history of record 4")
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 4")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 4")
     cells = [row[1:4] for row in page.rows()]
     assert cells[1] == ["\u2713acknowledged", "2", "accepted (ACKNOWLEDGED) at delivery 2"]
     assert cells[2][1:] == ["1", "released, to be delivered again (AVAILABLE) at delivery 1"]

@@ -62,7 +62,7 @@ def page_url(coordinator: AdminServer, **view: object) -> str:
 
 def open_window(page: Page, coordinator: AdminServer, **view: object) -> None:
     page.open_url(page_url(coordinator, group="orders", topic=TOPIC, partition=0, **view))
-    page.wait_until_true("document.querySelectorAll('.cell').length > 0")
+    page.wait_until("document.querySelectorAll('.cell').length > 0")
 
 
 def open_page(page: Page, url: str, text: str) -> None:
@@ -136,9 +136,9 @@ def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: Adm
     assert page.rows()[-1][:2] == ["24098", "24098"]
     # A step beyond the loaded offsets loads the next offsets.
     page.click('.cell[data-offset="23295"]')
-    page.wait_until_true("document.activeElement.dataset.offset === '23295'")
+    page.wait_until("document.activeElement.dataset.offset === '23295'")
     page.press_key("ArrowRight")
-    page.wait_until_true("document.activeElement.dataset.offset === '23296'")
+    page.wait_until("document.activeElement.dataset.offset === '23296'")
     page.wait_for_text("Offset 23296 is ✓acknowledged")
 
 
@@ -153,12 +153,12 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
         ("ArrowLeft", 100),
     ):
         page.press_key(key)
-        page.wait_until_true(f"document.activeElement.dataset.offset === '{offset}'")
+        page.wait_until(f"document.activeElement.dataset.offset === '{offset}'")
         page.wait_for_text(f"Offset {offset} ")
         assert page.evaluate("new URLSearchParams(location.search).get('at')") == str(offset)
     page.evaluate("document.querySelector('.map').focus()")
     page.press_key("PageDown")
-    page.wait_until_true("document.activeElement.ariaValueText === 'offsets 256 to 419'")
+    page.wait_until("document.activeElement.ariaValueText === 'offsets 256 to 419'")
     page.press_key("Home")
     page.wait_for_text("Offset 100 ")
     # All controls are reachable without a mouse.
@@ -170,7 +170,7 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
 def test_click_on_map_selects_offset(page: Page, admin_server: AdminServer) -> None:
     open_window(page, admin_server)
     page.click(".map")
-    page.wait_until_true("location.search.includes('&at=')")
+    page.wait_until("location.search.includes('&at=')")
     assert int(page.evaluate("new URLSearchParams(location.search).get('at')")) in (259, 260, 261)
 
 
@@ -205,11 +205,7 @@ def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
         asked = len(page.requests)
         asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
         page.wait_for_text("acknowledged 2")
-        wait_until(
-            lambda: page.texts(".cell[aria-selected=true]") == ["✓"],
-            seconds=120,
-            what="the cell",
-        )
+        wait_until(lambda: page.texts(".cell[aria-selected=true]") == ["✓"], seconds=120, what="the cell")
         # The document was requested once and its data repeatedly; the browser loads the icon at any time.
         assert page.requests.count(address) == 1
         again = {request for request in page.requests[asked:] if "/api/" not in request}
@@ -235,16 +231,14 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
     process.start()
     try:
         page.open_url(f"http://127.0.0.1:{http_port}/?view=shards")
-        page.wait_until_true("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
         page.wait_for_text("50 active")
         os.kill(process.process.pid, signal.SIGSTOP)
-        page.wait_until_true(
-            "document.querySelector('#ready').innerText.startsWith('no connection, data as of')"
-        )
+        page.wait_until("document.querySelector('#ready').innerText.startsWith('no connection, data as of')")
         page.click("#to-groups")
         page.wait_for_text("The coordinator does not answer")
         os.kill(process.process.pid, signal.SIGCONT)
-        page.wait_until_true("document.querySelector('#ready').innerText.includes('ready')")
+        page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
         page.wait_for_text("State in the log")
         assert "The coordinator does not answer" not in page.evaluate("document.body.innerText")
     finally:
@@ -256,7 +250,7 @@ def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: P
 @pytest.mark.parametrize("group", NASTY)
 def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, group: str) -> None:
     page.open_url(page_url(admin_server, find=group))
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 1")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
     page.wait_for_text("1 share-partition")
     page.click("tbody a")
@@ -284,10 +278,8 @@ def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: Admin
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
     assert page.rows()[-1][0] == "parcels-9999"
     page.click('a[data-key="sort in-flight"]')
-    page.wait_until_true("location.search === '?group=large&sort=in-flight&desc=1'")
-    page.wait_until_true(
-        "document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')"
-    )
+    page.wait_until("location.search === '?group=large&sort=in-flight&desc=1'")
+    page.wait_until("document.querySelector('th[aria-sort=descending]')?.textContent.startsWith('In flight')")
     page.evaluate("history.back()")
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
     # A link to an offset beyond the end of the list.
@@ -300,7 +292,7 @@ def test_groups_are_filtered_while_typing(page: Page, admin_server: AdminServer)
     open_page(page, page_url(admin_server), "orders")
     page.click("#find")
     page.type_text("ORD")
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 1")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 1")
     assert page.rows()[0][0] == "orders"
     assert page.evaluate("location.search") == "?find=ORD"
     assert page.evaluate("document.activeElement.id") == "find"
@@ -385,7 +377,7 @@ def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer,
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
         open_page(page, page_url(admin_server, **view), "brokers connect to")
-        page.wait_until_true("!document.querySelector('.waiting')")
+        page.wait_until("!document.querySelector('.waiting')")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
     open_window(page, admin_server)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -57,8 +57,8 @@ def test_page_polls_shards_when_event_stream_is_refused(
     """
     page.command("Page.addScriptToEvaluateOnNewDocument", source=noted)
     page.open_url(f"{admin_server.url}/?view=shards")
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 4")
-    delays = page.wait_until_true("window.delays.filter(([what]) => what.startsWith('function watch'))")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 4")
+    delays = page.wait_until("window.delays.filter(([what]) => what.startsWith('function watch'))")
     assert delays[0][1] == 5000
     page.page_errors[:] = [text for text in page.page_errors if "503" not in text]
 
@@ -66,6 +66,6 @@ def test_page_polls_shards_when_event_stream_is_refused(
 def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, admin_server: AdminServer) -> None:
     page.resize(390, 844)
     page.open_url(f"{admin_server.url}/")
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 2")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 2")
     assert page.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 150
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0

@@ -41,7 +41,7 @@ def admin_server() -> Iterator[AdminServer]:
 def wait_for_change(page: Page) -> None:
     """Wait until a changed figure is shown."""
     before = page.evaluate(FIGURE)
-    page.wait_until_true(f"{FIGURE} !== {json.dumps(before)}")
+    page.wait_until(f"{FIGURE} !== {json.dumps(before)}")
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def changing_page(page: Page, admin_server: AdminServer) -> Page:
     page.command("Page.addScriptToEvaluateOnNewDocument", source=CHANGING)
     page.resize(375, 800)
     page.open_url(f"{admin_server.url}/?group=orders")
-    page.wait_until_true("document.querySelectorAll('tbody tr').length === 3")
+    page.wait_until("document.querySelectorAll('tbody tr').length === 3")
     return page
 
 
@@ -73,10 +73,10 @@ def test_pressed_link_exists_until_release(changing_page: Page) -> None:
     )
     # Two responses arrived while the link was pressed.
     answers = "performance.getEntriesByType('resource').filter((entry) => entry.responseEnd > window.asked"
-    changing_page.wait_until_true(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
+    changing_page.wait_until(f"{answers} && entry.name.includes('/share-partitions')).length >= 2")
     assert changing_page.evaluate("link.isConnected")
     changing_page.evaluate("link.dispatchEvent(new PointerEvent('pointerup', { bubbles: true })); 0")
-    changing_page.wait_until_true("!link.isConnected")
+    changing_page.wait_until("!link.isConnected")
 
 
 def test_page_shows_that_selected_text_pauses_updates(changing_page: Page) -> None:
@@ -84,7 +84,7 @@ def test_page_shows_that_selected_text_pauses_updates(changing_page: Page) -> No
     changing_page.wait_for_text("Pause (text is selected)")
     before = changing_page.evaluate(FIGURE)
     changing_page.evaluate("getSelection().removeAllRanges()")
-    changing_page.wait_until_true(f"{FIGURE} !== {json.dumps(before)}")
+    changing_page.wait_until(f"{FIGURE} !== {json.dumps(before)}")
     assert "text is selected" not in changing_page.evaluate("document.body.innerText")
 
 
@@ -96,6 +96,6 @@ def test_links_to_same_owner_have_different_keys(page: Page) -> None:
         for number in range(SHARDS):
             coordinator.run_in_loop(lambda number=number: runtime.resign(number))
         page.open_url(f"{coordinator.url}/?view=shards")
-        page.wait_until_true("document.querySelectorAll('tbody a').length === 4")
+        page.wait_until("document.querySelectorAll('tbody a').length === 4")
         keys = page.evaluate("[...document.querySelectorAll('tbody a')].map((link) => link.dataset.key)")
     assert len(set(keys)) == SHARDS

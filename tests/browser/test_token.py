@@ -44,7 +44,7 @@ def page_url(coordinator: AdminServer, **view: object) -> str:
 
 def enter_token(page: Page, token: str) -> None:
     """Type a token and press Enter; the field has the initial focus."""
-    page.wait_until_true("document.activeElement?.id === 'token'")
+    page.wait_until("document.activeElement?.id === 'token'")
     page.type_text(token)
     page.press_key("Enter")
 
@@ -69,7 +69,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
     assert "View as JSON" not in page.evaluate("document.body.innerText")
     page.reload()
     page.wait_for_text("available 10")
-    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_until("document.querySelector('#live').title.startsWith('Live')")
     assert ASKED not in page.evaluate("document.body.innerText")
     # The token is stored in this tab only.
     assert page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
@@ -89,18 +89,18 @@ def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer
     number = state_partition(make_snapshot().key, SHARDS)
     page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
-    page.wait_until_true(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+    page.wait_until(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
     assert page.rows()[number][1] == "active"
-    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_until("document.querySelector('#live').title.startsWith('Live')")
     coordinator.run_in_loop(lambda: coordinator.coordinator.runtime.resign(number))
-    page.wait_until_true(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
+    page.wait_until(f"document.querySelectorAll('tbody tr')[{number}].innerText.includes('elsewhere')")
 
 
 def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
     page.open_url(page_url(coordinator, view="shards"))
     enter_token(page, READING)
-    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_until("document.querySelector('#live').title.startsWith('Live')")
     write_token_file(tmp_path, f"people read {WRITING}\n")
 
     def reload_tokens() -> None:
@@ -111,7 +111,7 @@ def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminSe
     page.wait_for_text("The token is not valid.")
     assert page.evaluate("sessionStorage.length") == 0
     enter_token(page, WRITING)
-    page.wait_until_true(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
+    page.wait_until(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
 # The page gets the refusal of the event stream first, but the body of this refusal only when the test calls
@@ -140,7 +140,7 @@ def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: A
     page.open_url(page_url(coordinator))
     enter_token(page, READING)
     page.wait_for_text("orders")
-    page.wait_until_true("document.querySelector('#live').title.startsWith('Live')")
+    page.wait_until("document.querySelector('#live').title.startsWith('Live')")
     page.evaluate("endRefusal()")
     assert ASKED not in page.evaluate("document.body.innerText")
     assert page.evaluate("sessionStorage.length") == 1
@@ -153,9 +153,9 @@ def test_token_can_be_removed(login_page: Page, coordinator: AdminServer) -> Non
     enter_token(page, READING)
     page.wait_for_text("orders")
     page.click("#forget")
-    page.wait_until_true(f"document.body?.innerText.includes('{ASKED}')")
+    page.wait_until(f"document.body?.innerText.includes('{ASKED}')")
     assert page.evaluate("sessionStorage.length") == 0
     # Navigation within the page does not bypass the login.
     page.click("#to-shards")
-    page.wait_until_true("location.search === '?view=shards'")
+    page.wait_until("location.search === '?view=shards'")
     page.wait_for_text(ASKED)

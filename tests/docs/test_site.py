@@ -10,7 +10,7 @@ import yaml
 from tests.docs.pages import ROOT
 
 # Words of docs/*.md as `wc -w` counts them.
-WORDS_MAX = 27_000
+WORDS_MAX = 28_000
 PARTS = (
     *("Why", "Quickstart", "Observe", "Connect brokers", "Deploy", "Operate", "Capacity planning"),
     *("Troubleshooting by symptom", "Reference", "Glossary", "Internals"),

@@ -11,9 +11,9 @@ from tests.builders import (
     BatchTuple,
     DrivenShard,
     make_initialize,
+    make_limits,
     make_read,
     make_write,
-    snapshot_limits,
     unpack_batches,
 )
 
@@ -138,14 +138,14 @@ class ModelledShard:
     def snapshot_cold(self, elapsed_ms: int) -> None:
         self.driven.now_ms += elapsed_ms
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, limits=snapshot_limits(2)
+            now_ms=self.driven.now_ms, interval_ms=300_000, limits=make_limits(2)
         ):
             self.driven.append(record)
 
     def compact(self) -> None:
         driven = self.driven
         for record in driven.shard.snapshot_before(
-            len(driven.log), now_ms=driven.now_ms, limits=snapshot_limits(2)
+            len(driven.log), now_ms=driven.now_ms, limits=make_limits(2)
         ):
             driven.append(record)
 
@@ -157,7 +157,7 @@ class ModelledShard:
     def check_replay(self) -> None:
         """Check that a shard loaded from the pruned log equals this shard."""
         live = dict(self.driven.shard.items())
-        replayed = self.driven.reload_from_log(self.pruned_to)
+        replayed = self.driven.reload(self.pruned_to)
         assert dict(replayed.shard.items()) == live
         # If the log is pruned to its end, it has no records, so a replay cannot compute the redundant offset.
         redundant = max(replayed.shard.redundant_offset, self.pruned_to)

@@ -11,7 +11,7 @@ from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
-from tests.builders import TOPIC_ID, DrivenShard, snapshot_limits
+from tests.builders import TOPIC_ID, DrivenShard, make_limits
 
 STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 NUMBERS = {name: number for number, name in STATES.items()}
@@ -83,14 +83,14 @@ class Session:
 
     def _snapshot_cold(self, key: None, settings: dict[str, str]) -> str:
         for record in self.driven.shard.snapshot_cold(
-            now_ms=self.driven.now_ms, interval_ms=300_000, limits=snapshot_limits(100)
+            now_ms=self.driven.now_ms, interval_ms=300_000, limits=make_limits(100)
         ):
             self.driven.append(record)
         return f"redundant below log offset {self.driven.shard.redundant_offset}"
 
     def _prune_and_reload(self, key: None, settings: dict[str, str]) -> str:
         first = self.driven.shard.redundant_offset
-        self.driven = self.driven.reload_from_log()
+        self.driven = self.driven.reload()
         return f"replayed log offsets {first} to {len(self.driven.log) - 1}"
 
 

@@ -148,7 +148,7 @@ class Journal(UnsharedLog):
             if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
-            if self._needs_new_oldest_segment():
+            if self._is_oldest_due():
                 durable_commit = self._segments.durable_commit
                 frame = layout.encode_frame(
                     segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
@@ -204,7 +204,7 @@ class Journal(UnsharedLog):
         self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._is_open and self._needs_new_oldest_segment()
+        has_news = self._is_open and self._is_oldest_due()
         if not (self._pending or has_news):
             self._idle_event.set()
             return
@@ -292,8 +292,7 @@ class Journal(UnsharedLog):
 
     def _probe_disk(self) -> None:
         if self.committing:
-            # Wait for the commit in progress: it changes the end of this segment, which the header of the new
-            # segment must contain.
+            # The commit in progress changes the end of this segment, which the next header must contain.
             self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
         elif self._is_open:
             self._start_roll(0)
@@ -319,15 +318,11 @@ class Journal(UnsharedLog):
         self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment.
-
-        Its header has the end of the previous segment. Commits of unknown outcome after that end are ignored.
-        """
+        """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
         before = self._segments.current
-        # The header is durable at once. In `os` mode, records of the previous segment may not be durable yet,
-        # so the header must not allow the removal of older segments.
+        # In `os` mode, earlier records may not be durable yet. Then the header must not allow removals.
         may_tell = before is None or before.durable
-        oldest = self._oldest if may_tell and self._needs_new_oldest_segment() else self._oldest_recorded
+        oldest = self._oldest if may_tell and self._is_oldest_due() else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
             sync=self._sync_mode,
@@ -357,10 +352,7 @@ class Journal(UnsharedLog):
 
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
-        """Return the valid parts of the files for another process.
-
-        The files are not removed within the block.
-        """
+        """Return the valid parts of the files, for another process. No file is removed within the block."""
         with self._segments.segments_for_reading() as stretches:
             yield JournalFiles(self._folder, tuple(stretches), layout.first_position(self._state_partitions))
 
@@ -373,15 +365,10 @@ class Journal(UnsharedLog):
             return
         self._start_offsets[state_partition] = before_offset
         self._oldest = max(self._oldest, self._segments.first_needed_segment(self._start_offsets).number)
-        if (
-            self._is_open
-            and not self._commit_is_scheduled
-            and not self.committing
-            and self._needs_new_oldest_segment()
-        ):
+        if self._is_open and not self._commit_is_scheduled and not self.committing and self._is_oldest_due():
             self._schedule_commit()
 
-    def _needs_new_oldest_segment(self) -> bool:
+    def _is_oldest_due(self) -> bool:
         """Return whether a frame should contain a newer oldest segment.
 
         All records before that frame must be durable first, or a crash could lose both frame and files.

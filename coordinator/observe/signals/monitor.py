@@ -76,7 +76,7 @@ class _StartOffsetMove(NamedTuple):
     complete: int
 
 
-class _LargestLag(NamedTuple):
+class _MaxLag(NamedTuple):
     """The share-partition of a group that has the largest lag."""
 
     records: int
@@ -124,7 +124,7 @@ class SignalMonitor:
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         # Shards that were loaded since the last pass began.
         self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
-        self._most_lag: dict[str, _LargestLag] = {}
+        self._most_lag: dict[str, _MaxLag] = {}
         self._rates: dict[str, tuple[float, float, float]] = {}
         self._looked_s: float | None = None
         self._outdated: Collection[int] = ()
@@ -279,10 +279,8 @@ class SignalMonitor:
         lag = compute_lag(state.start_offset, known_complete, end_offset)
         if lag is not None:
             signals.lag = max(0, signals.lag) + lag
-            if lag > self._most_lag.get(key.group_id, _LargestLag(0, (b"", 0), 0)).records:
-                self._most_lag[key.group_id] = _LargestLag(
-                    lag, (key.topic_id, key.partition), state.start_offset
-                )
+            if lag > self._most_lag.get(key.group_id, _MaxLag(0, (b"", 0), 0)).records:
+                self._most_lag[key.group_id] = _MaxLag(lag, (key.topic_id, key.partition), state.start_offset)
         waits = lag > 0 if lag is not None else in_flight > 0
         before = self._moved.get(key)
         if before is not None and state.start_offset > before.start_offset + before.complete:

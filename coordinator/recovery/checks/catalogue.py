@@ -249,7 +249,7 @@ _CHECKS = (
     Check(
         "K14",
         _W,
-        "update without a delivery complete count after one with it",
+        "update without a delivery complete count after an update with a count",
         "Kafka loses the count in this case. Brokers of different releases lead the share-partition "
         "alternately.",
         "Upgrade all brokers to one release.",

@@ -30,10 +30,10 @@ from tests.builders import (
     TOPIC_ID,
     DrivenShard,
     make_initialize,
+    make_limits,
     make_read,
     make_write,
     pack_batches,
-    snapshot_limits,
     unpack_batches,
 )
 
@@ -114,9 +114,7 @@ def driver() -> DrivenShard:
 
 def test_kafka_17796_read_with_newer_leader_epoch_is_persisted(driver: DrivenShard) -> None:
     driver.read(make_read(leader_epoch=5))
-    assert (
-        driver.reload_from_log().write(make_write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    )
+    assert driver.reload().write(make_write(leader_epoch=4)).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_kafka_18437_update_has_value_version_0(driver: DrivenShard) -> None:
@@ -155,7 +153,7 @@ def test_kafka_19201_deletion_writes_a_tombstone(driver: DrivenShard) -> None:
     driver.initialize(make_initialize(), key=other)
     driver.delete()
     assert driver.log[-1][0] == StateRecord(KEY, None)
-    assert driver.reload_from_log(0).shard.share_partitions() == [other]
+    assert driver.reload(0).shard.share_partitions() == [other]
 
 
 def test_kafka_19456_write_changes_no_epoch(driver: DrivenShard) -> None:
@@ -180,8 +178,8 @@ def test_kafka_20016_snapshot_epoch_may_exceed_16_bits() -> None:
 def test_kafka_19888_clock_set_back_does_no_harm(driver: DrivenShard) -> None:
     driver.now_ms -= 3_600_000
     driver.write(make_write((0, 4, ACKNOWLEDGED, 1)))
-    assert driver.shard.snapshot_cold(now_ms=driver.now_ms, interval_ms=1, limits=snapshot_limits(10)) == []
-    assert driver.reload_from_log().shard.state(KEY) == driver.shard.state(KEY)
+    assert driver.shard.snapshot_cold(now_ms=driver.now_ms, interval_ms=1, limits=make_limits(10)) == []
+    assert driver.reload().shard.state(KEY) == driver.shard.state(KEY)
 
 
 def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driver: DrivenShard) -> None:
@@ -273,9 +271,8 @@ def test_hazard_b_cold_snapshots_are_written_in_slices() -> None:
         for offset in range(3):
             shard.write(make_write((offset, offset, ACKNOWLEDGED, 1)), key=key)
     sizes = []
-    while records := shard.shard.snapshot_cold(
-        now_ms=shard.now_ms + 10, interval_ms=10, limits=snapshot_limits(10)
-    ):
+    later_ms = shard.now_ms + 10
+    while records := shard.shard.snapshot_cold(now_ms=later_ms, interval_ms=10, limits=make_limits(10)):
         sizes.append(len(records))
         for record in records:
             shard.append(record)
@@ -311,7 +308,7 @@ def test_hazard_d_fencing_survives_reinitialize_prune_and_reload(driver: DrivenS
     driver.read(make_read(leader_epoch=9))
     driver.initialize(make_initialize(state_epoch=1, start_offset=50))
     assert driver.summary().leader_epoch == 0, "Kafka returns 0 after a second Initialize"
-    reloaded = driver.reload_from_log()
+    reloaded = driver.reload()
     assert reloaded.shard.redundant_offset == len(driver.log) - 1, (
         "all records before the last snapshot are redundant"
     )
@@ -327,7 +324,7 @@ def test_hazard_e_update_count_is_equal_after_a_reload() -> None:
     shard.initialize(make_initialize())
     for offset in range(7):
         shard.write(make_write((offset, offset, AVAILABLE, 1)))
-    before, after = shard.shard.state(KEY), shard.reload_from_log().shard.state(KEY)
+    before, after = shard.shard.state(KEY), shard.reload().shard.state(KEY)
     assert before is not None
     assert before.updates == 2
     assert before == after
@@ -364,12 +361,10 @@ def test_cold_snapshots_are_written_only_if_more_records_become_redundant() -> N
     shard.initialize(make_initialize(partition=1), key=cold)
     shard.initialize(make_initialize())
     shard.now_ms += 400_000
-    assert (
-        shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=snapshot_limits(10)) == []
-    )
+    assert shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=make_limits(10)) == []
     for offset in range(10):
         shard.write(make_write((offset, offset, AVAILABLE, 1)))
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=snapshot_limits(10))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=make_limits(10))
     assert [record.key for record in records] == [cold, KEY]
     before = shard.shard.state(cold)
     for record in records:
@@ -401,5 +396,5 @@ def test_permanent_obstacle_to_pruning_does_not_repeat_cold_snapshots(why: str) 
         shard.write(make_write((offset, offset, AVAILABLE, 1), partition=9), key=keys[9])
     # After the clock is set back, the snapshots have timestamps in the future.
     shard.now_ms += -10_000_000 if why == "clock" else 400_000
-    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=snapshot_limits(100))
+    records = shard.shard.snapshot_cold(now_ms=shard.now_ms, interval_ms=300_000, limits=make_limits(100))
     assert len(records) == (0 if why == "unreadable" else 10)

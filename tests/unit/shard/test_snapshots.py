@@ -17,9 +17,9 @@ from tests.builders import (
     KEY,
     DrivenShard,
     make_initialize,
+    make_limits,
     make_read,
     make_write,
-    snapshot_limits,
     unpack_batches,
 )
 
@@ -32,7 +32,7 @@ def driver() -> DrivenShard:
 
 
 def reload_last_record(driven: DrivenShard) -> DrivenShard:
-    reloaded = driven.reload_from_log()
+    reloaded = driven.reload()
     assert driven.shard.redundant_offset == len(driven.log) - 1, (
         "all records before the last snapshot are redundant"
     )
@@ -59,7 +59,7 @@ def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
     [
         lambda driven: driven.write(make_write(state_epoch=1, leader_epoch=9, start_offset=50)),
         lambda driven: driven.append(
-            driven.shard.snapshot_keys(iter([KEY]), now_ms=driven.now_ms, limits=snapshot_limits(1))[0]
+            driven.shard.snapshot_keys(iter([KEY]), now_ms=driven.now_ms, limits=make_limits(1))[0]
         ),
     ],
     ids=["by a write", "by a job"],
