@@ -147,7 +147,7 @@ class Config(
         Field(ge=1, le=1000),
         SettingInfo(
             "node.ids",
-            "The number of node ids. A broker opens one connection for each, with one request in flight.",
+            "Node ids of a coordinator. A broker opens one connection for each, with one request in flight.",
         ),
     ] = 4
 

@@ -52,7 +52,7 @@ from coordinator.recovery.verdict import (
     AuditContext,
     LogCopy,
     Verdict,
-    format_verdict,
+    classify_groups,
     states_for_verdict,
 )
 
@@ -319,7 +319,7 @@ def _verdict(
     if read != wanted:
         raise ResultsIncomplete(f"{wanted} states were joined and {read} were read for the verdict")
     affected.sort(key=lambda row: row["state_partition"])
-    return format_verdict(findings, affected, context._replace(others=others))
+    return classify_groups(findings, affected, context._replace(others=others))
 
 
 def _has_lost_state(found: list[Finding]) -> bool:

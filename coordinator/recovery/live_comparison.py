@@ -109,8 +109,8 @@ class StateComparison:
     ) -> Iterator[tuple[dict[SharePartitionKey, Row], list[SharePartitionKey]]]:
         """Yield the state of each share-partition, and listed share-partitions without state.
 
-        Of several state partitions with the same share-partition, the one of its hash has the valid state,
-        else the newest state is valid.
+        If several state partitions have the share-partition, the state in the partition of its hash is valid.
+        If that partition has none, the newest state is valid.
         """
         others, _ = deduplicate(inside.misplaced.to_pylist(), self.state_partitions, lambda row: row)
         listed = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}

@@ -127,8 +127,11 @@ class AuditContext(NamedTuple):
     others: Mapping[str, int] = {}
 
 
-def format_verdict(findings: Sequence[Row], states: Iterable[Row], context: AuditContext) -> Verdict:
-    """Classify every group; rows are those of `FINDINGS`, and those of `STATES` that findings concern."""
+def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: AuditContext) -> Verdict:
+    """Classify every group.
+
+    `findings` has rows of `FINDINGS`; `states` has the rows of `STATES` that findings concern.
+    """
     known = {_make_place(row): row for row in states}
     affected: dict[Place, SharePartitionVerdict] = {}
     critical = [row for row in findings if row["severity"] == Severity.CRITICAL.value]

@@ -90,7 +90,10 @@ def make_haproxy_image(engine: DockerEngine) -> str:
 
 
 def make_kafka_image(engine: DockerEngine, jars: KafkaJars, scratch: Path) -> str:
-    """Make a stand-in for apache/kafka with the jars and scripts of Kafka's names, and return its name."""
+    """Build an image that replaces apache/kafka. Return its name.
+
+    Its scripts start the Kafka of these jars, and have the names of the scripts in apache/kafka.
+    """
     java = Path(program_path("java") or "").resolve()
     home = java.parents[1]
     scripts = scratch / "bin"

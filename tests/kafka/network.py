@@ -82,7 +82,7 @@ class Network:
             link.cut(way)
 
     def delay(self, a: str, b: str, seconds: float, direction: Direction = Direction.BOTH) -> None:
-        """Delay the data between two processes, in the directions of `cut`."""
+        """Delay the data between two processes, in one direction or both."""
         for link, way in self._links_between(a, b, direction):
             link.delay(seconds, way)
 

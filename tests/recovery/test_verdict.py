@@ -23,7 +23,7 @@ from coordinator.recovery.verdict import (
     AuditContext,
     LogCopy,
     RecoveryStatus,
-    format_verdict,
+    classify_groups,
     states_for_verdict,
 )
 from tests.recovery.injected_faults import CLEAN_LIMITS
@@ -92,7 +92,7 @@ findings = st.builds(
 def test_headline_is_positive_only_without_critical_findings(
     found: list[dict[str, Any]], copy: LogCopy | None, is_unread: bool
 ) -> None:
-    verdict = format_verdict(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
+    verdict = classify_groups(found, STATES, LOG._replace(copy=copy, is_unread=is_unread))
     is_critical = any(row["severity"] == "critical" for row in found)
     assert verdict.is_positive == (not is_critical and not is_unread)
     assert verdict.headline.partition(";")[0].endswith(": yes") == verdict.is_positive
@@ -117,12 +117,14 @@ def test_verdict_needs_only_states_that_findings_concern(found: list[dict[str, A
             else:
                 others.update({row["group_id"]: row["states"] for row in table.to_pylist()})
     assert len(affected) + others.total() == len(STATES)
-    assert format_verdict(found, affected, LOG._replace(others=others)) == format_verdict(found, STATES, LOG)
+    assert classify_groups(found, affected, LOG._replace(others=others)) == classify_groups(
+        found, STATES, LOG
+    )
 
 
 @pytest.mark.parametrize("check", CATALOGUE)
 def test_every_critical_finding_makes_its_group_suspect_or_worse(check: str) -> None:
-    verdict = format_verdict([make_finding(check, group_id="one", at=60)], STATES, LOG)
+    verdict = classify_groups([make_finding(check, group_id="one", at=60)], STATES, LOG)
     assert {group.group_id: group.status is RecoveryStatus.WHOLE for group in verdict.groups} == {
         "one": False,
         "two": True,
@@ -131,7 +133,7 @@ def test_every_critical_finding_makes_its_group_suspect_or_worse(check: str) -> 
 
 def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
     row = make_finding("K1", group_id="one", at=30, timestamp_ms=1_700_000_000_000)
-    (lost, whole) = format_verdict([row], STATES, LOG).groups
+    (lost, whole) = classify_groups([row], STATES, LOG).groups
     assert (lost.status, whole.status) == (RecoveryStatus.LOST, RecoveryStatus.WHOLE)
     assert lost.command.startswith("kafka-share-groups.sh --bootstrap-server HOST:PORT --reset-offsets")
     assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
@@ -143,9 +145,9 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
         (LogCopy("archive:copy", {0: 31}, {0: 99}), RecoveryStatus.LOST),
         (LogCopy("archive:copy", {1: 0}, {1: 99}), RecoveryStatus.LOST),
     ):
-        group = format_verdict([row], STATES, LOG._replace(copy=copy)).groups[0]
+        group = classify_groups([row], STATES, LOG._replace(copy=copy)).groups[0]
         assert group.status is status
-    assert format_verdict([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
+    assert classify_groups([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
         0
     ].command == ("share-coordinator recovery rewrite --from archive:copy --to journal:restored")
 
@@ -153,7 +155,7 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
 def test_wrong_record_is_recoverable_from_before_it() -> None:
     rows = [make_finding("K8", group_id="one", at=40), make_finding("R1", group_id="one", at=30)]
     context = AuditContext("kafka:states", "b1:9092")
-    group = format_verdict(rows, STATES, context).groups[0]
+    group = classify_groups(rows, STATES, context).groups[0]
     assert (group.status, group.recover_from) == (RecoveryStatus.RECOVERABLE, "kafka:states")
     assert "--from kafka:states --as-of-offset 0:30 --to journal:restored --bootstrap-servers b1:9092" in (
         group.command
@@ -161,7 +163,7 @@ def test_wrong_record_is_recoverable_from_before_it() -> None:
 
 
 def test_gap_makes_groups_without_later_snapshot_suspect() -> None:
-    verdict = format_verdict([make_finding("P2", at=10, until=12)], STATES, LOG)
+    verdict = classify_groups([make_finding("P2", at=10, until=12)], STATES, LOG)
     (one, two) = verdict.groups
     assert (one.group_id, one.status, two.status) == ("one", RecoveryStatus.SUSPECT, RecoveryStatus.WHOLE)
     assert [each.partition for each in one.affected] == [1]

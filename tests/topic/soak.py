@@ -32,7 +32,8 @@ from tests.topic.partition_schedule import (
 from tests.topic.partitioned_cluster import BROKER_SETTINGS, LEASES_S, PartitionedCluster
 
 SCHEDULE_S = 6.0
-# The maximum number of runs of a schedule, for each coordinator in turn, until a planted defect is noticed.
+# Each planted defect must be detected within this number of runs of its schedule. The defect is planted in
+# each coordinator in turn.
 PLANTED_RUNS = 12
 LONG_LEASES_S = (6.0,) * PLACES
 

@@ -144,7 +144,7 @@ def histories_from_arrow(rows: pa.Table) -> Histories:
 def histories_from_records(
     decoded: DecodedRecords, wanted: Bools, key: Ints, identities: list[bytes], *, state_partition: int
 ) -> Histories:
-    """Make an entry of each wanted record; `key` has the index in `identities` of every record."""
+    """Return the histories of the selected records. `key` has the index into `identities` for each record."""
     rows = decoded.take(wanted)
     key = key[wanted]
     kind = rows.kind

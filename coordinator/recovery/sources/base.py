@@ -16,7 +16,7 @@ from coordinator.recovery.records import Records
 
 AnyT = TypeVar("AnyT")
 
-# The state partition of a range with records of all state partitions.
+# In place of a number: the range has records of all state partitions.
 ALL = schema.ALL
 END = 2**63 - 1
 

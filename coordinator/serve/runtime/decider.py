@@ -18,7 +18,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Decider:
-    """Decides operations of all shards, without changing a shard."""
+    """Computes the response and the records of an operation, without changing its shard."""
 
     def __init__(self, *, log: StateLog, clock: Clock, topics: TopicDirectory, limits: RuntimeLimits) -> None:
         self._loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ class Replay(Protocol):
     """Replays the log of one shard, in log order. The shard must not be read before `finish` returns True."""
 
     def replay_batches(self, data: bytes, /) -> int:
-        """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
+        """Replay one or more record batches; return the number of valid records. Raises DecodeError."""
         ...
 
     def finish(self, count_max: int, /) -> bool:
@@ -34,7 +34,7 @@ class GeneralReplay:
         self._shard = shard
 
     def replay_batches(self, data: bytes, /) -> int:
-        """Replay one or more record batches; return the number of records that count. Raises DecodeError."""
+        """Replay one or more record batches; return the number of valid records. Raises DecodeError."""
         count = 0
         for batch in decode_batches(data):
             if not batch.is_control:

@@ -220,7 +220,7 @@ async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _load_groups(world: KafkaWorld, rng: Random) -> None:
-    """Let the coordinators of share groups load their groups for a while."""
+    """For a while, group coordinators answer that they still load their share groups."""
     world.share_groups.loading = True
     await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.groups_load_for_s))
     world.share_groups.loading = False

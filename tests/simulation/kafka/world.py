@@ -48,7 +48,7 @@ class KafkaWorld:
             partitions=plan.state_partitions,
         )
         self.membership = self._make_membership(Random(rng.getrandbits(64)))
-        # Set by the simulator, whose clients delete state as brokers do.
+        # The simulator sets it to a function of its clients, which delete state as brokers do.
         self.delete_state: DeleteState
         self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
         self.kafka = self.network.brokers = BrokerNetwork(

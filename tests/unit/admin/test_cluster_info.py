@@ -46,7 +46,7 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
-    # The cluster got one request for names and one for end offsets. Readiness does not depend on them.
+    # The cluster got one request for names and one for end offsets. Readiness does not depend on the cluster.
     assert len(topics.asked) == 2
     assert ready.status_code == 200
 

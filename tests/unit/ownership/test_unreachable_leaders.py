@@ -110,7 +110,7 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
     if not eligible_members(members, plan):
         return
     moves = sum(was != owner for was, owner in zip(plan.owners, after, strict=True))
-    # An unreachable shard moves, and at most one other shard moves back for it.
+    # For each unreachable shard that moves, at most one other shard moves in exchange.
     assert moves <= 2 * (count_unreachable(plan.owners, now) - count_unreachable(after, now))
 
 
