@@ -45,6 +45,7 @@ from coordinator.log.journal.scan import Segment
 from coordinator.log.journal.segments import JournalSegments
 
 _logger = logging.getLogger(__name__)
+_NOT_OPEN = "the journal is not open"
 
 
 class Journal(UnsharedLog):
@@ -81,7 +82,7 @@ class Journal(UnsharedLog):
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
-        self._failure: str | None = "the journal is not open"
+        self._failure: str | None = _NOT_OPEN
         self._abandoned_stretches, self._is_open = True, False
         self._idle_event = asyncio.Event()
 
@@ -137,7 +138,7 @@ class Journal(UnsharedLog):
         await self._write_end_frame()
         await self._recovery_point.record()
         self._disk.unlock()
-        self._failure = "the journal is not open"
+        self._failure = _NOT_OPEN
 
     async def _write_end_frame(self) -> None:
         """Make the last segment durable, and write a last frame with the oldest needed segment."""
@@ -204,7 +205,7 @@ class Journal(UnsharedLog):
         self._commit_is_scheduled = self._gathering = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._is_open and self._is_oldest_due()
+        has_news = self._failure != _NOT_OPEN and self._is_oldest_due()
         if not (self._pending or has_news):
             self._idle_event.set()
             return
@@ -369,10 +370,8 @@ class Journal(UnsharedLog):
             self._schedule_commit()
 
     def _is_oldest_due(self) -> bool:
-        """Return whether a frame should contain a newer oldest segment.
-
-        All records before that frame must be durable first, or a crash could lose both frame and files.
-        """
+        """Return whether a frame should contain a newer oldest segment: the records before it are durable."""
+        # Otherwise a crash could lose both the frame and the removed segments.
         return self._oldest > self._oldest_recorded and (
             self._sync_mode == "always" or self._segments.are_retired_segments_durable()
         )

@@ -60,6 +60,19 @@ async def wait_for_pruning(journal: Journal) -> None:
     await asyncio.sleep(1)
 
 
+def test_segments_pruned_before_a_close_are_removed() -> None:
+    world = SimulatedEnvironment()
+
+    async def prune_and_close() -> None:
+        journal = await open_journal(world, "always")
+        end = await fill_segments(world, journal, 4)
+        journal.prune(0, end)
+        await journal.close()
+
+    world.run(prune_and_close())
+    assert len(used_segment_names(world)) == 1
+
+
 @pytest.mark.parametrize("sync", ["always", "os"])
 def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -> None:
     world = SimulatedEnvironment()
