@@ -80,13 +80,13 @@ class ThreadedCoordinator:
         self._thread.join()
         self._loop.close()
 
-    def run_in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the coordinator's event loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
 
     def start(self, **settings: object) -> None:
         """Start a coordinator with the existing journal, and wait until it has loaded the state."""
-        self.run_in_loop(self._start(self.config.model_copy(update=settings)))
+        self.run(self._start(self.config.model_copy(update=settings)))
         wait_until(lambda: self.runtime.initial_load_done, seconds=120, what="the journal is loaded")
 
     async def _start(self, config: Config) -> None:
@@ -108,7 +108,7 @@ class ThreadedCoordinator:
         self.expiry: Expiry = expiry
 
     def stop(self) -> None:
-        self.run_in_loop(self._stop())
+        self.run(self._stop())
 
     async def _stop(self) -> None:
         await self.expiry.stop()
@@ -124,7 +124,7 @@ class ThreadedCoordinator:
 
     def run_round(self) -> ExpiryRoundResult:
         """Run one expiry round. A coordinator process does that periodically."""
-        return self.run_in_loop(self.expiry.run_round())
+        return self.run(self.expiry.run_round())
 
     def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock, and run an expiry round after each check interval."""
@@ -134,7 +134,7 @@ class ThreadedCoordinator:
 
     def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state and its expiry times, by default for the configured retention time."""
-        return self.run_in_loop(self.expiry.forecast(retention_minutes))
+        return self.run(self.expiry.forecast(retention_minutes))
 
     def status(self, group: str) -> dict[str | None, tuple[str, str]]:
         """Return (reason, expiry status) of the abandoned state of a group, by topic name."""
@@ -147,7 +147,7 @@ class ThreadedCoordinator:
         async def find_states() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 
-        return self.run_in_loop(find_states())
+        return self.run(find_states())
 
     def read_counter(self, reason: str) -> float:
         name = "share_coordinator_expired_share_partitions_total"

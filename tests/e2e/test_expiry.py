@@ -197,15 +197,18 @@ def test_state_of_deleted_topic_expires_after_grace_time(
     member.close()
 
 
-@pytest.mark.run_with(fixture="coordinator")
-async def test_state_of_unknown_group_expires_after_grace_time(
+def test_state_of_unknown_group_expires_after_grace_time(
     rig: ExpiringRig, coordinator: ThreadedCoordinator
 ) -> None:
     topic_id = parse_topic_id(rig.client.create_topic("orphaned"))
     keys = {SharePartitionKey("left-behind", topic_id, partition) for partition in range(4)}
-    async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
-        for key in keys:
-            await client.initialize(key, 1, 0)
+
+    async def leave_state() -> None:
+        async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
+            for key in keys:
+                await client.initialize(key, 1, 0)
+
+    coordinator.run(leave_state())
     coordinator.run_round()
     coordinator.advance_with_rounds(GRACE_MINUTES - LOOK_MINUTES)
     assert coordinator.states("left-behind") == keys

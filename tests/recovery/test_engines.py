@@ -380,5 +380,5 @@ def test_missing_java_is_reported_with_install_command(
     with pytest.raises(SparkMissing, match="apt-get install openjdk-17"):
         spark_session._check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkMissing, match="where there is no Java"):
+    with pytest.raises(SparkMissing, match="which has no Java"):
         spark_session._check_java()

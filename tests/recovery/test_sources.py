@@ -266,7 +266,7 @@ def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path)
 
 async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
     records = {p: make_varied_records(600, seed=p) for p in range(4)}
-    write_journal(tmp_path, records)
+    await asyncio.to_thread(write_journal, tmp_path, records)
     batches = {p: encode_batches(found, size=5) for p, found in records.items()}
     source = JournalSource(str(tmp_path))
 
