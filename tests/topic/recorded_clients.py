@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from coordinator.client import ONCE, ConnectionLimits, ShareCoordinatorClient, SharePartitionKey
+from coordinator.serve.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_state import PartitionData as DeletePart
 from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
@@ -31,6 +32,7 @@ LIMITS = ConnectionLimits(connect_s=1.0, request_s=1.0)
 # The limits of requests without faults. These limits are longer than any pause of a busy machine.
 PATIENT = ConnectionLimits(connect_s=10.0, request_s=10.0)
 STATE_EPOCH = 1
+FENCED = {int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH)}
 USER_OFFSETS = 40
 
 
@@ -141,14 +143,17 @@ class HistoryRecordingClients:
         rpc = RPCS[kind]
         response = await client.send(rpc.request(key.group_id, [rpc.topic(key.topic_id, [part])]))
         ((result,),) = (topic.partitions for topic in response.results)
-        if result.error_code in UNSURE:
-            # A coordinator may have forwarded the request to another one before this error.
+        error_code, took_s = result.error_code, monotonic() - op.invoked[0]
+        may_be_repeated = error_code in FENCED and took_s >= ForwardingLimits().pause_s
+        if error_code in UNSURE or may_be_repeated:
+            # A coordinator may have forwarded the request before this error. If the response was lost, it
+            # forwards the request again, and the first attempt may have taken effect (docs/routing.md).
             result.error_code = int(ErrorCode.NETWORK_EXCEPTION)
         self.history.record_response(monotonic(), op, result)
         known = self._leader_epochs[key]
         if op.accepted and kind == READ:
             self._leader_epochs[key] = max(known, part.leader_epoch)
-        elif op.error_code == ErrorCode.FENCED_LEADER_EPOCH and part.leader_epoch == known:
+        elif error_code == ErrorCode.FENCED_LEADER_EPOCH and part.leader_epoch == known:
             # A read without a response has introduced a new leader.
             self._leader_epochs[key] += 1
         return op
