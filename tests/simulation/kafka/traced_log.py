@@ -62,16 +62,21 @@ class TracedLog(KafkaLog):
         return owner_epoch
 
     async def read(self, state_partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-        """Read state partitions, which verifies claims."""
+        """Read state partitions, which verifies claims, also if the reader stops before the end."""
         partitions = list(state_partitions)
-        async for chunk in super().read(partitions):
-            yield chunk
-        for partition in partitions:
-            ownership = self._ownerships.get(partition)
-            if ownership is not None and ownership.verified:
-                known = self._check(partition, LeaseTrace.owner_epoch, self.name)
-                if known != ownership.owner_epoch:
-                    self._trace(partition, LeaseTrace.verified, ownership.next_offset)
+        try:
+            async for chunk in super().read(partitions):
+                yield chunk
+        finally:
+            for partition in partitions:
+                self._trace_verification(partition)
+
+    def _trace_verification(self, state_partition: int) -> None:
+        ownership = self._ownerships.get(state_partition)
+        if ownership is not None and ownership.verified:
+            known = self._check(state_partition, LeaseTrace.owner_epoch, self.name)
+            if known != ownership.owner_epoch:
+                self._trace(state_partition, LeaseTrace.verified, ownership.next_offset)
 
     async def release(self, state_partition: int) -> None:
         """Release a state partition."""
