@@ -71,6 +71,7 @@ class FakeCluster:
         self.is_down = False
         self.coordinators: list[ExpiryReplica] = []
         self.deletes_state = True
+        self.described: list[str] = []
         self.deletions: list[tuple[str, tuple[str, ...]]] = []
         self.deleted_groups: list[str] = []
         # A function to call once, before the next resolve, describe, names or delete request.
@@ -108,6 +109,7 @@ class FakeCluster:
 
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
         await self._begin_request("describe")
+        self.described += sorted(groups)
         return {
             group: GroupDescription(15, "its coordinator was not found")
             if group in self.deaf_groups
