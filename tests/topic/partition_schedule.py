@@ -1,4 +1,4 @@
-"""Draw a schedule of network partitions, paused processes and shifted clocks from a seed.
+"""Draw a schedule of network partitions, paused and killed processes, and shifted clocks from a seed.
 
 A schedule consists of values only, so its seed describes it completely. The times of requests are not part of
 it: a run of the same seed differs in the order of concurrent requests.
@@ -30,7 +30,13 @@ class FaultKind(Enum):
     PAUSE = "pause"
     # Like PAUSE, but afterwards CLOCK_MONOTONIC does not include the pause, as after a suspension.
     SUSPEND = "suspend"
+    # SIGKILL or SIGTERM, and a start at the end.
+    KILL = "kill"
+    STOP = "stop"
     WALL_CLOCK = "step of the wall clock"
+
+
+PROCESS_FAULTS = (FaultKind.PAUSE, FaultKind.SUSPEND, FaultKind.KILL, FaultKind.STOP)
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def _draw_coordinator_fault(rng: Random, name: str, start_s: float, end_s: float
     if kind is FaultKind.WALL_CLOCK:
         step_s = rng.uniform(-WALL_CLOCK_STEP_MAX_S, WALL_CLOCK_STEP_MAX_S)
         return ScheduledFault(start_s, end_s, kind, (name,), seconds=step_s)
-    if kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
+    if kind in PROCESS_FAULTS:
         return ScheduledFault(start_s, end_s, kind, (name,))
     some = rng.choice((_BROKERS, _BROKERS, _BROKERS, _BROKERS, *((each,) for each in _BROKERS), ()))
     peers = tuple(each for each in _COORDINATORS if each != name)
@@ -146,8 +152,9 @@ def _draw_broker_fault(
     if rng.random() < 0.4:
         inside = (broker, coordinator)
         return ScheduledFault(start_s, end_s, FaultKind.CUT, inside, _all_processes_but(*inside))
-    if rng.random() < 0.2:
-        return ScheduledFault(start_s, end_s, FaultKind.PAUSE, (broker,))
+    if rng.random() < 0.4:
+        kind = rng.choice((FaultKind.PAUSE, FaultKind.KILL, FaultKind.STOP))
+        return ScheduledFault(start_s, end_s, kind, (broker,))
     kind = rng.choice((FaultKind.CUT, FaultKind.CUT, FaultKind.DELAY, FaultKind.HALF_OPEN))
     others = tuple(each for each in _BROKERS if each != broker)
     outside = rng.choice((others, others, others[:1], others[1:]))
