@@ -9,7 +9,6 @@ from random import Random
 from types import SimpleNamespace
 
 from coordinator.cluster.kafka.share_groups import ShareGroups as ShareGroupClient
-from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry import Expiry, ExpiryRules
@@ -71,7 +70,6 @@ async def _count_requests(coordinators: int) -> float:
     expiry = Expiry(
         OwnedStates(coordinators),  # type: ignore[arg-type]
         ShareGroupClient(servers),
-        TopicIdResolver(servers),
         ExpiryRules(RETENTION_MINUTES, config.state_missing_grace_minutes),
         interval_s=60.0 * interval_minutes,
         clock=clock,

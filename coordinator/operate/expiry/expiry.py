@@ -14,7 +14,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry.observation_store import ObservationStore
 from coordinator.operate.expiry.observations import ObservationGaps
-from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver, TopicIds
+from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver
 from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, ExpiryStatus, find_abandoned_state
 from coordinator.process.clock import Clock
@@ -61,7 +61,6 @@ class Expiry:
         self,
         runtime: Runtime,
         groups: GroupAdmin,
-        topics: TopicIds,
         rules: ExpiryRules,
         *,
         interval_s: float,
@@ -79,7 +78,6 @@ class Expiry:
         gaps = ObservationGaps(_GAP_INTERVALS * interval_ms, _GAP_INTERVALS * self._watch_ms)
         self.rules = rules._replace(gap_ms=gaps.unchanged_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
         self._groups = groups
-        self._topics = topics
         self._interval_s = interval_s
         self._clock = clock
         self._metrics = metrics
@@ -87,13 +85,12 @@ class Expiry:
         self._observer = GroupObserver(
             runtime,
             groups,
-            topics,
             clock=clock,
             gaps=gaps,
             file=file if self.enabled else None,
             watch_all=watch_all,
         )
-        self._remover = StateRemover(runtime, groups, topics, may_act)
+        self._remover = StateRemover(runtime, groups, may_act)
         self._round_lock = asyncio.Lock()
         self._observation: ClusterObservation | None = None
         self._observed_s = float("-inf")
@@ -119,7 +116,6 @@ class Expiry:
             with suppress(asyncio.CancelledError):
                 await self._task
         await self._groups.close()
-        await self._topics.close()
 
     async def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state, for the given retention time or the configured one.

@@ -29,7 +29,7 @@ SLICE = 500
 
 
 class GroupAdmin(Protocol):
-    """Requests to group coordinators; implemented by `coordinator.cluster.kafka.share_groups`."""
+    """Requests about groups and topics; implemented by `coordinator.cluster.kafka.share_groups`."""
 
     async def names(self) -> set[str]: ...
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
@@ -37,13 +37,7 @@ class GroupAdmin(Protocol):
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]: ...
     async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]: ...
-    async def close(self) -> None: ...
-
-
-class TopicIds(Protocol):
-    """Requests for topic ids; implemented by `coordinator.cluster.kafka.topic_id_resolver`."""
-
-    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
     async def close(self) -> None: ...
 
 
@@ -64,7 +58,6 @@ class GroupObserver:
         self,
         runtime: Runtime,
         groups: GroupAdmin,
-        topics: TopicIds,
         *,
         clock: Clock,
         gaps: ObservationGaps,
@@ -74,7 +67,6 @@ class GroupObserver:
         """With `watch_all`, other coordinators own shards, which may move here: observe their groups too."""
         self._runtime = runtime
         self._groups = groups
-        self._topics = topics
         self._clock = clock
         self._gaps = gaps
         self._file = file
@@ -98,7 +90,7 @@ class GroupObserver:
         held = await self._list_held_states()
         groups = {part.group_id for part in held if part.leads or all_groups}
         topic_ids = {part.topic_id for part in held}
-        presence = await self._topics.resolve(sorted(topic_ids))
+        presence = await self._groups.resolve_topic_ids(sorted(topic_ids))
         if self._watch_all and all_groups:
             groups |= await self._list_groups()
         described = await self._groups.describe_groups(groups)

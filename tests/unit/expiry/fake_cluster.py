@@ -84,7 +84,7 @@ class FakeCluster:
         if happens is not None:
             await happens()
 
-    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
         await self._begin_request("resolve")
         names = {topic_id(name): name for name in self.topics if topic_id(name) in topic_ids}
         hidden = {topic_id(name) for name in self.hidden_topics}
@@ -160,7 +160,6 @@ class ExpiryReplica:
         self.metrics = Metrics()
         self.expiry = Expiry(
             runtime,
-            cluster,
             cluster,
             options.pop("rules", RULES),
             interval_s=LOOK_MINUTES * 60,

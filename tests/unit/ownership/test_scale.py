@@ -25,7 +25,7 @@ GROUP_RECORD_BYTES_MAX = 256 << 10
 def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_shards(
     run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka refuses the group record of 100 coordinators if the size of each assignment depends on their number.
+    """Kafka refuses the record of 100 coordinators if each assignment grows with their number.
 
     No seed is needed: the defect depends on the number of coordinators, and not on a schedule.
     """
