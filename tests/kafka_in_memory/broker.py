@@ -160,13 +160,6 @@ class Broker:
         cluster = self._cluster
         described = cluster.topic_metadata(self._node)
         nodes, addresses = list(cluster.addresses), cluster.addresses.items()
-        if request.version < metadata.MIN_VERSION:
-            old = [
-                (0, each.partition, each.leader, nodes, [each.leader], []) for each in described.partitions
-            ]
-            topics = [(described.error_code, name, False, old) for name in request.message.topics]
-            brokers = [(node, host, port, None) for node, (host, port) in addresses]
-            return encode_response(request, 0, brokers, "cluster", nodes[0], topics)
         partitions = [
             DescribedPartition(0, each.partition, each.leader, each.leader_epoch, nodes, [each.leader], [])
             for each in described.partitions

@@ -95,13 +95,16 @@ class PartitionedCluster:
         for place, lease_s in enumerate(leases_s):
             own = directory / f"{topic}-{place}"
             own.mkdir()
-            lease = {"owner.lease.ms": str(round(lease_s * 1000))}
+            own_settings = {"owner.lease.ms": str(round(lease_s * 1000))}
+            if place == 0:
+                # When the coordinator is killed and restarted, it replaces its former member in the group.
+                own_settings["group.instance.id"] = coordinator_name(place)
             linked = self._network.environment(coordinator_name(place))
             one = CoordinatorProcess(
                 own,
                 port=ports[place],
                 http_port=ports[PLACES + place],
-                settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **lease},
+                settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **own_settings},
                 log="kafka",
                 build=ProgramBuild(build.command, {**build.environment, **linked}),
             )

@@ -162,7 +162,7 @@ class ShareGroups(ClusterReader):
         """Ask one broker after the other until all topic ids are found.
 
         An id is missing only if all brokers answer that they do not know it. Raises LogUnavailable if no
-        broker answers, and UnsupportedApi below Kafka 3.1.
+        broker answers.
         """
         await self._connections.refresh()
         cluster_id = ""

@@ -26,8 +26,8 @@ _logger = logging.getLogger(__name__)
 _OBSERVATION_AGE_MAX_S = 2.0
 # If two observations are more than this number of intervals apart, the history of a group has a gap.
 _GAP_INTERVALS = 3
-# A coordinator observes the groups of other owners this often in a retention time. If a shard moves, its state
-# expires later by this fraction of the retention time at most.
+# How often a coordinator observes the groups of other owners in a retention time. The state of a shard that
+# moves expires later by this fraction of the retention time at most.
 _WATCHES_PER_RETENTION = 20
 _MINUTE_MS = 60_000
 _LEFTOVER_INTERVALS = 6

@@ -66,8 +66,8 @@ class HeldState(NamedTuple):
 class ClusterView(NamedTuple):
     """The known groups by name and topics by id.
 
-    `unheard`: groups whose coordinators did not answer in the last observation. `missing`: topic ids that no broker
-    knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
+    `unheard`: groups whose coordinators did not answer in the last observation. `missing`: topic ids that no
+    broker knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
     missing in the last observation.
     """
 
