@@ -180,7 +180,12 @@ class Expiry:
             await asyncio.sleep(self._interval_s)
 
     def _is_watch_due(self) -> bool:
-        return self._watched_ms is None or self._clock.now_ms() - self._watched_ms >= self._watch_ms
+        """Return whether the groups of other owners must be observed before the next round."""
+        before_next_ms = round(500 * self._interval_s)
+        return (
+            self._watched_ms is None
+            or self._clock.now_ms() - self._watched_ms >= self._watch_ms - before_next_ms
+        )
 
     async def _current_observation(self, *, all_groups: bool = True) -> ClusterObservation:
         look = await self._observer.observe(all_groups=all_groups)
