@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
 from coordinator.cluster.kafka.metadata import TopicMetadata
 from protocol.errors import ErrorCode
-from protocol.messages import fetch, metadata, produce
+from protocol.messages import fetch, produce
 from protocol.messages import find_coordinator as find_api
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.metadata import (

@@ -146,7 +146,7 @@ def test_broker_below_kafka_4_1_is_refused_with_the_reason() -> None:
     async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         pytest.fail("the broker is used")
 
-    with pytest.raises(LogUnavailable, match="MetadataRequest. is not among versions"):
+    with pytest.raises(LogUnavailable, match=r"MetadataRequest. is not among versions"):
         run_with_reported_leaders(scenario, NEW, newest_version=11)
 
 
