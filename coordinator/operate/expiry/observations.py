@@ -14,7 +14,7 @@ from coordinator.cluster.kafka.share_group_types import NO_GROUP_EPOCH, GroupDes
 from protocol.errors import ErrorCode
 
 # The largest difference between the clocks of two coordinators.
-CLOCK_SKEW_MAX_MS = 60_000
+_CLOCK_SKEW_MAX_MS = 60_000
 
 # Maximum number of topics of a group whose unsubscription times are stored separately.
 _LEFT_MAX = 1_000
@@ -95,7 +95,7 @@ def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool
 
     Kafka deletes all state of a deleted group, so the state of a new one has a later initialisation time.
     """
-    return initialized_ms is not None and initialized_ms + CLOCK_SKEW_MAX_MS < before.read_ms
+    return initialized_ms is not None and initialized_ms + _CLOCK_SKEW_MAX_MS < before.read_ms
 
 
 def _first_observation(seen: GroupDescription, now_ms: int) -> GroupObservation:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from coordinator.cluster.kafka.share_group_types import NO_GROUP_EPOCH
-from coordinator.operate.expiry.observations import CLOCK_SKEW_MAX_MS, GroupObservation
+from coordinator.operate.expiry.observations import GroupObservation
 
 _MINUTE_MS = 60_000
 
@@ -154,7 +154,7 @@ def _check_unsubscribed(
     if unsubscribed_since_ms is None:
         return None
     since_ms = unsubscribed_since_ms
-    if held_state.initialized_ms + CLOCK_SKEW_MAX_MS >= unsubscribed_since_ms:
+    if held_state.initialized_ms >= unsubscribed_since_ms:
         # The state was initialised later than the observed history explains. Offsets were set before the
         # group was used, a member joined and left between two observations, or the group was created again.
         since_ms = held_state.initialized_ms + rules.gap_ms
