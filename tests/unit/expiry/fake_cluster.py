@@ -240,3 +240,9 @@ def make_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
     cluster.groups = {"other": FakeGroup("known"), **groups}
     cluster.groups["other"].join("known")
     return cluster
+
+
+def split_shards(group: str, topic: str) -> tuple[list[int], list[int]]:
+    """Return the shard of partition 0 of a topic, and all other shards."""
+    first = state_partition(SharePartitionKey(group, topic_id(topic), 0), SHARDS)
+    return [first], [shard for shard in range(SHARDS) if shard != first]

@@ -6,14 +6,13 @@ import pytest
 
 from coordinator.cluster.kafka.share_group_types import ChangeResult
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry import ExpiryRules, ExpiryStatus
+from coordinator.operate.expiry import ExpiryStatus
 from coordinator.operate.expiry import remover as remover_module
 from coordinator.serve.runtime import Operation, ShardStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.unit.admin.admin_server import SHARDS
-from tests.unit.coroutine_tests import wait_until
 from tests.unit.expiry.fake_cluster import (
     GRACE,
     KNOWN,
@@ -25,16 +24,11 @@ from tests.unit.expiry.fake_cluster import (
     make_cluster,
     make_state,
     run_replica,
+    split_shards,
     topic_id,
 )
 
 GAP = 3 * LOOK_MINUTES
-
-
-def split_shards(group: str, topic: str) -> tuple[list[int], list[int]]:
-    """Return the shard of partition 0 of a topic, and all other shards."""
-    first = state_partition(SharePartitionKey(group, topic_id(topic), 0), SHARDS)
-    return [first], [shard for shard in range(SHARDS) if shard != first]
 
 
 async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
@@ -379,42 +373,3 @@ async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() ->
         cluster.refusals.clear()
         await one.expiry.run_round()
         assert await one.topics() == {("other", "known")}
-
-
-async def test_periodic_round_describes_only_groups_of_which_this_coordinator_owns_partition_0() -> None:
-    first, others = split_shards("g", "t")
-    records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
-    async with (
-        run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
-        run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
-    ):
-        for one in (owner, other):
-            await one.expiry.run_round(all_groups=False)
-        cluster.described.clear()
-        await owner.expiry.run_round(all_groups=False)
-        assert "g" in cluster.described
-        cluster.described.clear()
-        await other.expiry.run_round(all_groups=False)
-        assert cluster.described == ["other"]
-        clock.advance(RETENTION)
-        await other.expiry.run_round(all_groups=False)
-        assert set(cluster.described) == {"g", "other"}, "groups of other owners are observed now and then"
-
-
-async def test_retention_time_continues_when_a_shard_moves_to_another_coordinator() -> None:
-    first, others = split_shards("g", "t")
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
-    rules = ExpiryRules(10 * RETENTION, GRACE)
-    records = [KNOWN, make_state("g", "t")]
-    async with run_replica(cluster, clock, records, shards=others, watch_all=True, rules=rules) as other:
-        for _ in range(10 * RETENTION // LOOK_MINUTES - 1):
-            await other.expiry.run_round(all_groups=False)
-            clock.advance(LOOK_MINUTES)
-        other.runtime.elect(*first)
-        await wait_until(lambda: not other.runtime.health())
-        await other.expiry.run_round(all_groups=False)
-        assert cluster.deletions == []
-        clock.advance(LOOK_MINUTES)
-        await other.expiry.run_round(all_groups=False)
-        assert cluster.deletions == [("g", ("t",))]
