@@ -19,7 +19,7 @@ settings.register_profile("quick", settings.get_profile("unhurried"), max_exampl
 
 _HERE = Path(__file__).parent
 # Directories with test files that run for minutes.
-_LONG = ("chaos", "e2e", "deploy", "topic", "simulation", "recovery")
+_LONG = ("e2e", "deploy", "topic", "simulation", "recovery")
 # Tests that may take longer than the timeout in pyproject.toml.
 _LONG_MARKERS = ("broker", "browser", "e2e", "slow", "spark")
 _LONG_TIMEOUT_S = 600

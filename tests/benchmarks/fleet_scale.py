@@ -3,7 +3,8 @@
 python -m tests.benchmarks.fleet_scale
 
 The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
-rules and limits.  Each share coordinator has a local broker.  The command rewrites the table of docs/scale.md
+rules and limits.  Each share coordinator has a local broker.  `expiry_requests` adds the requests of expiry
+to those of an idle coordinator.  The command rewrites the table of docs/scale.md
 and its plot.  The figures are counts and virtual time, so they are the same on every machine.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.cluster.ownership.limits import GroupLimits
+from tests.benchmarks.expiry_requests import measure_expiry_requests
 from tests.simulation.loop import SimLoop
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.fake_group_client import FakeGroupClient
@@ -91,14 +93,14 @@ class _CoordinatorGroup:
         return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
 
 
-async def _run_group(coordinators: int) -> FleetCost:
+async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
     scene = _CoordinatorGroup(coordinators)
     group, ones = scene.group, scene.fleet.replicas
     await scene.start()
     start_s = await scene.wait_until_stable(ones)
     before = scene.requests()
     await asyncio.sleep(IDLE_S)
-    idle_requests_per_s = (scene.requests() - before) / IDLE_S / coordinators
+    idle_requests_per_s = (scene.requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
@@ -144,9 +146,10 @@ async def _run_group(coordinators: int) -> FleetCost:
 
 def measure_group(coordinators: int) -> FleetCost:
     """Run a group with this number of coordinators and return its cost."""
+    expiry_requests_per_s = measure_expiry_requests(coordinators)
     loop = SimLoop()
     try:
-        cost = loop.run_until_complete(_run_group(coordinators))
+        cost = loop.run_until_complete(_run_group(coordinators, expiry_requests_per_s))
         assert loop.failures == []
         return cost
     finally:

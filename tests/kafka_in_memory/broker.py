@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
 from coordinator.cluster.kafka.metadata import TopicMetadata
 from protocol.errors import ErrorCode
-from protocol.messages import fetch, metadata, produce
+from protocol.messages import fetch, produce
 from protocol.messages import find_coordinator as find_api
 from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from protocol.messages.metadata import (
@@ -160,13 +160,6 @@ class Broker:
         cluster = self._cluster
         described = cluster.topic_metadata(self._node)
         nodes, addresses = list(cluster.addresses), cluster.addresses.items()
-        if request.version < metadata.MIN_VERSION:
-            old = [
-                (0, each.partition, each.leader, nodes, [each.leader], []) for each in described.partitions
-            ]
-            topics = [(described.error_code, name, False, old) for name in request.message.topics]
-            brokers = [(node, host, port, None) for node, (host, port) in addresses]
-            return encode_response(request, 0, brokers, "cluster", nodes[0], topics)
         partitions = [
             DescribedPartition(0, each.partition, each.leader, each.leader_epoch, nodes, [each.leader], [])
             for each in described.partitions

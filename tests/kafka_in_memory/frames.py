@@ -12,7 +12,6 @@ from aiokafka.protocol.group import (
     LeaveGroupRequest_v1,
     SyncGroupRequest_v3,
 )
-from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.offset import OffsetRequest_v3
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
@@ -54,7 +53,6 @@ _AIOKAFKA: dict[tuple[int, int], Any] = {
         InitProducerIdRequest_v0,
         JoinGroupRequest_v5,
         LeaveGroupRequest_v1,
-        MetadataRequest_v5,
         OffsetRequest_v3,
         SyncGroupRequest_v3,
     )

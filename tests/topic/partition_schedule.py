@@ -1,4 +1,4 @@
-"""Draw a schedule of network partitions, paused processes and shifted clocks from a seed.
+"""Draw a schedule of network partitions, paused and killed processes, and shifted clocks from a seed.
 
 A schedule consists of values only, so its seed describes it completely. The times of requests are not part of
 it: a run of the same seed differs in the order of concurrent requests.
@@ -14,8 +14,9 @@ from tests.topic.linked_brokers import BROKERS, broker_name
 # A place is where a coordinator runs.
 PLACES = 3
 # Every fourth seed also has a fault of a broker. Such a schedule lasts BROKER_FAULT_S longer, because other
-# brokers take over only after the broker's session has expired.
+# brokers take over only after the broker's session has expired. Half of these faults affect the process.
 BROKER_FAULT_EVERY = 4
+BROKER_PROCESS_FAULT_EVERY = 8
 BROKER_FAULT_S = 4.0
 WALL_CLOCK_STEP_MAX_S = 86_400.0
 
@@ -30,7 +31,13 @@ class FaultKind(Enum):
     PAUSE = "pause"
     # Like PAUSE, but afterwards CLOCK_MONOTONIC does not include the pause, as after a suspension.
     SUSPEND = "suspend"
+    # SIGKILL or SIGTERM, and a start at the end.
+    KILL = "kill"
+    STOP = "stop"
     WALL_CLOCK = "step of the wall clock"
+
+
+PROCESS_FAULTS = (FaultKind.PAUSE, FaultKind.SUSPEND, FaultKind.KILL, FaultKind.STOP)
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,10 @@ def draw_schedule(seed: int, lasts_s: float) -> FaultSchedule:
         while start_s < 0.8 * lasts_s:
             # Half of the faults last until the end of the schedule, so other processes take over.
             end_s = lasts_s if rng.random() < 0.5 else min(lasts_s, start_s + rng.uniform(0.2, 2.0))
-            if has_broker_fault and name == first:
+            if seed % BROKER_PROCESS_FAULT_EVERY == 0 and name == first:
+                kind = rng.choice((FaultKind.PAUSE, FaultKind.KILL, FaultKind.STOP))
+                faults.append(ScheduledFault(start_s, end_s, kind, (broker,)))
+            elif has_broker_fault and name == first:
                 faults.append(_draw_broker_fault(rng, broker, name, start_s, end_s))
             else:
                 faults.append(_draw_coordinator_fault(rng, name, start_s, end_s))
@@ -132,7 +142,7 @@ def _draw_coordinator_fault(rng: Random, name: str, start_s: float, end_s: float
     if kind is FaultKind.WALL_CLOCK:
         step_s = rng.uniform(-WALL_CLOCK_STEP_MAX_S, WALL_CLOCK_STEP_MAX_S)
         return ScheduledFault(start_s, end_s, kind, (name,), seconds=step_s)
-    if kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
+    if kind in PROCESS_FAULTS:
         return ScheduledFault(start_s, end_s, kind, (name,))
     some = rng.choice((_BROKERS, _BROKERS, _BROKERS, _BROKERS, *((each,) for each in _BROKERS), ()))
     peers = tuple(each for each in _COORDINATORS if each != name)
@@ -146,8 +156,6 @@ def _draw_broker_fault(
     if rng.random() < 0.4:
         inside = (broker, coordinator)
         return ScheduledFault(start_s, end_s, FaultKind.CUT, inside, _all_processes_but(*inside))
-    if rng.random() < 0.2:
-        return ScheduledFault(start_s, end_s, FaultKind.PAUSE, (broker,))
     kind = rng.choice((FaultKind.CUT, FaultKind.CUT, FaultKind.DELAY, FaultKind.HALF_OPEN))
     others = tuple(each for each in _BROKERS if each != broker)
     outside = rng.choice((others, others, others[:1], others[1:]))

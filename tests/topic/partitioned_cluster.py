@@ -87,19 +87,24 @@ class PartitionedCluster:
         self._runs = count()
         # The time since which a process is stopped.
         self._paused_s: dict[str, float] = {}
+        # The processes that were killed or stopped, until they are started again.
+        self._ended: set[str] = set()
         ports = free_ports(2 * PLACES)
         for place in range(PLACES):
             self._network.listen(coordinator_name(place), ports[place : place + 1])
         for place, lease_s in enumerate(leases_s):
             own = directory / f"{topic}-{place}"
             own.mkdir()
-            lease = {"owner.lease.ms": str(round(lease_s * 1000))}
+            own_settings = {"owner.lease.ms": str(round(lease_s * 1000))}
+            if place == 0:
+                # When the coordinator is killed and restarted, it replaces its former member in the group.
+                own_settings["group.instance.id"] = coordinator_name(place)
             linked = self._network.environment(coordinator_name(place))
             one = CoordinatorProcess(
                 own,
                 port=ports[place],
                 http_port=ports[PLACES + place],
-                settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **lease},
+                settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **own_settings},
                 log="kafka",
                 build=ProgramBuild(build.command, {**build.environment, **linked}),
             )
@@ -173,6 +178,10 @@ class PartitionedCluster:
             elif fault.kind in (FaultKind.PAUSE, FaultKind.SUSPEND):
                 os.kill(self._processes[name].pid, signal.SIGSTOP)
                 self._paused_s[name] = monotonic()
+            elif fault.kind in (FaultKind.KILL, FaultKind.STOP):
+                is_kill = fault.kind is FaultKind.KILL
+                os.kill(self._processes[name].pid, signal.SIGKILL if is_kill else signal.SIGTERM)
+                self._ended.add(name)
             for other in fault.outside:
                 if fault.kind is FaultKind.CUT:
                     self._network.cut(name, other, fault.direction)
@@ -190,6 +199,10 @@ class PartitionedCluster:
                 if fault.kind is FaultKind.SUSPEND:
                     self._network.shift_clock(name, ProcessClock.MONOTONIC, -max(0.0, paused_s))
                 os.kill(self._processes[name].pid, signal.SIGCONT)
+            elif name in self._ended:
+                self._ended.remove(name)
+                self._processes[name].kill()
+                self._processes[name].start()
             for other in fault.outside:
                 self._network.end_faults(name, other)
 

@@ -10,7 +10,6 @@ import pytest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.share_groups import ShareGroups
-from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import TOPIC_ID
@@ -23,11 +22,10 @@ from tests.topic.test_security import PASSWORD, USER, secure_listener
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 
-Asked = TypeVar("Asked", ShareGroups, TopicIdResolver)
 Answer = TypeVar("Answer")
 
 
-def run_query(made: Asked, question: Callable[[Asked], Awaitable[Answer]]) -> Answer:
+def run_query(made: ShareGroups, question: Callable[[ShareGroups], Awaitable[Answer]]) -> Answer:
     async def main() -> Answer:
         try:
             return await question(made)
@@ -45,7 +43,6 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
     security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
     groups = partial(ShareGroups, broker.bootstrap, security=security)
-    topics = partial(TopicIdResolver, broker.bootstrap, security=security)
     broker.start()
     client = KafkaClient(newest_jars, f"127.0.0.1:{broker.internal_port}", tmp_path)
     try:
@@ -57,7 +54,7 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         consumer.acknowledge(["ACCEPT"])
         consumer.close()
 
-        presence = run_query(topics(), lambda each: each.resolve([topic_id, TOPIC_ID]))
+        presence = run_query(groups(), lambda each: each.resolve_topic_ids([topic_id, TOPIC_ID]))
         assert presence.names == {}
         assert presence.missing == {TOPIC_ID}
         described = run_query(groups(), lambda each: each.describe_groups(["hidden", "nobody"]))
@@ -76,7 +73,10 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
         described = run_query(groups(), lambda each: each.describe_groups(["nobody"]))
         assert described["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         wait_until(
-            lambda: run_query(topics(), lambda each: each.resolve([topic_id])).names == {topic_id: "hidden"},
+            lambda: (
+                run_query(groups(), lambda each: each.resolve_topic_ids([topic_id])).names
+                == {topic_id: "hidden"}
+            ),
             seconds=120,
             what="the principal may describe the topic",
         )

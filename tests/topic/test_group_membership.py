@@ -9,7 +9,7 @@ import pytest
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig
-from tests.topic.groups import LIMITS, PATIENCE_S, PATIENT, run_fleet
+from tests.topic.groups import LIMITS, PATIENT, run_fleet
 from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
@@ -85,30 +85,3 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
     finally:
         for broker in brokers:
             broker.kill()
-
-
-@pytest.mark.timeout(600)
-def test_group_forms_after_late_start_and_restart_of_kafka(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    broker = Broker(newest_jars, tmp_path)
-
-    async def main() -> None:
-        async with run_fleet(f"127.0.0.1:1,{broker.bootstrap}", limits=LIMITS) as fleet:
-            one = await fleet.add()
-            await fleet.wait_until(lambda: "cannot be reached" in str(one.ownership.health()))
-            await asyncio.to_thread(broker.start)
-            await fleet.wait_until(lambda: fleet.is_shared_by(one))
-            await asyncio.to_thread(broker.kill)
-            await fleet.wait_until(lambda: one.listener.assignment is None)
-            assert "cannot be reached" in str(one.ownership.health())
-            assert not one.ownership.lease_is_fresh()
-            began = fleet.now()
-            await one.ownership.drain(2.0)
-            assert fleet.now() - began < PATIENCE_S
-            other = await fleet.add()
-            await asyncio.to_thread(broker.start)
-            await fleet.wait_until(lambda: fleet.is_shared_by(other))
-
-    try:
-        asyncio.run(main())
-    finally:
-        broker.kill()

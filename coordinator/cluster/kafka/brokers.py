@@ -5,9 +5,7 @@ from typing import Any
 
 from aiokafka.protocol.admin import CreateTopicsRequest, DeleteRecordsRequest, DescribeConfigsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
-from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from coordinator.client import ClientSecurity
@@ -37,7 +35,6 @@ from protocol.messages import produce as produce_api
 
 _LATEST, _EARLIEST = -1, -2
 _READ_UNCOMMITTED = 0
-_ACKS_ALL = -1
 _TRANSACTION = 1
 _TOPIC_RESOURCE = 2
 # Errors that a retry cannot resolve.
@@ -115,52 +112,30 @@ class Brokers:
         self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
     ) -> Awaitable[Mapping[int, ProduceResult]]:
         """Append one batch to each of these partitions, acks=all; a channel takes one request at a time."""
-        topic_id = self._connections.metadata.topic.pinned_id
+        topic_id = self._connections.metadata.topic.topic_id
         connection = self._produce_connections.get((node, channel))
         address = self._connections.metadata.addresses.get(node)
-        if topic_id is not None and connection is not None and connection.is_open_to(address):
+        if connection is not None and connection.is_open_to(address):
             return connection.send(topic_id, batches, timeout_ms)
-        return self._connect_and_produce(node, channel, topic_id, batches, timeout_ms)
+        message = produce_message(topic_id, batches, timeout_ms)
+        return self._connect_and_produce(node, channel, GeneratedRequest(produce_api, message))
 
     async def _connect_and_produce(
-        self,
-        node: int,
-        channel: str,
-        topic_id: bytes | None,
-        batches: Sequence[tuple[int, bytes]],
-        timeout_ms: int,
+        self, node: int, channel: str, request: GeneratedRequest
     ) -> Mapping[int, ProduceResult]:
         """Open a connection, and send its first request through aiokafka, which checks the version."""
         connections = self._connections
-        if topic_id is not None:
-            message = produce_message(topic_id, batches, timeout_ms)
-            try:
-                response = await connections.send(node, channel, GeneratedRequest(produce_api, message))
-            except UnsupportedApi:
-                # Brokers below Kafka 4.1 identify the topic by its name only.
-                return await self._produce_by_name(node, channel, batches, timeout_ms)
-            opened = connections.open_connection(node, channel)
-            if opened is not None:
-                self._produce_connections[node, channel] = ProduceConnection(
-                    opened,
-                    node=node,
-                    client_id=self._client_id,
-                    timeout_s=self._request_timeout_s,
-                    failed=connections.refresh_soon,
-                )
-            return read_produce_response(response)
-        return await self._produce_by_name(node, channel, batches, timeout_ms)
-
-    async def _produce_by_name(
-        self, node: int, channel: str, batches: Sequence[tuple[int, bytes]], timeout_ms: int
-    ) -> Mapping[int, ProduceResult]:
-        request = ProduceRequest(None, _ACKS_ALL, timeout_ms, [(self._topic, list(batches))])
-        response = await self._connections.send(node, channel, request)
-        return {
-            partition: ProduceResult(code, base_offset)
-            for _, partitions in response.topics
-            for partition, code, base_offset, *_ in partitions
-        }
+        response = await connections.send(node, channel, request)
+        opened = connections.open_connection(node, channel)
+        if opened is not None:
+            self._produce_connections[node, channel] = ProduceConnection(
+                opened,
+                node=node,
+                client_id=self._client_id,
+                timeout_s=self._request_timeout_s,
+                failed=connections.refresh_soon,
+            )
+        return read_produce_response(response)
 
     async def list_end_offsets(
         self, node: int, channel: str, partitions: Sequence[int]
@@ -202,29 +177,8 @@ class Brokers:
         max_wait_ms: int = 0,
     ) -> Mapping[int, FetchResult]:
         """Return committed batches; if there are none, the broker waits up to `max_wait_ms`."""
-        topic = self._connections.metadata.topic
-        if topic.pinned_id is not None:
-            try:
-                request = fetch_request(topic, positions, bytes_max, max_wait_ms)
-                return read_fetch_response(await self._connections.send(node, channel, request), positions)
-            except UnsupportedApi:
-                # Brokers below Kafka 3.1 identify the topic by its name only.
-                pass
-        return await self._fetch_by_name(node, channel, positions, bytes_max, max_wait_ms)
-
-    async def _fetch_by_name(
-        self, node: int, channel: str, positions: Mapping[int, int], bytes_max: int, max_wait_ms: int
-    ) -> Mapping[int, FetchResult]:
-        asked = [(partition, position, bytes_max) for partition, position in positions.items()]
-        request = FetchRequest(
-            max_wait_ms, 1 if max_wait_ms else 0, bytes_max, _READ_UNCOMMITTED, [(self._topic, asked)]
-        )
-        response = await self._connections.send(node, channel, request)
-        return {
-            answer[0]: FetchResult(answer[1], answer[4], answer[-1] or b"")
-            for _, answers in response.topics
-            for answer in answers
-        }
+        request = fetch_request(self._connections.metadata.topic, positions, bytes_max, max_wait_ms)
+        return read_fetch_response(await self._connections.send(node, channel, request), positions)
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
         """Delete the records below these log offsets."""

@@ -95,7 +95,7 @@ class Cluster(Protocol):
     def pin_topic_id(self) -> bytes:
         """Return the topic id and pin it: another topic with the same name is not used from now on.
 
-        Returns NO_TOPIC_ID if no broker reported an id: no broker answered, or they are below Kafka 3.1.
+        Returns NO_TOPIC_ID if no broker has answered.
         """
         ...
 

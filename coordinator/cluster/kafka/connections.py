@@ -30,7 +30,7 @@ from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NoResponse, UnsupportedApi
 from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
-from coordinator.cluster.kafka.metadata_requests import metadata_request, old_metadata_request, read_metadata
+from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.errors import LogRefused, LogUnavailable, error_text
 
 _logger = logging.getLogger(__name__)
@@ -175,11 +175,7 @@ class Connections:
         return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
     async def _ask_metadata(self, node: int) -> ClusterMetadata:
-        try:
-            response = await self.send(node, METADATA_CHANNEL, metadata_request(self._topics))
-        except UnsupportedApi:
-            response = await self.send(node, METADATA_CHANNEL, old_metadata_request(self._topics))
-        return read_metadata(response)
+        return read_metadata(await self.send(node, METADATA_CHANNEL, metadata_request(self._topics)))
 
     async def _ask_bootstrap_servers(self) -> ClusterMetadata:
         why: object = "no bootstrap server is given"
@@ -188,7 +184,7 @@ class Connections:
             try:
                 connection = await create_conn(host, port, **self._connect_options)
                 try:
-                    return read_metadata(await self._send_metadata_request(connection))
+                    return read_metadata(await connection.send(metadata_request(self._topics)))
                 finally:
                     await connection.close()
             except _NEVER_SENT as error:
@@ -197,12 +193,6 @@ class Connections:
                 if isinstance(error, _REFUSED):
                     kind = LogRefused
         raise kind(f"No broker of {self._bootstrap} can be reached ({why}).")
-
-    async def _send_metadata_request(self, connection: AIOKafkaConnection) -> Any:
-        try:
-            return await connection.send(metadata_request(self._topics))
-        except (IncompatibleBrokerVersion, NotImplementedError):
-            return await connection.send(old_metadata_request(self._topics))
 
     # Requests.
 

@@ -15,7 +15,7 @@ _REPORTS_MAX = 3
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as a broker reports it, without a leader epoch if the broker is below Kafka 3.1."""
+    """A partition as a broker reports it."""
 
     partition: int
     leader: int
@@ -24,7 +24,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class TopicMetadata(NamedTuple):
-    """A topic as a broker reports it, without a topic id if the broker is below Kafka 3.1."""
+    """A topic as a broker reports it."""
 
     error_code: int
     name: str | None
@@ -58,11 +58,6 @@ class MergedTopicMetadata:
     def topic_id(self) -> bytes:
         """Return the current topic id, NO_TOPIC_ID if no broker reported one."""
         return self._reported_id if self._pinned_id is None else self._pinned_id
-
-    @property
-    def pinned_id(self) -> bytes | None:
-        """Return the pinned topic id, None if none is pinned."""
-        return self._pinned_id
 
     @property
     def partitions(self) -> Mapping[int, PartitionMetadata]:

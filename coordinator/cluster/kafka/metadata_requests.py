@@ -1,13 +1,9 @@
-"""Metadata requests: with topic ids and leader epochs (KIP-516, KIP-320), or without for old brokers."""
+"""Metadata requests, with topic ids and leader epochs (KIP-516, KIP-320)."""
 
 from collections.abc import Iterable
-from typing import Any
-
-from aiokafka.protocol.metadata import MetadataRequest as OldMetadataRequest
 
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import (
-    NO_LEADER_EPOCH,
     NO_TOPIC_ID,
     ClusterMetadata,
     PartitionMetadata,
@@ -24,15 +20,8 @@ def metadata_request(names: Iterable[str] = (), topic_ids: Iterable[bytes] = ())
     return GeneratedRequest(metadata_api, MetadataRequest(topics, False, False))
 
 
-def old_metadata_request(names: Iterable[str]) -> Any:
-    """Return a request for brokers below Kafka 3.1, which report no topic ids and leader epochs."""
-    return OldMetadataRequest(list(names), allow_auto_topic_creation=False)
-
-
-def read_metadata(response: Any) -> ClusterMetadata:
-    """Return the metadata in a response to either request."""
-    if not isinstance(response, MetadataResponse):
-        return _read_old_metadata(response)
+def read_metadata(response: MetadataResponse) -> ClusterMetadata:
+    """Return the metadata in a response."""
     return ClusterMetadata(
         response.cluster_id or "",
         {broker.node_id: (broker.host, broker.port) for broker in response.brokers},
@@ -54,19 +43,3 @@ def read_metadata(response: Any) -> ClusterMetadata:
             for topic in response.topics
         ],
     )
-
-
-def _read_old_metadata(response: Any) -> ClusterMetadata:
-    topics = [
-        TopicMetadata(
-            code,
-            name,
-            NO_TOPIC_ID,
-            [
-                PartitionMetadata(partition, leader, NO_LEADER_EPOCH, tuple(replicas))
-                for _, partition, leader, replicas, *_ in partitions
-            ],
-        )
-        for code, name, _, partitions in response.topics
-    ]
-    return ClusterMetadata("", {node: (host, port) for node, host, port, *_ in response.brokers}, topics)

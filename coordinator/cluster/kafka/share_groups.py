@@ -15,7 +15,14 @@ from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka import share_group_requests as requests
 from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
-from coordinator.cluster.kafka.share_group_types import EMPTY, ChangeResult, GroupDescription, GroupOffset
+from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.cluster.kafka.share_group_types import (
+    EMPTY,
+    ChangeResult,
+    GroupDescription,
+    GroupOffset,
+    ResolvedTopicIds,
+)
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.messages.share_group_describe import DescribedGroup
@@ -28,8 +35,9 @@ __all__ = [
     "ShareGroups",
 ]
 
-# Groups per request.
+# Groups and topic ids per request.
 _GROUPS_MAX = 200
+_TOPICS_MAX = 1_000
 
 # Maximum number of attempts to reach a group coordinator, and the first pause between them. After a broker
 # failure, another broker becomes the coordinator within seconds.
@@ -149,6 +157,38 @@ class ShareGroups(ClusterReader):
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
         }
+
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+        """Ask one broker after the other until all topic ids are found.
+
+        An id is missing only if all brokers answer that they do not know it. Raises LogUnavailable if no
+        broker answers.
+        """
+        await self._connections.refresh()
+        cluster_id = ""
+        names: dict[bytes, str] = {}
+        missing = set(topic_ids)
+        is_anyone_silent = False
+        for node in self._connections.nodes():
+            # If no topic ids are left, one request is still sent, because its response has the cluster id.
+            wanted = sorted(missing)
+            for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
+                request = metadata_request(topic_ids=wanted[at : at + _TOPICS_MAX])
+                try:
+                    response = await self._connections.send(node, METADATA_CHANNEL, request)
+                except NoResponse:
+                    is_anyone_silent = True
+                    break
+                metadata = read_metadata(response)
+                cluster_id = metadata.cluster_id or cluster_id
+                for topic in metadata.topics:
+                    if topic.error_code != ErrorCode.UNKNOWN_TOPIC_ID:
+                        missing.discard(topic.topic_id)
+                    if topic.error_code == ErrorCode.NONE and topic.name is not None:
+                        names[topic.topic_id] = topic.name
+            if cluster_id and not missing:
+                break
+        return ResolvedTopicIds(cluster_id, names, frozenset() if is_anyone_silent else frozenset(missing))
 
     # Changes.
 

@@ -51,7 +51,7 @@ class UserTopics(ClusterReader):
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the names of these topics, without those that do not exist or may not be described.
 
-        Raises LogUnavailable if no broker answers, and UnsupportedApi below Kafka 3.1.
+        Raises LogUnavailable if no broker answers.
         """
         return await self._describe_topics(metadata_request(topic_ids=topic_ids))
 

@@ -16,7 +16,7 @@ from coordinator.cluster.kafka.share_group_types import (
     ResolvedTopicIds,
 )
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry.observer import GroupAdmin, TopicIds
+from coordinator.operate.expiry.observer import GroupAdmin
 
 Answer = TypeVar("Answer")
 
@@ -24,40 +24,40 @@ _CLOSED = "The coordinator is stopping and sends no more requests to Kafka."
 
 
 class ClusterThread:
-    """A `GroupAdmin` and a `TopicIds` whose methods may be called on any event loop.
+    """A `GroupAdmin` whose methods may be called on any event loop.
 
     Exceptions of the underlying methods are passed on. After `close`, pending and new calls raise
     LogUnavailable.
     """
 
-    def __init__(self, make: Callable[[], tuple[GroupAdmin, TopicIds]]) -> None:
+    def __init__(self, make: Callable[[], GroupAdmin]) -> None:
         """Start no thread yet: the first request starts it, and the thread calls `make`."""
         self._make = make
-        self._made: tuple[GroupAdmin, TopicIds] | None = None
+        self._made: GroupAdmin | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
 
     async def names(self) -> set[str]:
-        return await self._call_group_admin(lambda groups: groups.names())
+        return await self._run(lambda made: made.names())
 
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
-        return await self._call_group_admin(lambda asked: asked.offsets(groups))
+        return await self._run(lambda made: made.offsets(groups))
 
     async def groups_without_offsets(self, groups: Collection[str]) -> set[str]:
-        return await self._call_group_admin(lambda asked: asked.groups_without_offsets(groups))
+        return await self._run(lambda made: made.groups_without_offsets(groups))
 
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
-        return await self._call_group_admin(lambda asked: asked.describe_groups(groups))
+        return await self._run(lambda made: made.describe_groups(groups))
 
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
-        return await self._call_group_admin(lambda asked: asked.delete_offsets(group, topics))
+        return await self._run(lambda made: made.delete_offsets(group, topics))
 
     async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
-        return await self._call_group_admin(lambda asked: asked.delete_groups(groups))
+        return await self._run(lambda made: made.delete_groups(groups))
 
-    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
-        return await self._run_on_thread(lambda made: made[1].resolve(topic_ids))
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+        return await self._run(lambda made: made.resolve_topic_ids(topic_ids))
 
     async def close(self) -> None:
         """Cancel pending calls, close the connections, and end the thread. May be called twice."""
@@ -76,15 +76,10 @@ class ClusterThread:
         for each in asked:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-        for made in self._made or ():
-            await made.close()
+        if self._made is not None:
+            await self._made.close()
 
-    async def _call_group_admin(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
-        return await self._run_on_thread(lambda made: ask(made[0]))
-
-    async def _run_on_thread(
-        self, ask: Callable[[tuple[GroupAdmin, TopicIds]], Coroutine[Any, Any, Answer]]
-    ) -> Answer:
+    async def _run(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
         async def run() -> Answer:
             if self._made is None:
                 self._made = self._make()

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from coordinator.errors import CoordinatorError
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry.observation_store import ObservationStore
-from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver, TopicIds
+from coordinator.operate.expiry.observations import ObservationGaps
+from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver
 from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, ExpiryStatus, find_abandoned_state
 from coordinator.process.clock import Clock
@@ -25,6 +26,10 @@ _logger = logging.getLogger(__name__)
 _OBSERVATION_AGE_MAX_S = 2.0
 # If two observations are more than this number of intervals apart, the history of a group has a gap.
 _GAP_INTERVALS = 3
+# How often a coordinator observes the groups of other owners in a retention time. The state of a shard that
+# moves expires later by this fraction of the retention time at most.
+_WATCHES_PER_RETENTION = 20
+_MINUTE_MS = 60_000
 _LEFTOVER_INTERVALS = 6
 
 
@@ -56,7 +61,6 @@ class Expiry:
         self,
         runtime: Runtime,
         groups: GroupAdmin,
-        topics: TopicIds,
         rules: ExpiryRules,
         *,
         interval_s: float,
@@ -68,10 +72,12 @@ class Expiry:
     ) -> None:
         """`may_act` returns whether this process's lease of its shards is fresh."""
         interval_ms = round(interval_s * 1000)
-        gap_max_ms = _GAP_INTERVALS * interval_ms
-        self.rules = rules._replace(gap_ms=gap_max_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
+        self._watch_ms = max(
+            interval_ms, (rules.retention_minutes or 0) * _MINUTE_MS // _WATCHES_PER_RETENTION
+        )
+        gaps = ObservationGaps(_GAP_INTERVALS * interval_ms, _GAP_INTERVALS * self._watch_ms)
+        self.rules = rules._replace(gap_ms=gaps.unchanged_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
         self._groups = groups
-        self._topics = topics
         self._interval_s = interval_s
         self._clock = clock
         self._metrics = metrics
@@ -79,16 +85,16 @@ class Expiry:
         self._observer = GroupObserver(
             runtime,
             groups,
-            topics,
             clock=clock,
-            gap_max_ms=gap_max_ms,
+            gaps=gaps,
             file=file if self.enabled else None,
             watch_all=watch_all,
         )
-        self._remover = StateRemover(runtime, groups, topics, may_act)
+        self._remover = StateRemover(runtime, groups, may_act)
         self._round_lock = asyncio.Lock()
         self._observation: ClusterObservation | None = None
         self._observed_s = float("-inf")
+        self._watched_ms: int | None = None
         self._last_round_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._trouble: str | None = None
@@ -110,7 +116,6 @@ class Expiry:
             with suppress(asyncio.CancelledError):
                 await self._task
         await self._groups.close()
-        await self._topics.close()
 
     async def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state, for the given retention time or the configured one.
@@ -130,15 +135,18 @@ class Expiry:
             rules = rules._replace(retention_minutes=retention_minutes)
         items = await _find_abandoned(look, rules)
         items.sort(key=_sort_key)
-        unheard = {part.group_id for part in look.held} - set(look.seen.heard)
+        unheard = {part.group_id for part in look.held}.intersection(look.seen.unheard)
         return ExpiryForecast(
             self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
         )
 
-    async def run_round(self) -> ExpiryRoundResult:
-        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer."""
+    async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:
+        """Observe the cluster and remove what is due. Raises CoordinatorError if Kafka does not answer.
+
+        Without `all_groups`, observe the groups of other owners only if their last observation is too old.
+        """
         async with self._round_lock:
-            look = await self._current_observation()
+            look = await self._current_observation(all_groups=all_groups or self._is_watch_due())
             due = [
                 each for each in await _find_abandoned(look, self.rules) if each.status is ExpiryStatus.DUE
             ]
@@ -156,7 +164,7 @@ class Expiry:
     async def _run_rounds(self) -> None:
         while True:
             try:
-                await self.run_round()
+                await self.run_round(all_groups=False)
             except CoordinatorError as error:
                 self._metrics.expiry_failed()
                 if self._trouble is None:
@@ -171,8 +179,18 @@ class Expiry:
                 self._trouble = None
             await asyncio.sleep(self._interval_s)
 
-    async def _current_observation(self) -> ClusterObservation:
-        look = await self._observer.observe()
+    def _is_watch_due(self) -> bool:
+        """Return whether the groups of other owners must be observed before the next round."""
+        before_next_ms = round(500 * self._interval_s)
+        return (
+            self._watched_ms is None
+            or self._clock.now_ms() - self._watched_ms >= self._watch_ms - before_next_ms
+        )
+
+    async def _current_observation(self, *, all_groups: bool = True) -> ClusterObservation:
+        look = await self._observer.observe(all_groups=all_groups)
+        if all_groups:
+            self._watched_ms = look.now_ms
         self._observation, self._observed_s = look, asyncio.get_running_loop().time()
         return look
 

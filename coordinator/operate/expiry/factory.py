@@ -34,23 +34,15 @@ def make_expiry(
         return None
     try:
         from coordinator.cluster.kafka.share_groups import ShareGroups
-        from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
         from coordinator.security.client_security import make_client_security
     except ModuleNotFoundError:
         if config.can_state_expire:
             _logger.warning("State does not expire because aiokafka is not installed: %s", KAFKA_EXTRA)
         return None
     servers, security = config.bootstrap_servers, make_client_security(config)
-    cluster = ClusterThread(
-        lambda: (
-            ShareGroups(servers, security=security, client_id=_CLIENT_ID),
-            TopicIdResolver(servers, security=security, client_id=_CLIENT_ID),
-        )
-    )
     return Expiry(
         runtime,
-        cluster,
-        cluster,
+        ClusterThread(lambda: ShareGroups(servers, security=security, client_id=_CLIENT_ID)),
         ExpiryRules(
             config.state_retention_minutes if config.can_state_expire else None,
             config.state_missing_grace_minutes,

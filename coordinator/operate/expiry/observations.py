@@ -6,6 +6,7 @@ observations have the same epoch, the group did not change, even if the coordina
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,6 +18,16 @@ _CLOCK_SKEW_MAX_MS = 60_000
 
 # Maximum number of topics of a group whose unsubscription times are stored separately.
 _LEFT_MAX = 1_000
+
+
+class ObservationGaps(NamedTuple):
+    """The largest time between two observations of a group, by whether its epoch changed in between.
+
+    If the gap is longer, the history of the group starts again.
+    """
+
+    changed_ms: int
+    unchanged_ms: int
 
 
 class GroupObservation(msgspec.Struct, frozen=True, kw_only=True, rename={"read_ms": "looked_ms"}):
@@ -47,14 +58,12 @@ def observe_group(
     seen: GroupDescription,
     *,
     now_ms: int,
-    gap_max_ms: int,
+    gaps: ObservationGaps,
     initialized_ms: int | None,
 ) -> GroupObservation | None:
     """Return the new observation of a group, or `before` if the group's coordinator did not answer.
 
-    If the group changed and the observations are more than `gap_max_ms` apart, the history is unknown and
-    starts again.  `initialized_ms` is when Kafka last initialised local state of the group, None if there is
-    none.
+    `initialized_ms` is when Kafka last initialised local state of the group, None if there is none.
     """
     if before is not None:
         # If the clock was set back, observations must not seem older after it is corrected.
@@ -68,15 +77,15 @@ def observe_group(
         return before
     if before is None or before.missing_ms is not None:
         return _first_observation(seen, now_ms)
-    is_gap = now_ms - before.read_ms > gap_max_ms
+    passed_ms = now_ms - before.read_ms
     if seen.group_epoch == before.group_epoch:
-        if is_gap and not _is_same_group(before, initialized_ms):
+        if passed_ms > gaps.unchanged_ms and not _is_same_group(before, initialized_ms):
             return _first_observation(seen, now_ms)
         return msgspec.structs.replace(before, read_ms=now_ms)
     if before.is_empty and seen.is_empty:
         # A member joined and left in between, and its subscription is unknown.
         return _first_observation(seen, now_ms)
-    if is_gap:
+    if passed_ms > gaps.changed_ms:
         return _first_observation(seen, now_ms)
     return _continue_observation(before, seen, now_ms)
 

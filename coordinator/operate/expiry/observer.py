@@ -14,7 +14,7 @@ from coordinator.cluster.kafka.share_group_types import (
 )
 from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry.observation_store import ObservationStore, StoredObservations
-from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.operate.expiry.observations import GroupObservation, ObservationGaps, observe_group
 from coordinator.operate.expiry.rules import ClusterView, HeldState
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime import Runtime
@@ -29,7 +29,7 @@ SLICE = 500
 
 
 class GroupAdmin(Protocol):
-    """Requests to group coordinators; implemented by `coordinator.cluster.kafka.share_groups`."""
+    """Requests about groups and topics; implemented by `coordinator.cluster.kafka.share_groups`."""
 
     async def names(self) -> set[str]: ...
     async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
@@ -37,13 +37,7 @@ class GroupAdmin(Protocol):
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]: ...
     async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]: ...
-    async def close(self) -> None: ...
-
-
-class TopicIds(Protocol):
-    """Requests for topic ids; implemented by `coordinator.cluster.kafka.topic_id_resolver`."""
-
-    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds: ...
     async def close(self) -> None: ...
 
 
@@ -64,38 +58,40 @@ class GroupObserver:
         self,
         runtime: Runtime,
         groups: GroupAdmin,
-        topics: TopicIds,
         *,
         clock: Clock,
-        gap_max_ms: int,
+        gaps: ObservationGaps,
         file: ObservationStore | None,
         watch_all: bool,
     ) -> None:
-        """With `watch_all`, groups without local state are observed too: their shards may move here."""
+        """With `watch_all`, other coordinators own shards, which may move here: observe their groups too."""
         self._runtime = runtime
         self._groups = groups
-        self._topics = topics
         self._clock = clock
-        self._gap_max_ms = gap_max_ms
+        self._gaps = gaps
         self._file = file
-        self._begin_observations = watch_all
+        self._watch_all = watch_all
         self._loaded = False
         self._cluster_id = ""
         self._observations: dict[str, GroupObservation] = {}
         self._missing: dict[bytes, int] = {}
         self._names: dict[bytes, str] = {}
 
-    async def observe(self) -> ClusterObservation:
-        """Observe all groups and topics of the local state. Raises LogError if Kafka does not answer."""
+    async def observe(self, *, all_groups: bool) -> ClusterObservation:
+        """Observe the topics of the local state, and groups. Raises LogError if Kafka does not answer.
+
+        Without `all_groups`, observe only the groups that this coordinator leads: it owns the shard of
+        partition 0 of one of their topics. So each group is observed by one coordinator, or a few.
+        """
         if not self._loaded:
             await self._load_observations()
         # If a shard is still being loaded, groups without local state must keep their history.
         is_whole = self._runtime.initial_load_done
         held = await self._list_held_states()
-        groups = {part.group_id for part in held}
+        groups = {part.group_id for part in held if part.leads or all_groups}
         topic_ids = {part.topic_id for part in held}
-        presence = await self._topics.resolve(sorted(topic_ids))
-        if self._begin_observations:
+        presence = await self._groups.resolve_topic_ids(sorted(topic_ids))
+        if self._watch_all and all_groups:
             groups |= await self._list_groups()
         described = await self._groups.describe_groups(groups)
         # Take the time after the last response, so that retention times start late rather than early.
@@ -106,13 +102,13 @@ class GroupObserver:
         for part in held:
             known_ms = initialized_ms.get(part.group_id, 0)
             initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
-        not_here_yet = {} if is_whole else self._observations
-        heard = await self._update_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
-        self._observations = {**not_here_yet, **self._observations}
+        kept = {} if is_whole and all_groups else self._observations
+        unheard = await self._update_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
+        self._observations = {**kept, **self._observations}
         if self._file is not None:
             await self._file.save(StoredObservations(self._cluster_id, self._observations))
         unclear = topic_ids - presence.names.keys() - presence.missing
-        seen = ClusterView(dict(self._observations), heard, dict(self._names), dict(self._missing), unclear)
+        seen = ClusterView(dict(self._observations), unheard, dict(self._names), dict(self._missing), unclear)
         return ClusterObservation(now_ms, held, seen, doubt)
 
     async def _list_groups(self) -> set[str]:
@@ -194,25 +190,25 @@ class GroupObserver:
         *,
         doubtful: bool,
     ) -> frozenset[str]:
-        """Update the observations from descriptions; return the groups whose coordinators answered."""
-        heard = set()
+        """Update the observations from descriptions; return the groups whose coordinators did not answer."""
+        unheard = set()
         watches = {}
         for number, (group, seen) in enumerate(described.items(), 1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
             is_not_found = seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-            if seen.error_code == ErrorCode.NONE or (is_not_found and not doubtful):
-                heard.add(group)
-            elif is_not_found:
+            if seen.error_code != ErrorCode.NONE and (doubtful or not is_not_found):
+                unheard.add(group)
+            if is_not_found and doubtful:
                 continue
             observation = observe_group(
                 self._observations.get(group),
                 seen,
                 now_ms=now_ms,
-                gap_max_ms=self._gap_max_ms,
+                gaps=self._gaps,
                 initialized_ms=initialized_ms.get(group),
             )
             if observation is not None:
                 watches[group] = observation
         self._observations = watches
-        return frozenset(heard)
+        return frozenset(unheard)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from coordinator.cluster.kafka.share_group_types import GroupDescription, GroupOffset
 from coordinator.errors import LogError
-from coordinator.operate.expiry.observer import GroupAdmin, TopicIds
+from coordinator.operate.expiry.observer import GroupAdmin
 from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason
 from coordinator.serve.runtime import Operation, Runtime, ShardStatus
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, ShareState
@@ -73,12 +73,9 @@ class _Deletion(Operation):
 class StateRemover:
     """Removes due state. Each method raises LogError if Kafka does not answer."""
 
-    def __init__(
-        self, runtime: Runtime, groups: GroupAdmin, topics: TopicIds, may_act: Callable[[], bool]
-    ) -> None:
+    def __init__(self, runtime: Runtime, groups: GroupAdmin, may_act: Callable[[], bool]) -> None:
         self._runtime = runtime
         self._groups = groups
-        self._topics = topics
         self._may_act = may_act
         # Groups whose last offsets may have been deleted.
         self._emptied_groups: set[str] = set()
@@ -210,7 +207,9 @@ class StateRemover:
     async def _confirm_missing(self, due: Collection[AbandonedState]) -> set[AbandonedState]:
         topics = {each.topic_id for each in due if each.reason is AbandonmentReason.TOPIC_DELETED}
         groups = {each.group_id for each in due if each.reason is AbandonmentReason.GROUP_DELETED}
-        missing_topics = (await self._topics.resolve(sorted(topics))).missing if topics else frozenset()
+        missing_topics = (
+            (await self._groups.resolve_topic_ids(sorted(topics))).missing if topics else frozenset()
+        )
         described = await self._groups.describe_groups(groups) if groups else {}
         return {
             each

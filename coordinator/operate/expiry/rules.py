@@ -43,7 +43,7 @@ class ExpiryRules(NamedTuple):
 
     retention_minutes: int | None
     grace_minutes: int
-    # Maximum time between two observations. If they are further apart, the history of a group has a gap.
+    # Maximum time between two observations in which a group may have been deleted and created again.
     gap_ms: int = 0
     # The time after which any owner removes expired state that the owner of partition 0 has not removed.
     leftover_ms: int = 3_600_000
@@ -66,13 +66,13 @@ class HeldState(NamedTuple):
 class ClusterView(NamedTuple):
     """The known groups by name and topics by id.
 
-    `heard`: groups whose coordinators answered in the last observation. `missing`: topic ids that no broker
-    knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
+    `unheard`: groups whose coordinators did not answer in the last observation. `missing`: topic ids that no
+    broker knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
     missing in the last observation.
     """
 
     groups: Mapping[str, GroupObservation]
-    heard: Collection[str]
+    unheard: Collection[str]
     names: Mapping[bytes, str]
     missing: Mapping[bytes, int]
     unclear: Collection[bytes]
@@ -120,7 +120,7 @@ def _check_deleted_in_kafka(
         heard = held_state.topic_id not in seen.unclear
     elif observation is not None and observation.missing_ms is not None:
         reason, since_ms = AbandonmentReason.GROUP_DELETED, observation.missing_ms
-        heard = held_state.group_id in seen.heard
+        heard = held_state.group_id not in seen.unheard
     else:
         return None
     since_ms = max(since_ms, held_state.initialized_ms)
@@ -155,8 +155,8 @@ def _check_unsubscribed(
         return None
     since_ms = unsubscribed_since_ms
     if held_state.initialized_ms >= unsubscribed_since_ms:
-        # The state was initialised later than the observed history explains. Either offsets were set before
-        # the group was used, or a member joined and left between two observations.
+        # The state was initialised later than the observed history explains. Offsets were set before the
+        # group was used, a member joined and left between two observations, or the group was created again.
         since_ms = held_state.initialized_ms + rules.gap_ms
     expires_ms = None
     status = ExpiryStatus.LATER
@@ -183,7 +183,7 @@ def _check_unsubscribed(
 def _unsubscribed_status(
     held_state: HeldState, seen: ClusterView, observation: GroupObservation, is_left_over: bool
 ) -> ExpiryStatus:
-    if held_state.group_id not in seen.heard or held_state.topic_id in seen.unclear:
+    if held_state.group_id in seen.unheard or held_state.topic_id in seen.unclear:
         return ExpiryStatus.NOT_KNOWN
     if not observation.is_empty:
         return ExpiryStatus.WAITS_FOR_EMPTY_GROUP

@@ -65,17 +65,17 @@ class TopicSource:
         return run_coroutine_on_thread(self._identity())
 
     async def _identity(self) -> dict[str, str]:
-        from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
+        from coordinator.cluster.kafka.share_groups import ShareGroups
         from coordinator.cluster.kafka.user_topics import UserTopics
 
         security, timeout_s = self.security, self.request_timeout_s
-        presence = TopicIdResolver(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
+        groups = ShareGroups(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
         topics = UserTopics(self.bootstrap_servers, security=security, request_timeout_s=timeout_s)
         try:
-            cluster_id = (await presence.resolve(())).cluster_id
+            cluster_id = (await groups.resolve_topic_ids(())).cluster_id
             topic_id = await topics.topic_id(self.topic)
         finally:
-            await presence.close()
+            await groups.close()
             await topics.close()
         found = {"cluster_id": cluster_id, "topic_id": "" if topic_id is None else topic_id_text(topic_id)}
         return {name: value for name, value in found.items() if value}

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.connections import ClusterReader
 from coordinator.cluster.kafka.share_groups import ShareGroups
-from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
@@ -157,12 +156,10 @@ class KafkaProcess:
     def _start_expiry(self, metrics: Metrics) -> None:
         timeout_s = self._plan.log_limits.request_timeout_s
         groups = ShareGroups(self._bootstrap_servers, request_timeout_s=timeout_s)
-        topics = TopicIdResolver(self._bootstrap_servers, request_timeout_s=timeout_s)
-        self._readers = [groups, topics]
+        self._readers = [groups]
         self._expiry = Expiry(
             self.runtime,
             groups,
-            topics,
             EXPIRY_RULES,
             interval_s=EXPIRY_INTERVAL_S,
             # A clock that does not jump.

@@ -55,7 +55,8 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
         astray_rate = forwarding.uniform(0.3, 1.0)
         plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
     if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
-        plan = replace(plan, expiry=True, nemesis=replace(plan.nemesis, groups_load_s=10.0))
+        nemesis = replace(plan.nemesis, groups_load_s=3.0, groups_load_for_s=40.0)
+        plan = replace(plan, expiry=True, nemesis=nemesis)
     http_writes = Random(seed ^ HTTP_WRITES)
     if http_writes.random() < 0.1:
         every_s = draw_log_uniform(http_writes, 0.5, 5.0)

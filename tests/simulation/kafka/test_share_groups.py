@@ -4,7 +4,6 @@ from random import Random
 
 from coordinator.cluster.kafka.share_groups import ChangeResult
 from coordinator.cluster.kafka.share_groups import ShareGroups as ShareGroupClient
-from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
@@ -28,9 +27,9 @@ def test_groups_are_described_and_changed_as_by_a_broker() -> None:
     async def main() -> None:
         brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=1)
         connect_to_brokers(brokers, 2.0, groups)
-        client, topics = ShareGroupClient(SERVERS), TopicIdResolver(SERVERS)
+        client = ShareGroupClient(SERVERS)
         topic = TOPIC_ID.hex()
-        assert (await topics.resolve([TOPIC_ID])).names == {TOPIC_ID: topic}
+        assert (await client.resolve_topic_ids([TOPIC_ID])).names == {TOPIC_ID: topic}
         used = (await client.describe_groups(["group"]))["group"]
         assert (used.is_empty, used.members, used.subscribed) == (False, 1, {topic})
         refused = await client.delete_offsets("group", [topic])
@@ -50,7 +49,6 @@ def test_groups_are_described_and_changed_as_by_a_broker() -> None:
         unknown = await client.delete_offsets("group", [topic])
         assert unknown[topic].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await client.close()
-        await topics.close()
 
     loop.run_until_complete(main())
     loop.close()

@@ -51,7 +51,6 @@ class AbandonedStateCluster:
         return Expiry(
             runtime,
             self.cluster,
-            self.cluster,
             self.rules,
             interval_s=LOOK_MINUTES * 60,
             clock=self.clock,

@@ -71,6 +71,7 @@ class FakeCluster:
         self.is_down = False
         self.coordinators: list[ExpiryReplica] = []
         self.deletes_state = True
+        self.described: list[str] = []
         self.deletions: list[tuple[str, tuple[str, ...]]] = []
         self.deleted_groups: list[str] = []
         # A function to call once, before the next resolve, describe, names or delete request.
@@ -83,7 +84,7 @@ class FakeCluster:
         if happens is not None:
             await happens()
 
-    async def resolve(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
+    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
         await self._begin_request("resolve")
         names = {topic_id(name): name for name in self.topics if topic_id(name) in topic_ids}
         hidden = {topic_id(name) for name in self.hidden_topics}
@@ -108,6 +109,7 @@ class FakeCluster:
 
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
         await self._begin_request("describe")
+        self.described += sorted(groups)
         return {
             group: GroupDescription(15, "its coordinator was not found")
             if group in self.deaf_groups
@@ -158,7 +160,6 @@ class ExpiryReplica:
         self.metrics = Metrics()
         self.expiry = Expiry(
             runtime,
-            cluster,
             cluster,
             options.pop("rules", RULES),
             interval_s=LOOK_MINUTES * 60,
@@ -239,3 +240,9 @@ def make_cluster(*topics: str, **groups: FakeGroup) -> FakeCluster:
     cluster.groups = {"other": FakeGroup("known"), **groups}
     cluster.groups["other"].join("known")
     return cluster
+
+
+def split_shards(group: str, topic: str) -> tuple[list[int], list[int]]:
+    """Return the shard of partition 0 of a topic, and all other shards."""
+    first = state_partition(SharePartitionKey(group, topic_id(topic), 0), SHARDS)
+    return [first], [shard for shard in range(SHARDS) if shard != first]

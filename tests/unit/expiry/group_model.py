@@ -7,7 +7,7 @@ can only infer these times.
 import msgspec
 
 from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
-from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.operate.expiry.observations import GroupObservation, ObservationGaps, observe_group
 from coordinator.operate.expiry.rules import (
     AbandonedState,
     ClusterView,
@@ -19,6 +19,7 @@ from protocol.errors import ErrorCode
 
 MINUTE_MS = 60_000
 GAP_MINUTES = 30
+UNCHANGED_GAP_MINUTES = 60
 TOPICS = ("a", "b", "c")
 GROUP = "group"
 
@@ -122,7 +123,7 @@ class GroupModel:
             self.watch,
             seen,
             now_ms=now_ms,
-            gap_max_ms=GAP_MINUTES * MINUTE_MS,
+            gaps=ObservationGaps(GAP_MINUTES * MINUTE_MS, UNCHANGED_GAP_MINUTES * MINUTE_MS),
             initialized_ms=max((minute * MINUTE_MS for minute in self.initialized.values()), default=None),
         )
         held = [
@@ -131,7 +132,7 @@ class GroupModel:
         ]
         cluster = ClusterView(
             {} if self.watch is None else {GROUP: self.watch},
-            {GROUP} if answers else set(),
+            set() if answers else {GROUP},
             {topic_id(topic): topic for topic in TOPICS},
             {},
             (),

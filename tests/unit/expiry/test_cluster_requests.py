@@ -9,7 +9,6 @@ from coordinator.cluster.kafka import share_groups
 from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.cluster.kafka.share_group_types import ChangeResult
 from coordinator.cluster.kafka.share_groups import ShareGroups
-from coordinator.cluster.kafka.topic_id_resolver import TopicIdResolver
 from protocol.errors import ErrorCode
 from protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsResponse
 from protocol.messages.describe_share_group_offsets import DescribedGroup as DescribedOffsets
@@ -180,23 +179,19 @@ def metadata_answer(
     return lambda _: MetadataResponse(0, [], "cluster", -1, topics)
 
 
-def make_resolver(**brokers: Callable[[Any], Any]) -> TopicIdResolver:
-    presence = TopicIdResolver("kafka:9092")
-    presence._connections = FakeBrokers(**brokers)  # type: ignore[assignment]
-    return presence
-
-
 async def test_topic_is_missing_if_every_broker_reports_it_as_unknown() -> None:
     wanted = [topic_id(topic) for topic in ("a", "b", "c")]
     stale = metadata_answer("a", unknown=("b", "c"))
-    seen = await make_resolver(_1=stale, _2=metadata_answer("a", "b", unknown=("c",))).resolve(wanted)
+    seen = await make_share_groups(
+        FakeBrokers(_1=stale, _2=metadata_answer("a", "b", unknown=("c",)))
+    ).resolve_topic_ids(wanted)
     assert seen.names == {topic_id("a"): "a", topic_id("b"): "b"}
     assert seen.missing == {topic_id("c")}
-    seen = await make_resolver(_1=stale, _2=metadata_answer("a", unknown=("b",), hidden=("c",))).resolve(
-        wanted
-    )
+    seen = await make_share_groups(
+        FakeBrokers(_1=stale, _2=metadata_answer("a", unknown=("b",), hidden=("c",)))
+    ).resolve_topic_ids(wanted)
     assert seen.missing == {topic_id("b")}
-    seen = await make_resolver(_1=stale, _2=raise_no_response).resolve(wanted)
+    seen = await make_share_groups(FakeBrokers(_1=stale, _2=raise_no_response)).resolve_topic_ids(wanted)
     assert (seen.names, seen.missing) == ({topic_id("a"): "a"}, frozenset())
 
 
@@ -215,7 +210,9 @@ async def test_other_brokers_receive_only_topics_that_were_not_found() -> None:
         recording_broker(1, metadata_answer("a", unknown=("b",))),
         recording_broker(2, metadata_answer("b")),
     )
-    seen = await make_resolver(_1=first, _2=second, _3=recording_broker(3, raise_no_response)).resolve(wanted)
+    seen = await make_share_groups(
+        FakeBrokers(_1=first, _2=second, _3=recording_broker(3, raise_no_response))
+    ).resolve_topic_ids(wanted)
     assert (set(seen.names.values()), seen.missing) == ({"a", "b"}, frozenset())
     assert asked == [(1, sorted(wanted)), (2, [topic_id("b")])]
 

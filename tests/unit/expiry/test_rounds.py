@@ -24,6 +24,7 @@ from tests.unit.expiry.fake_cluster import (
     make_cluster,
     make_state,
     run_replica,
+    split_shards,
     topic_id,
 )
 
@@ -224,13 +225,11 @@ async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() ->
 
 
 async def test_owner_of_the_first_partition_deletes_the_state() -> None:
-    key = SharePartitionKey("g", topic_id("t"), 0)
-    first = state_partition(key, SHARDS)
-    others = [shard for shard in range(SHARDS) if shard != first]
+    first, others = split_shards("g", "t")
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
     cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
     async with (
-        run_replica(cluster, clock, records, shards=[first], watch_all=True) as owner,
+        run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
         run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
     ):
         await owner.expiry.run_round()
@@ -258,8 +257,7 @@ async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
 
 
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
-    key = SharePartitionKey("g", topic_id("t"), 0)
-    others = [shard for shard in range(SHARDS) if shard != state_partition(key, SHARDS)]
+    _, others = split_shards("g", "t")
     cluster, clock = make_cluster("t", g=FakeGroup()), ManualClock()
     # This state remains after a deletion that stopped after partition 0.
     records = [KNOWN, *(make_state("g", "t", number) for number in range(1, 20))]

@@ -7,19 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.operate.expiry.rules import AbandonmentReason, ExpiryRules, ExpiryStatus
-from tests.unit.expiry.group_model import GAP_MINUTES, MINUTE_MS, TOPICS, GroupModel
+from tests.unit.expiry.group_model import (
+    GAP_MINUTES,
+    MINUTE_MS,
+    TOPICS,
+    UNCHANGED_GAP_MINUTES,
+    GroupModel,
+)
 
 RETENTION = 100
-RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=GAP_MINUTES * MINUTE_MS)
+RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=UNCHANGED_GAP_MINUTES * MINUTE_MS)
 
 Step = Callable[[GroupModel], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
 # LOOK is an observation of the group. Most changes lie between two observations, so that they are detected.
 LOOK = None
-passing = st.sampled_from((1, GAP_MINUTES, GAP_MINUTES + 1, RETENTION - 1, RETENTION, 2 * RETENTION)).map(
-    lambda minutes: lambda world: world.advance_time(minutes)
-)
+passing = st.sampled_from(
+    (1, GAP_MINUTES, GAP_MINUTES + 1, UNCHANGED_GAP_MINUTES, RETENTION - 1, RETENTION, 2 * RETENTION)
+).map(lambda minutes: lambda world: world.advance_time(minutes))
 coming_and_going = st.one_of(
     some_topics.map(lambda topics: lambda world: world.join(topics)),
     st.integers(0, 2).map(lambda number: lambda world: world.leave(number)),
@@ -82,7 +88,7 @@ def test_state_unused_for_the_retention_time_is_due(
         world.advance_time(passing)
         due = {each.topic for each in world.observe() if each.status is ExpiryStatus.DUE}
         # If an unobserved member initialised the state, the state expires later.
-        if world.exists and world.minute - quiet_from >= RETENTION + GAP_MINUTES:
+        if world.exists and world.minute - quiet_from >= RETENTION + UNCHANGED_GAP_MINUTES:
             assert due == set(world.initialized)
 
 
@@ -95,3 +101,14 @@ def test_subscribed_topic_is_not_listed_as_abandoned(happenings: list[Step | Non
             happens(world)
         listed = {each.topic for each in world.observe()}
         assert not listed & world.subscribed_topics
+
+
+def test_group_that_was_created_again_with_the_same_epoch_does_not_expire_early() -> None:
+    world = GroupModel(RULES)
+    world.join_and_leave(frozenset({"a"}), 0)
+    world.observe()
+    world.delete_group()
+    world.join_and_leave(frozenset({"a"}), UNCHANGED_GAP_MINUTES)
+    world.observe()
+    world.advance_time(RETENTION - 1)
+    assert [each.status for each in world.observe()] == [ExpiryStatus.LATER]

@@ -33,7 +33,7 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = make_cluster(), ManualClock(), Metrics()
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
-        expiry = Expiry(one.runtime, cluster, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
+        expiry = Expiry(one.runtime, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
         def read_metric(name: str) -> float:
             return metrics.registry.get_sample_value(f"share_coordinator_{name}") or 0
@@ -65,11 +65,11 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     async def record_thread() -> None:
         threads.add(threading.current_thread())
 
-    cluster_thread = ClusterThread(lambda: (cluster, cluster))
+    cluster_thread = ClusterThread(lambda: cluster)
     cluster.before["describe"] = record_thread
     assert (await cluster_thread.describe_groups(["g"]))["g"].is_empty
     cluster.before["resolve"] = record_thread
-    assert (await cluster_thread.resolve([])).cluster_id == "cluster"
+    assert (await cluster_thread.resolve_topic_ids([])).cluster_id == "cluster"
     assert await cluster_thread.names() == {"g"}
     assert len(await cluster_thread.offsets(["g"])) == 3
     assert (await cluster_thread.delete_offsets("g", ["t"]))["t"].error_code == 0
@@ -93,10 +93,8 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
         await asyncio.Event().wait()
 
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
-        cluster_thread = ClusterThread(lambda: (cluster, cluster))
-        expiry = Expiry(
-            one.runtime, cluster_thread, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics()
-        )
+        cluster_thread = ClusterThread(lambda: cluster)
+        expiry = Expiry(one.runtime, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics())
         cluster.before["describe"] = wait_for_ever
         expiry.start()
         await wait_until(begun.is_set)
@@ -112,7 +110,7 @@ async def test_pending_request_fails_when_the_thread_is_closed() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    cluster_thread = ClusterThread(lambda: (cluster, cluster))
+    cluster_thread = ClusterThread(lambda: cluster)
     cluster.before["describe"] = wait_for_ever
     asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
     await wait_until(begun.is_set)

@@ -7,7 +7,7 @@ import pytest
 from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
 from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry import ExpiryRules, ExpiryStatus, ObservationStore
-from coordinator.operate.expiry.observations import GroupObservation, observe_group
+from coordinator.operate.expiry.observations import GroupObservation, ObservationGaps, observe_group
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
@@ -230,7 +230,11 @@ def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
         initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
         seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
         watch = observe_group(
-            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=MINUTE_MS, initialized_ms=initialized_ms
+            before,
+            seen,
+            now_ms=minute * MINUTE_MS,
+            gaps=ObservationGaps(MINUTE_MS, MINUTE_MS),
+            initialized_ms=initialized_ms,
         )
         assert watch is not None
         return watch
@@ -244,7 +248,11 @@ def test_member_between_two_observations_may_have_used_every_topic() -> None:
     def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
         watch = observe_group(
-            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
+            before,
+            seen,
+            now_ms=minute * MINUTE_MS,
+            gaps=ObservationGaps(9 * MINUTE_MS, 9 * MINUTE_MS),
+            initialized_ms=1,
         )
         assert watch is not None
         return watch
@@ -256,7 +264,11 @@ def test_subscriptions_during_a_long_gap_are_unknown() -> None:
     def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
         seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
         watch = observe_group(
-            before, seen, now_ms=minute * MINUTE_MS, gap_max_ms=9 * MINUTE_MS, initialized_ms=1
+            before,
+            seen,
+            now_ms=minute * MINUTE_MS,
+            gaps=ObservationGaps(9 * MINUTE_MS, 9 * MINUTE_MS),
+            initialized_ms=1,
         )
         assert watch is not None
         return watch

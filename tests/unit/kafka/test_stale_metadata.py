@@ -8,6 +8,7 @@ import pytest
 
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.metadata import ClusterMetadata, PartitionMetadata
+from coordinator.errors import LogUnavailable
 from protocol.messages import metadata
 from tests.kafka_in_memory.broker import Broker
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
@@ -46,9 +47,11 @@ def run_with_reported_leaders(
         servers = ",".join(f"broker-{node}:9092" for node in order)
         fleet.silent = set(silent)
         brokers = Brokers(servers, fleet.topic, request_timeout_s=timeout_s)
-        await brokers.connect()
-        await scenario(brokers, fleet, network)
-        await brokers.close()
+        try:
+            await brokers.connect()
+            await scenario(brokers, fleet, network)
+        finally:
+            await brokers.close()
 
     run(main())
 
@@ -139,16 +142,12 @@ def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> N
     run_with_reported_leaders(scenario, RECREATED, RECREATED, RECREATED)
 
 
-def test_brokers_without_topic_ids_receive_the_old_request_version() -> None:
+def test_broker_below_kafka_4_1_is_refused_with_the_reason() -> None:
     async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
-        assert brokers.leader(0) == 2
-        assert brokers.pin_topic_id() == bytes(16)
-        assert brokers.recreated_reason() is None
-        topic = await brokers.describe_topic()
-        assert topic is not None
-        assert (topic.partitions, topic.replicas, topic.ready) == (1, 3, True)
+        pytest.fail("the broker is used")
 
-    run_with_reported_leaders(scenario, NEW, NEW, NEW, newest_version=5)
+    with pytest.raises(LogUnavailable, match=r"MetadataRequest. is not among versions"):
+        run_with_reported_leaders(scenario, NEW, newest_version=11)
 
 
 def test_refreshes_continue_after_an_unexpected_exception(
@@ -165,8 +164,9 @@ def test_refreshes_continue_after_an_unexpected_exception(
         fleet.set_reported_leader(1, NEW)
         brokers.refresh_soon()
         await asyncio.sleep(0.05)
-        assert "a defect" in caplog.text
+        assert brokers.leader(0) == OLD.leader
         brokers.refresh_soon()
         await wait_until(lambda: brokers.leader(0) == NEW.leader)
+        assert "a defect" in caplog.text
 
     run_with_reported_leaders(scenario, OLD)

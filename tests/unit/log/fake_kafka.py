@@ -90,7 +90,7 @@ class FakeKafka:
         self.configs: dict[str, dict[str, str]] = {}
         self.leaders: dict[int, int] = {}
         self.topic_ids: dict[str, bytes] = {}
-        # Brokers from Kafka 4.1 on accept Produce by topic id. Older brokers look up the topic by name.
+        # Whether brokers check the topic ids of requests.
         self.knows_topic_ids = True
         self._leader_epochs: dict[tuple[bytes, int], tuple[int, int]] = {}
         # The metadata that each broker without a connection to the controller continues to report.
@@ -222,7 +222,7 @@ class FakeCluster:
 
     def _is_other_topic(self) -> bool:
         """Return whether a broker fails to find the topic because the pinned topic id no longer exists."""
-        pinned_id = self._metadata.topic.pinned_id
+        pinned_id = self._metadata.topic._pinned_id
         return self.fake.knows_topic_ids and pinned_id not in (None, self.fake.topic_id(self.topic))
 
     async def produce(

@@ -85,9 +85,7 @@ async def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> N
 
 
 async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
-    """Requests have no topic ids: a broker below Kafka 4.1 looks up topics by name. One stale broker reports
-    the old topic.
-    """
+    """The broker does not check the topic ids of requests, and a stale broker reports the old topic."""
     logs = KafkaLogs()
     logs.kafka.knows_topic_ids = False
     log, cluster = logs.make_log_and_cluster()

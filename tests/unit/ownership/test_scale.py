@@ -1,17 +1,20 @@
 """Groups of many coordinators, with Kafka's default limits."""
 
+import msgspec
 import pytest
 
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import (
+    AssignmentMessage,
+    GroupPlan,
     GroupSettings,
     MemberMetadata,
     encode_message,
     plan_assignment,
     read_group_view,
 )
-from tests.benchmarks.fleet_scale import measure_group
+from tests.benchmarks.fleet_scale import INITIAL_DELAY_S, measure_group
 from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 
@@ -19,29 +22,37 @@ from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
-def test_100_coordinators_share_the_shards(run_in_group: RunInGroup) -> None:
+def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_shards(
+    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka refuses the record of 100 coordinators if each assignment grows with their number.
+
+    No seed is needed: the defect depends on the number of coordinators, and not on a schedule.
+    """
+    compute_assignments = GroupPlan.compute_assignments
+
+    def add_all_owners(plan: GroupPlan, generation: int) -> dict[str, AssignmentMessage]:
+        everything = f"{plan.replicas} {plan.owners}"
+        return {
+            member_id: msgspec.structs.replace(message, refused=everything)
+            for member_id, message in compute_assignments(plan, generation).items()
+        }
+
     async def scenario(group: FakeGroup, _: ReplicaGroup) -> None:
-        fleet = ReplicaGroup(group.new_client, state_partitions=50, limits=GroupLimits())
+        monkeypatch.setattr(GroupPlan, "compute_assignments", add_all_owners)
+        group.first_delay_s = INITIAL_DELAY_S
+        fleet = ReplicaGroup(group.new_client, state_partitions=200, limits=GroupLimits())
         replicas = [
-            await fleet.add(wire=f"share-coordinator-{number}.kafka.svc:9095") for number in range(100)
+            await fleet.add(wire=f"share-coordinator-{number}.kafka.svc.cluster.local:9095")
+            for number in range(100)
         ]
+        await fleet.wait_until(lambda: "error -1" in str(replicas[0].ownership.health()))
+        assert group.stored_bytes > group.max_message_bytes
+        assert not any(one.owned for one in replicas)
+        monkeypatch.undo()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
+        assert group.stored_bytes < group.max_message_bytes / 10
         await fleet.stop()
-
-    run_in_group(scenario)
-
-
-def test_group_record_above_the_limit_makes_every_sync_fail(run_in_group: RunInGroup) -> None:
-    """The group in memory has a limit like Kafka's max.message.bytes."""
-
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        group.max_message_bytes = 600
-        one, other = await fleet.add(), await fleet.add()
-        await fleet.wait_until(lambda: group.stored_bytes > 600)
-        await fleet.wait_until(lambda: "error -1" in str(one.ownership.health()))
-        assert one.owned | other.owned == set()
-        group.max_message_bytes = 6_000
-        await fleet.wait_until(lambda: fleet.is_shared_by(one, other))
 
     run_in_group(scenario)
 

@@ -1,1 +1,0 @@
-"""Failure tests of several coordinators on one state topic of a real cluster."""

@@ -1,0 +1,55 @@
+"""Which of several coordinators observes a group, and what happens when its shard moves."""
+
+from coordinator.operate.expiry import ExpiryRules
+from tests.unit.coroutine_tests import wait_until
+from tests.unit.expiry.fake_cluster import (
+    GRACE,
+    KNOWN,
+    LOOK_MINUTES,
+    RETENTION,
+    FakeGroup,
+    ManualClock,
+    make_cluster,
+    make_state,
+    run_replica,
+    split_shards,
+)
+
+
+async def test_periodic_round_describes_only_groups_of_which_this_coordinator_owns_partition_0() -> None:
+    first, others = split_shards("g", "t")
+    records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    async with (
+        run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
+        run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
+    ):
+        for one in (owner, other):
+            await one.expiry.run_round(all_groups=False)
+        cluster.described.clear()
+        await owner.expiry.run_round(all_groups=False)
+        assert "g" in cluster.described
+        cluster.described.clear()
+        await other.expiry.run_round(all_groups=False)
+        assert cluster.described == ["other"]
+        clock.advance(RETENTION)
+        await other.expiry.run_round(all_groups=False)
+        assert set(cluster.described) == {"g", "other"}, "groups of other owners are observed now and then"
+
+
+async def test_retention_time_continues_when_a_shard_moves_to_another_coordinator() -> None:
+    first, others = split_shards("g", "t")
+    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    rules = ExpiryRules(10 * RETENTION, GRACE)
+    records = [KNOWN, make_state("g", "t")]
+    async with run_replica(cluster, clock, records, shards=others, watch_all=True, rules=rules) as other:
+        for _ in range(10 * RETENTION // LOOK_MINUTES - 1):
+            await other.expiry.run_round(all_groups=False)
+            clock.advance(LOOK_MINUTES)
+        other.runtime.elect(*first)
+        await wait_until(lambda: not other.runtime.health())
+        await other.expiry.run_round(all_groups=False)
+        assert cluster.deletions == []
+        clock.advance(LOOK_MINUTES)
+        await other.expiry.run_round(all_groups=False)
+        assert cluster.deletions == [("g", ("t",))]
