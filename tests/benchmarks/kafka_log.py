@@ -56,7 +56,8 @@ class SystemsOnCluster:
                 ours.port,
                 [ready.topic_id],
                 pid=ours.process.pid,
-                comparison_group=name,
+                cluster=name,
+                log="topic",
                 package=REPOSITORY / "coordinator",
             ),
             SystemUnderTest(
@@ -65,7 +66,7 @@ class SystemsOnCluster:
                 ready.port,
                 [ready.topic_id],
                 pid=rig.broker.process.pid,
-                comparison_group=name,
+                cluster=name,
             ),
         ]
 
