@@ -90,41 +90,20 @@ class Disk(Protocol):
         """
         ...
 
-    def try_write(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a prepared file now, without a sync.  Raises OSError.
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
+        """Overwrite part of a prepared file; if `sync`, make the whole file durable.  Raises OSError.
 
-        Returns False, without a write, if the write could block; the caller must then use `write`.
+        Returns True if the write is complete.  Otherwise `done` is called once, on the event loop, and never
+        during this call.  At most one write may be in progress at a time.  The caller does not wait for the
+        sync, but the system may delay the write itself.
         """
         ...
-
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a prepared file; if `sync`, make the whole file durable.
-
-        `done` is called once, on the event loop, and never during this call.  At most one write may be in
-        progress at a time.  The caller does not wait for the sync, but the system may delay the write itself.
-        """
-        ...
-
-
-def write_promptly(
-    disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteCallback
-) -> bool:
-    """Write now and return True if that cannot block; otherwise call `Disk.write` and return False.
-
-    If the disk raises an exception, it propagates and `done` is not called.
-    """
-    if not sync and disk.try_write(name, position, data):
-        return True
-    disk.write(name, position, data, sync, done)
-    return False
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
     """Write, sync and wait for the result.  Raises OSError."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    disk.write(name, position, data, True, written.set_result)
-    error = await written
-    if error is not None:
+    if not disk.write(name, position, data, True, written.set_result) and (error := await written):
         raise error
 
 
@@ -299,25 +278,16 @@ class RealDisk:
         if is_new:
             _sync_folder(self._folder)
 
-    def try_write(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a file and return True; the page cache takes the bytes in microseconds."""
-        write_fully(self._descriptor(name), position, data)
-        return True
-
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a file; if `sync`, make the whole file durable."""
-        try:
-            descriptor = self._descriptor(name)
-            if not sync:
-                write_fully(descriptor, position, data)
-        except OSError as error:
-            asyncio.get_running_loop().call_soon(done, error)
-            return
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
+        """Overwrite part of a file: at once, or with a sync in the background."""
+        descriptor = self._descriptor(name)
         if sync:
             assert self._committer is not None, "the folder is not locked"
             self._committer.commit(descriptor, position, data, done)
         else:
-            asyncio.get_running_loop().call_soon(done, None)
+            # The page cache takes the bytes in microseconds.
+            write_fully(descriptor, position, data)
+        return not sync
 
     def _descriptor(self, name: str) -> int:
         """Return the descriptor of a file, which stays open until the file is removed."""
