@@ -12,7 +12,7 @@ from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import REQUIRE_ALL, install_hint, missing_programs, program_path
 
-A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_kafka_reads_a_tombstone"
+A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_journal_dump_prints_the_lines_of_kafkas_tool"
 PARENT_THAT_IS_KILLED = """
 import os, signal
 from pathlib import Path

@@ -1,8 +1,8 @@
 """Disk errors and other exceptions: the outcome of appends, the health of the journal, and its recovery.
 
 A fault is an OSError of the simulated disk ("write", "sync", "prepare", ...). If its name begins with
-"raise", a fault is another exception: a RuntimeError of a disk operation, a MemoryError that a write passes to
-its callback ("raise done"), or a MemoryError while a frame is encoded ("raise encode").
+"raise", a fault is another exception: a RuntimeError of a disk operation, a MemoryError that a write passes
+to its callback ("raise done"), or a MemoryError while a frame is encoded ("raise encode").
 """
 
 import asyncio
