@@ -10,6 +10,7 @@ cdef class Reader:
     @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t read_count(self) except -1
     cdef int spend_budget(self, Py_ssize_t count) except -1
+    @cython.locals(count=Py_ssize_t, size=Py_ssize_t)
     cdef int skip_tags(self) except -1
 
 
@@ -62,9 +63,7 @@ cdef class LegacyText(FieldCodec):
 
 
 cdef class StateBatches(FieldCodec):
-    cdef bint _keeps_tags
-
-    @cython.locals(at=Py_ssize_t, buf=bytes, count=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, buf=bytes, count=Py_ssize_t, end=Py_ssize_t, pieces=list)
     cdef read(self, Reader reader)
     @cython.locals(count=Py_ssize_t)
     cdef write(self, value, list pieces)

@@ -18,15 +18,14 @@ cdef class Array(FieldCodec):
 @cython.final
 cdef class TaggedFields:
     cdef dict _fields
-    cdef bint _keeps_unknown
     cdef dict _numbers
 
     @cython.locals(
-        codec=FieldCodec, count=Py_ssize_t, end=Py_ssize_t, field=tuple, last_tag=Py_ssize_t, left=Py_ssize_t,
-        size=Py_ssize_t, tag=Py_ssize_t, unknown=list,
+        codec=FieldCodec, count=Py_ssize_t, end=Py_ssize_t, field=tuple, left=Py_ssize_t, size=Py_ssize_t,
+        tag=Py_ssize_t,
     )
     cdef read(self, Reader reader, list values)
-    @cython.locals(codec=FieldCodec, sections=list, size=Py_ssize_t, tags=list, written=list)
+    @cython.locals(codec=FieldCodec, count=Py_ssize_t, sections=list, size=Py_ssize_t, written=list)
     cdef write(self, tuple values, list pieces)
 
 

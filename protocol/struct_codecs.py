@@ -23,7 +23,6 @@ from protocol.wire import (
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
-    write_tags,
     write_uvarint,
 )
 
@@ -83,32 +82,23 @@ class Array(FieldCodec):
 class TaggedFields:
     """The tagged-field section of a struct that has tagged fields.
 
-    Tags are in ascending order (KIP-482). The decoder of a record checks the order, because the record must
-    be written back with identical bytes. Other decoders do not check the order; nor does Kafka.
+    Tags are written in ascending order (KIP-482). Like Kafka's decoder, this one does not check the order,
+    and drops unknown tags.
     """
 
-    __slots__ = ("_fields", "_keeps_unknown", "_numbers")
+    __slots__ = ("_fields", "_numbers")
 
-    def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]], keeps_unknown: bool) -> None:
-        """`fields` are the positions in the struct, the codecs and the defaults, by tag in ascending order.
-
-        If `keeps_unknown` is true, the last value of the struct has the unknown tags.
-        """
+    def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]]) -> None:
+        """`fields` are the positions in the struct, the codecs and the defaults, by ascending tag."""
         self._fields = fields
         self._numbers = {tag: write_uvarint(tag) for tag in fields}
-        self._keeps_unknown = keeps_unknown
 
     def read(self, reader: Reader, values: list[Any]) -> None:
         """Read the section, and replace the defaults in the values."""
         count = reader.read_count()
         reader.spend_budget(count)
-        unknown = []
-        last_tag = -1
         for _ in range(count):
             tag = reader.read_count()
-            if self._keeps_unknown and tag <= last_tag:
-                raise DecodeError(f"tag {tag} after tag {last_tag}")
-            last_tag = tag
             size = reader.read_count()
             end = reader.at + size
             if end > len(reader.buf):
@@ -123,32 +113,24 @@ class TaggedFields:
                 values[field[0]] = value[0] if codec.is_run else value
                 if reader.at != end:
                     raise DecodeError(f"tag {tag} ends at byte {reader.at}, not at byte {end}")
-            elif self._keeps_unknown:
-                unknown.append((tag, reader.buf[reader.at : end]))
             reader.at = end
-        if unknown:
-            values[len(values) - 1] = tuple(unknown)
 
     def write(self, values: tuple[Any, ...], pieces: list[bytes]) -> None:
-        """Add the section: the fields that differ from their defaults, and the unknown tags."""
-        tags: list[tuple[int, bytes]] = []
+        """Add the section: the fields that differ from their defaults."""
+        count = 0
         sections: list[bytes] = []
         for tag, (index, codec, default) in self._fields.items():
             value = values[index]
             if value != default:
                 written: list[bytes] = []
                 codec.write((value,) if codec.is_run else value, written)
-                field = written[0] if len(written) == 1 else b"".join(written)
-                size = len(field)
+                size = sum(map(len, written))
                 sections.append(self._numbers[tag])
                 sections.append(SHORT_UVARINTS[size] if size < 128 else write_uvarint(size))
-                sections.append(field)
-                tags.append((tag, field))
-        if self._keeps_unknown and values[len(values) - 1]:
-            pieces.append(write_tags([*tags, *values[len(values) - 1]]))
-        else:
-            pieces.append(SHORT_UVARINTS[len(tags)])
-            pieces += sections
+                sections += written
+                count += 1
+        pieces.append(SHORT_UVARINTS[count])
+        pieces += sections
 
 
 class StructCodec(FieldCodec):

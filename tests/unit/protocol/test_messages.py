@@ -146,11 +146,14 @@ def test_known_tag_with_a_wrong_size_is_refused(record: ModuleType, fixed_bytes:
         record.decode_value(value + bytes.fromhex("02 00 03 000005 05 00"), 0)
 
 
-@pytest.mark.parametrize("tags", ["02 05 00 05 00", "02 06 00 05 00"])
-def test_record_with_tags_out_of_order_is_refused(tags: str) -> None:
-    """Such a record could not be encoded again with the same bytes."""
-    with pytest.raises(DecodeError, match="after tag"):
-        share_snapshot.decode_value(bytes(36) + b"\x01" + bytes.fromhex(tags), 0)
+def test_unknown_tags_of_a_record_are_dropped() -> None:
+    """Tag 1000 is encoded as e8 07. Tags 5 and 1001 are of a future release."""
+    fixed = "00000000 00000001 00000000 0000000000000000 0000000000000000 0000000000000000 01"
+    value = share_snapshot.ShareSnapshotValue(0, 1, 0, 0, 0, 0, b"", 5, 9)
+    with_unknown = bytes.fromhex(fixed + "04 00 04 00000005 05 01 aa e807 04 00000009 e907 02 bbcc")
+    known = bytes.fromhex(fixed + "02 00 04 00000005 e807 04 00000009")
+    assert share_snapshot.decode_value(with_unknown, 0) == share_snapshot.decode_value(known, 0) == value
+    assert share_snapshot.encode_value(value) == known
 
 
 HUGE = "ffffffff0f"
