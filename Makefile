@@ -84,7 +84,7 @@ run: $(RUNTIME)
 # Code that has a compiled counterpart: its tests run a second time without it. tests/property/test_fastpath*.py are not
 # among them, because they compare the two.
 PURE_WAITING_TESTS := tests/unit/runtime tests/unit/server tests/conformance/test_vectors.py
-PURE_COMPUTING_TESTS := tests/unit/shard tests/unit/protocol tests/transcripts tests/property/test_journal.py \
+PURE_COMPUTING_TESTS := tests/unit/shard tests/unit/protocol tests/transcripts tests/unit/log/test_journal_faults.py \
 	tests/property/test_packed_state.py tests/property/test_shard_machine.py
 PURE := SHARE_COORDINATOR_PURE_PYTHON=1
 # -k in ARGS can select tests of one part only; pytest then ends with 5.
