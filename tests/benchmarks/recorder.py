@@ -11,8 +11,8 @@ from protocol.frames import FrameReader
 from protocol.messages import find_coordinator, request_header, request_header_version
 from protocol.state_batches import unpack
 from protocol.state_records import parse_topic_id
-from tests.benchmarks.frames import API_KEYS
-from tests.benchmarks.recording import RequestEntry, RequestShape
+from tests.benchmarks.frames import API_KEYS, RequestEntry
+from tests.benchmarks.recording import RequestShape
 
 _FRAME_BYTES_MAX = 1 << 26
 # The client id of a persister; other connections of a broker are not recorded.

@@ -13,7 +13,7 @@ from protocol.messages import find_coordinator as find_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
-from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, find_request, read_request, request_frame
+from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, RequestEntry, request_frame
 from tests.benchmarks.load import drive_frames
 from tests.benchmarks.loads import WriteLoad, write_frame
 
@@ -73,8 +73,8 @@ def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...],
 
 
 def test_read_and_find_coordinator_responses_are_checked() -> None:
-    read = request_frame(read_api, 0, read_request("group", TOPIC_ID, [0]))
-    find = request_frame(find_api, 6, find_request("group:topic:0"))
+    asked = [(TOPIC_ID, [RequestEntry(0)])]
+    read, find = request_frame(read_api, 0, "group", asked), request_frame(find_api, 6, "group", asked)
 
     def respond_wrongly(request: bytes) -> bytes:
         if int.from_bytes(request[:2], "big") == find_api.API_KEY:

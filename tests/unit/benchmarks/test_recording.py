@@ -13,10 +13,9 @@ from protocol.messages import request_header
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
-from tests.benchmarks.frames import HEADER_BYTES, group_prefix
+from tests.benchmarks.frames import HEADER_BYTES, RequestEntry, group_prefix
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
-    RequestEntry,
     RequestRecording,
     RequestShape,
     list_recordings,
