@@ -21,7 +21,6 @@ cdef class FieldCodec:
 
     cdef read(self, Reader reader)
     cdef write(self, value, list pieces)
-    cdef write_all(self, values, list pieces)
 
 
 cdef class FixedFields(FieldCodec):
@@ -29,8 +28,6 @@ cdef class FixedFields(FieldCodec):
     cdef Py_ssize_t _size
     cdef object _unpack
     cdef tuple _uuids
-    cdef readonly str formats
-    cdef readonly bint has_uuids
 
     cdef read(self, Reader reader)
     cdef write(self, value, list pieces)

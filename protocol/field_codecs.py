@@ -77,27 +77,20 @@ class FieldCodec:
         """Add the bytes of a value."""
         raise AssertionError("a field must define how it is written")
 
-    def write_all(self, values: list[Any], pieces: list[bytes]) -> None:
-        """Add the bytes of the elements of an array."""
-        for value in values:
-            self.write(value, pieces)
-
 
 class FixedFields(FieldCodec):
     """Adjacent fields of fixed size, read and written with one `struct.Struct`."""
 
-    __slots__ = ("_pack", "_size", "_unpack", "_uuids", "formats", "has_uuids")
+    __slots__ = ("_pack", "_size", "_unpack", "_uuids")
 
     def __init__(self, formats: str, uuids: Sequence[tuple[int, str]]) -> None:
         """`uuids` are the positions and names of the topic ids, whose length `struct` does not check."""
         self.is_run = True
-        self.formats = formats
         fields = Fields(">" + formats)
         self._unpack = fields.unpack_from
         self._pack = fields.pack
         self._size = fields.size
         self._uuids = tuple(uuids)
-        self.has_uuids = bool(uuids)
 
     def read(self, reader: Reader) -> Any:
         values = self._unpack(reader.buf, reader.at)

@@ -118,27 +118,14 @@ class _Layout(NamedTuple):
         ]
         while fields and fields[-1].is_missing:
             fields.pop()
-        texts = [index for index, field in enumerate(fields) if self._is_nullable_text(field)]
-        # A null text is a zero byte, as is the bool of None.
-        without_texts = [
-            field._replace(format="?" if index in texts else field.format)
-            for index, field in enumerate(fields)
-        ]
         return StructCodec(
             struct,
             f"version {self.version} of {self.message}",
             self._field_codecs(fields),
-            self._field_codecs(without_texts),
-            texts,
             missing,
             TaggedFields(tagged) if tagged else None,
             self.is_flexible,
         )
-
-    def _is_nullable_text(self, field: _Field) -> bool:
-        """Return whether the field is a compact text that may be null."""
-        is_compact = self.is_flexible and not field.is_legacy
-        return is_compact and field.is_untagged and _plain_type(field.type) in ((str, True), (bytes, True))
 
     def _field_codecs(self, fields: list[_Field]) -> list[codecs.FieldCodec]:
         """Return the codecs of the fields in order; adjacent fields of fixed size have one."""

@@ -1,4 +1,4 @@
-from protocol.field_codecs cimport DefaultValue, FieldCodec, FixedFields, Reader
+from protocol.field_codecs cimport DefaultValue, FieldCodec, Reader
 
 cimport cython
 
@@ -11,7 +11,7 @@ cdef class Array(FieldCodec):
 
     @cython.locals(at=Py_ssize_t, count=Py_ssize_t, element=FieldCodec, elements=list)
     cdef read(self, Reader reader)
-    @cython.locals(count=Py_ssize_t)
+    @cython.locals(count=Py_ssize_t, element=FieldCodec)
     cdef write(self, value, list pieces)
 
 
@@ -31,24 +31,18 @@ cdef class TaggedFields:
 
 cdef class StructCodec(FieldCodec):
     cdef bint _is_flexible
-    cdef object _pack_row
     cdef object _make
     cdef tuple _missing
     cdef str _name
     cdef FieldCodec _only
     cdef tuple _parts
     cdef TaggedFields _tagged
-    cdef tuple _texts
     cdef tuple _written
-    cdef tuple _written_without_texts
 
     @cython.locals(part=FieldCodec, values=list)
     cdef read(self, Reader reader)
+    @cython.locals(part=FieldCodec, values=tuple)
     cdef write(self, value, list pieces)
-    @cython.locals(index=Py_ssize_t, part=FieldCodec, parts=tuple)
-    cdef _write_values(self, tuple values, list pieces)
-    @cython.locals(index=Py_ssize_t, row=tuple)
-    cdef write_all(self, values, list pieces)
     cdef _check_missing(self, tuple values)
 
 
