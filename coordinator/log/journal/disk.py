@@ -21,10 +21,12 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from coordinator.errors import LogLocked, LogUnavailable
 from coordinator.log.journal.committer import Committer, WriteCallback, new_committer, write_fully
@@ -135,6 +137,22 @@ def _lock_file(path: Path, descriptor: int, how: int) -> None:
         raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _in_background(
+    method: Callable[Concatenate["RealDisk", P], T],
+) -> Callable[Concatenate["RealDisk", P], Coroutine[Any, Any, T]]:
+    """Turn a method that blocks into a coroutine function that runs it on a background thread."""
+
+    async def run(disk: "RealDisk", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = partial(method, disk, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(disk._background_pool, call)
+
+    return run
+
+
 class RealDisk:
     """A folder in the file system."""
 
@@ -206,12 +224,9 @@ class RealDisk:
         """Return the path of a file."""
         return str(self._folder / name)
 
-    async def read(self, name: str, position: int, size: int) -> bytes:
+    @_in_background
+    def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end of the file."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._background_pool, self._read, name, position, size)
-
-    def _read(self, name: str, position: int, size: int) -> bytes:
         with open(self._folder / name, "rb", buffering=0) as file:
             file.seek(position)
             pieces = []
@@ -220,11 +235,9 @@ class RealDisk:
                 size -= len(piece)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def prepare(self, name: str, size: int) -> None:
+    @_in_background
+    def prepare(self, name: str, size: int) -> None:
         """Create a durable file of zeros; an incomplete file is removed."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._prepare, name, size)
-
-    def _prepare(self, name: str, size: int) -> None:
         path = self._folder / name
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -242,31 +255,24 @@ class RealDisk:
             os.close(descriptor)
         _sync_folder(self._folder)
 
-    async def remove(self, name: str) -> None:
+    @_in_background
+    def remove(self, name: str) -> None:
         """Remove a file durably."""
-        descriptor = self._descriptors.pop(name, None)
-        await asyncio.get_running_loop().run_in_executor(
-            self._background_pool, self._remove, name, descriptor
-        )
-
-    def _remove(self, name: str, descriptor: int | None) -> None:
+        with self._opening:
+            descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
         (self._folder / name).unlink(missing_ok=True)
         _sync_folder(self._folder)
 
-    async def sync(self, name: str) -> None:
+    @_in_background
+    def sync(self, name: str) -> None:
         """Make all bytes of a file durable."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._sync, name)
-
-    def _sync(self, name: str) -> None:
         os.fdatasync(self._descriptor(name))
 
-    async def replace(self, name: str, data: bytes) -> None:
+    @_in_background
+    def replace(self, name: str, data: bytes) -> None:
         """Make one sector of data the durable content of a file."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._replace, name, data)
-
-    def _replace(self, name: str, data: bytes) -> None:
         path = self._folder / name
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
