@@ -33,11 +33,11 @@ COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
-	@echo "targets: install observe run check test sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-restart bench-held bench-consumers bench-plots bench-fleet lint scan format docs lock release release-images clean"
+	@echo "targets: install observe run check test sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan format docs lock release release-images clean"
 
 # A stamp is newer than pyproject.toml while the installed dependencies match it, and newer than the sources of the
 # compiled modules while the modules were built from them.
@@ -84,7 +84,7 @@ run: $(RUNTIME)
 # Code that has a compiled counterpart: its tests run a second time without it. tests/property/test_fastpath*.py are not
 # among them, because they compare the two.
 PURE_WAITING_TESTS := tests/unit/runtime tests/unit/server tests/conformance/test_vectors.py
-PURE_COMPUTING_TESTS := tests/unit/shard tests/unit/protocol tests/transcripts tests/property/test_journal.py \
+PURE_COMPUTING_TESTS := tests/unit/shard tests/unit/protocol tests/transcripts tests/unit/log/test_journal_faults.py \
 	tests/property/test_packed_state.py tests/property/test_shard_machine.py
 PURE := SHARE_COORDINATOR_PURE_PYTHON=1
 # -k in ARGS can select tests of one part only; pytest then ends with 5.
@@ -176,10 +176,6 @@ bench-shapes: $(INSTALLED)
 bench-kafka: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks --log kafka $(ARGS)
 
-# How fast state is loaded after a restart.
-bench-restart: $(INSTALLED)
-	@$(BIN)/python -m tests.benchmarks.restart $(ARGS)
-
 # Very many share-partitions: memory, and how long others wait while more are added.
 bench-held: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks.resident_state $(ARGS)
@@ -187,10 +183,6 @@ bench-held: $(INSTALLED)
 # Share consumers of a real broker.
 bench-consumers: $(INSTALLED)
 	@$(BIN)/python -m tests.benchmarks.end_to_end $(ARGS)
-
-# How cost grows with connections, share-partitions, batches: tables, and plots in docs/benchmarks.
-bench-plots: $(INSTALLED)
-	@$(BIN)/python -m tests.benchmarks.scaling $(ARGS)
 
 # How the cost of a group grows with its coordinators: the table and the plot of docs/scale.md.
 bench-fleet: $(INSTALLED)

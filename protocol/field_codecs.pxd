@@ -10,6 +10,7 @@ cdef class Reader:
     @cython.locals(count=Py_ssize_t)
     cdef Py_ssize_t read_count(self) except -1
     cdef int spend_budget(self, Py_ssize_t count) except -1
+    @cython.locals(count=Py_ssize_t, size=Py_ssize_t)
     cdef int skip_tags(self) except -1
 
 
@@ -20,7 +21,6 @@ cdef class FieldCodec:
 
     cdef read(self, Reader reader)
     cdef write(self, value, list pieces)
-    cdef write_all(self, values, list pieces)
 
 
 cdef class FixedFields(FieldCodec):
@@ -28,8 +28,6 @@ cdef class FixedFields(FieldCodec):
     cdef Py_ssize_t _size
     cdef object _unpack
     cdef tuple _uuids
-    cdef readonly str formats
-    cdef readonly bint has_uuids
 
     cdef read(self, Reader reader)
     cdef write(self, value, list pieces)
@@ -62,9 +60,7 @@ cdef class LegacyText(FieldCodec):
 
 
 cdef class StateBatches(FieldCodec):
-    cdef bint _keeps_tags
-
-    @cython.locals(at=Py_ssize_t, buf=bytes, count=Py_ssize_t, end=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, buf=bytes, count=Py_ssize_t, end=Py_ssize_t, pieces=list)
     cdef read(self, Reader reader)
     @cython.locals(count=Py_ssize_t)
     cdef write(self, value, list pieces)

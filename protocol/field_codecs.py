@@ -15,14 +15,8 @@ from struct import Struct as Fields
 from typing import Any
 
 from protocol.errors import DecodeError, EncodeError, TooManyElementsError
-from protocol.state_batches import BATCH_BYTES, NO_TAGS, read_tagged, read_untagged_within, write_tagged
-from protocol.wire import (
-    SHORT_UVARINTS,
-    STRING_BYTES_MAX,
-    read_uvarint,
-    skip_tags_within,
-    write_uvarint,
-)
+from protocol.state_batches import BATCH_BYTES, BATCHES_PER_ELEMENT, NO_TAGS
+from protocol.wire import SHORT_UVARINTS, STRING_BYTES_MAX, read_uvarint, write_uvarint
 
 # The element budget of responses and records, which come from trusted sources.
 UNLIMITED = 1 << 62
@@ -54,8 +48,13 @@ class Reader:
         self.left -= count
 
     def skip_tags(self) -> None:
-        """Skip a tagged-field section."""
-        self.at, self.left = skip_tags_within(self.buf, self.at, self.left)
+        """Skip a tagged-field section; the position after it may be beyond the end of the bytes."""
+        count = self.read_count()
+        self.spend_budget(count)
+        for _ in range(count):
+            self.read_count()
+            size = self.read_count()
+            self.at += size
 
 
 class FieldCodec:
@@ -66,10 +65,9 @@ class FieldCodec:
 
     __slots__ = ("first", "is_run", "last")
 
-    def __init__(self) -> None:
-        self.first = 0
-        self.last = 0
-        self.is_run = False
+    first: int
+    last: int
+    is_run: bool
 
     def read(self, reader: Reader) -> Any:
         """Return the next value; a tuple of values for a run."""
@@ -79,27 +77,20 @@ class FieldCodec:
         """Add the bytes of a value."""
         raise AssertionError("a field must define how it is written")
 
-    def write_all(self, values: list[Any], pieces: list[bytes]) -> None:
-        """Add the bytes of the elements of an array."""
-        for value in values:
-            self.write(value, pieces)
-
 
 class FixedFields(FieldCodec):
     """Adjacent fields of fixed size, read and written with one `struct.Struct`."""
 
-    __slots__ = ("_pack", "_size", "_unpack", "_uuids", "formats", "has_uuids")
+    __slots__ = ("_pack", "_size", "_unpack", "_uuids")
 
     def __init__(self, formats: str, uuids: Sequence[tuple[int, str]]) -> None:
         """`uuids` are the positions and names of the topic ids, whose length `struct` does not check."""
         self.is_run = True
-        self.formats = formats
         fields = Fields(">" + formats)
         self._unpack = fields.unpack_from
         self._pack = fields.pack
         self._size = fields.size
         self._uuids = tuple(uuids)
-        self.has_uuids = bool(uuids)
 
     def read(self, reader: Reader) -> Any:
         values = self._unpack(reader.buf, reader.at)
@@ -207,15 +198,14 @@ class LegacyText(FieldCodec):
 class StateBatches(FieldCodec):
     """An array of state batches, kept as packed bytes (`protocol.state_batches`).
 
-    Every 20th byte is zero if no batch has tags. `read_tagged` handles null arrays, more than 126 batches,
-    batches with tags, and truncated bytes.
+    Every 20th byte is zero if no batch has tags. 16 batches without tags cost 1 element of the budget; if any
+    batch has tags, each batch costs 1.
     """
 
-    __slots__ = ("_keeps_tags",)
+    __slots__ = ()
 
-    def __init__(self, keeps_tags: bool) -> None:
+    def __init__(self) -> None:
         self.is_run = False
-        self._keeps_tags = keeps_tags
 
     def read(self, reader: Reader) -> Any:
         buf = reader.buf
@@ -225,15 +215,28 @@ class StateBatches(FieldCodec):
         if (count == 2 and not buf[at + 19]) or (count < 128 and buf[at + 19 : end : 20] == NO_TAGS[count]):
             reader.at = end
             return buf[at:end]
-        if self._keeps_tags:
-            packed, reader.at = read_tagged(buf, reader.at)
-        else:
-            packed, reader.at, reader.left = read_untagged_within(buf, reader.at, reader.left)
-        return packed
+        count = reader.read_count() - 1
+        at = reader.at
+        if count < 0:
+            raise DecodeError(f"null before byte {at} where a value is required")
+        if count > (len(buf) - at) // BATCH_BYTES:
+            raise DecodeError(f"{count} state batches cannot be in the {len(buf) - at} bytes from byte {at}")
+        end = at + count * BATCH_BYTES
+        if buf[at + 19 : end : 20].count(0) == count:
+            reader.spend_budget(count // BATCHES_PER_ELEMENT)
+            reader.at = end
+            return buf[at:end]
+        reader.spend_budget(count)
+        pieces = []
+        for _ in range(count):
+            pieces.append(buf[reader.at : reader.at + 19])
+            reader.at += 19
+            reader.skip_tags()
+        return b"".join([piece + b"\0" for piece in pieces])
 
     def write(self, value: Any, pieces: list[bytes]) -> None:
         if len(value) % BATCH_BYTES:
             raise EncodeError("state_batches are not a whole number of 20-byte pieces")
         count = len(value) // BATCH_BYTES + 1
         pieces.append(SHORT_UVARINTS[count] if count < 128 else write_uvarint(count))
-        pieces.append(write_tagged(value) if self._keeps_tags and type(value) is not bytes else value)
+        pieces.append(value)

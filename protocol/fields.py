@@ -36,8 +36,6 @@ class Marker(Enum):
     LEGACY = 2
     # Packed state batches (`protocol.state_batches`).
     STATE_BATCHES = 3
-    # The tagged fields that the class does not define.
-    UNKNOWN_TAGS = 4
 
 
 IGNORABLE = Marker.IGNORABLE
@@ -49,5 +47,3 @@ Int32 = Annotated[int, FixedSize("i")]
 Int64 = Annotated[int, FixedSize("q")]
 Uuid = Annotated[bytes, FixedSize("16s")]
 StateBatches = Annotated[bytes, Marker.STATE_BATCHES]
-# In the order of the record.
-UnknownTags = Annotated[tuple[tuple[int, bytes], ...], Marker.UNKNOWN_TAGS]

@@ -15,6 +15,7 @@ from protocol.fields import FixedSize, Marker, Tag, Versions
 from protocol.struct_codecs import Array, MessageCodec, StructCodec, TaggedFields
 
 M = TypeVar("M", bound=msgspec.Struct)
+N = TypeVar("N", bound=msgspec.Struct)
 M_co = TypeVar("M_co", bound=msgspec.Struct, covariant=True)
 M_contra = TypeVar("M_contra", bound=msgspec.Struct, contravariant=True)
 
@@ -40,20 +41,13 @@ class Encoder(Protocol[M_contra]):
         """Raises EncodeError if a value has no wire form."""
 
 
-def request_codec(
-    request: type[M], first_version: int, last_version: int, flexible_version: int
-) -> tuple[RequestDecoder[M], Encoder[M]]:
-    """Return the decoder and the encoder of a request."""
-    codec = _message_codec(request, first_version, last_version, flexible_version)
-    return codec.decode_request, codec.encode
-
-
-def response_codec(
-    response: type[M], first_version: int, last_version: int, flexible_version: int
-) -> tuple[Decoder[M], Encoder[M]]:
-    """Return the decoder and the encoder of a response."""
-    codec = _message_codec(response, first_version, last_version, flexible_version)
-    return codec.decode_response, codec.encode
+def api_codecs(
+    request: type[M], response: type[N], first_version: int, last_version: int, flexible_version: int
+) -> tuple[RequestDecoder[M], Encoder[M], Decoder[N], Encoder[N]]:
+    """Return the decoder and the encoder of a request, and those of its response."""
+    versions = (first_version, last_version, flexible_version)
+    requests, responses = _message_codec(request, *versions), _message_codec(response, *versions)
+    return requests.decode_request, requests.encode, responses.decode_response, responses.encode
 
 
 def record_codec(
@@ -111,11 +105,9 @@ class _Layout(NamedTuple):
 
     def struct_codec(self, struct: type[msgspec.Struct]) -> StructCodec:
         """Return the codec of the message, or of a struct in it."""
-        infos = msgspec.structs.fields(struct)
-        keeps_unknown = Marker.UNKNOWN_TAGS in _metadata(infos[-1].type)
-        fields = [self._field(info) for info in (infos[:-1] if keeps_unknown else infos)]
+        fields = [self._field(info) for info in msgspec.structs.fields(struct)]
         tagged = {
-            field.tag: (index, self._codec(field, keeps_unknown), field.default)
+            field.tag: (index, self._codec(field), field.default)
             for index, field in enumerate(fields)
             if field.tag is not None and not field.is_missing
         }
@@ -126,29 +118,16 @@ class _Layout(NamedTuple):
         ]
         while fields and fields[-1].is_missing:
             fields.pop()
-        texts = [index for index, field in enumerate(fields) if self._is_nullable_text(field)]
-        # A null text is a zero byte, as is the bool of None.
-        without_texts = [
-            field._replace(format="?" if index in texts else field.format)
-            for index, field in enumerate(fields)
-        ]
         return StructCodec(
             struct,
             f"version {self.version} of {self.message}",
-            self._field_codecs(fields, keeps_unknown),
-            self._field_codecs(without_texts, keeps_unknown),
-            texts,
+            self._field_codecs(fields),
             missing,
-            TaggedFields(tagged, keeps_unknown) if tagged or keeps_unknown else None,
+            TaggedFields(tagged) if tagged else None,
             self.is_flexible,
         )
 
-    def _is_nullable_text(self, field: _Field) -> bool:
-        """Return whether the field is a compact text that may be null."""
-        is_compact = self.is_flexible and not field.is_legacy
-        return is_compact and field.is_untagged and _plain_type(field.type) in ((str, True), (bytes, True))
-
-    def _field_codecs(self, fields: list[_Field], keeps_tags: bool) -> list[codecs.FieldCodec]:
+    def _field_codecs(self, fields: list[_Field]) -> list[codecs.FieldCodec]:
         """Return the codecs of the fields in order; adjacent fields of fixed size have one."""
         parts: list[codecs.FieldCodec] = []
         run: list[_Field] = []
@@ -158,7 +137,7 @@ class _Layout(NamedTuple):
             if not field.is_untagged:
                 codec = codecs.DefaultValue(field.default)
             elif not field.format:
-                codec = self._codec(field, keeps_tags)
+                codec = self._codec(field)
             else:
                 run.append(field)
                 if any(each.format and each.is_untagged for each in fields[index + 1 : index + 2]):
@@ -167,10 +146,6 @@ class _Layout(NamedTuple):
                 codec = _fixed_fields(run)
                 run = []
             codec.first, codec.last = first, index + 1
-            parts.append(codec)
-        if keeps_tags:
-            codec = codecs.DefaultValue(())
-            codec.first, codec.last = len(fields), len(fields) + 1
             parts.append(codec)
         return parts
 
@@ -189,11 +164,11 @@ class _Layout(NamedTuple):
             tag=tag,
         )
 
-    def _codec(self, field: _Field, keeps_tags: bool) -> codecs.FieldCodec:
+    def _codec(self, field: _Field) -> codecs.FieldCodec:
         if field.format:
             return _fixed_fields([field])
         if Marker.STATE_BATCHES in _metadata(field.type):
-            return codecs.StateBatches(keeps_tags)
+            return codecs.StateBatches()
         return self._value_codec(field.type, self.is_flexible and not field.is_legacy)
 
     def _value_codec(self, annotation: Any, is_flexible: bool) -> codecs.FieldCodec:

@@ -1,4 +1,4 @@
-from protocol.field_codecs cimport DefaultValue, FieldCodec, FixedFields, Reader
+from protocol.field_codecs cimport DefaultValue, FieldCodec, Reader
 
 cimport cython
 
@@ -11,45 +11,38 @@ cdef class Array(FieldCodec):
 
     @cython.locals(at=Py_ssize_t, count=Py_ssize_t, element=FieldCodec, elements=list)
     cdef read(self, Reader reader)
-    @cython.locals(count=Py_ssize_t)
+    @cython.locals(count=Py_ssize_t, element=FieldCodec)
     cdef write(self, value, list pieces)
 
 
 @cython.final
 cdef class TaggedFields:
     cdef dict _fields
-    cdef bint _keeps_unknown
     cdef dict _numbers
 
     @cython.locals(
-        codec=FieldCodec, count=Py_ssize_t, end=Py_ssize_t, field=tuple, last_tag=Py_ssize_t, left=Py_ssize_t,
-        size=Py_ssize_t, tag=Py_ssize_t, unknown=list,
+        codec=FieldCodec, count=Py_ssize_t, end=Py_ssize_t, field=tuple, left=Py_ssize_t, size=Py_ssize_t,
+        tag=Py_ssize_t,
     )
     cdef read(self, Reader reader, list values)
-    @cython.locals(codec=FieldCodec, sections=list, size=Py_ssize_t, tags=list, written=list)
+    @cython.locals(codec=FieldCodec, count=Py_ssize_t, sections=list, size=Py_ssize_t, written=list)
     cdef write(self, tuple values, list pieces)
 
 
 cdef class StructCodec(FieldCodec):
     cdef bint _is_flexible
-    cdef object _pack_row
     cdef object _make
     cdef tuple _missing
     cdef str _name
     cdef FieldCodec _only
     cdef tuple _parts
     cdef TaggedFields _tagged
-    cdef tuple _texts
     cdef tuple _written
-    cdef tuple _written_without_texts
 
     @cython.locals(part=FieldCodec, values=list)
     cdef read(self, Reader reader)
+    @cython.locals(part=FieldCodec, values=tuple)
     cdef write(self, value, list pieces)
-    @cython.locals(index=Py_ssize_t, part=FieldCodec, parts=tuple)
-    cdef _write_values(self, tuple values, list pieces)
-    @cython.locals(index=Py_ssize_t, row=tuple)
-    cdef write_all(self, values, list pieces)
     cdef _check_missing(self, tuple values)
 
 

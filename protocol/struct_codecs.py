@@ -8,7 +8,6 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 """
 
 from collections.abc import Sequence
-from itertools import starmap
 from struct import Struct as Fields
 from struct import pack, unpack_from
 from typing import Any
@@ -16,14 +15,13 @@ from typing import Any
 from msgspec.structs import astuple
 
 from protocol.errors import DecodeError, EncodeError, UnsupportedVersionError
-from protocol.field_codecs import UNLIMITED, DefaultValue, FieldCodec, FixedFields, Reader
+from protocol.field_codecs import UNLIMITED, DefaultValue, FieldCodec, Reader
 from protocol.wire import (
     ELEMENTS_MAX,
     HEADER_ELEMENTS_MAX,
     MALFORMED,
     SHORT_UVARINTS,
     UNENCODABLE,
-    write_tags,
     write_uvarint,
 )
 
@@ -77,38 +75,31 @@ class Array(FieldCodec):
         if self._element is None:
             pieces.append(pack(f">{count}{self._integer}", *value))
             return
-        self._element.write_all(value, pieces)
+        element = self._element
+        for each in value:
+            element.write(each, pieces)
 
 
 class TaggedFields:
     """The tagged-field section of a struct that has tagged fields.
 
-    Tags are in ascending order (KIP-482). The decoder of a record checks the order, because the record must
-    be written back with identical bytes. Other decoders do not check the order; nor does Kafka.
+    Tags are written in ascending order (KIP-482). Like Kafka's decoder, this one does not check the order,
+    and drops unknown tags.
     """
 
-    __slots__ = ("_fields", "_keeps_unknown", "_numbers")
+    __slots__ = ("_fields", "_numbers")
 
-    def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]], keeps_unknown: bool) -> None:
-        """`fields` are the positions in the struct, the codecs and the defaults, by tag in ascending order.
-
-        If `keeps_unknown` is true, the last value of the struct has the unknown tags.
-        """
+    def __init__(self, fields: dict[int, tuple[int, FieldCodec, Any]]) -> None:
+        """`fields` are the positions in the struct, the codecs and the defaults, by ascending tag."""
         self._fields = fields
         self._numbers = {tag: write_uvarint(tag) for tag in fields}
-        self._keeps_unknown = keeps_unknown
 
     def read(self, reader: Reader, values: list[Any]) -> None:
         """Read the section, and replace the defaults in the values."""
         count = reader.read_count()
         reader.spend_budget(count)
-        unknown = []
-        last_tag = -1
         for _ in range(count):
             tag = reader.read_count()
-            if self._keeps_unknown and tag <= last_tag:
-                raise DecodeError(f"tag {tag} after tag {last_tag}")
-            last_tag = tag
             size = reader.read_count()
             end = reader.at + size
             if end > len(reader.buf):
@@ -123,86 +114,54 @@ class TaggedFields:
                 values[field[0]] = value[0] if codec.is_run else value
                 if reader.at != end:
                     raise DecodeError(f"tag {tag} ends at byte {reader.at}, not at byte {end}")
-            elif self._keeps_unknown:
-                unknown.append((tag, reader.buf[reader.at : end]))
             reader.at = end
-        if unknown:
-            values[len(values) - 1] = tuple(unknown)
 
     def write(self, values: tuple[Any, ...], pieces: list[bytes]) -> None:
-        """Add the section: the fields that differ from their defaults, and the unknown tags."""
-        tags: list[tuple[int, bytes]] = []
+        """Add the section: the fields that differ from their defaults."""
+        count = 0
         sections: list[bytes] = []
         for tag, (index, codec, default) in self._fields.items():
             value = values[index]
             if value != default:
                 written: list[bytes] = []
                 codec.write((value,) if codec.is_run else value, written)
-                field = written[0] if len(written) == 1 else b"".join(written)
-                size = len(field)
+                size = sum(map(len, written))
                 sections.append(self._numbers[tag])
                 sections.append(SHORT_UVARINTS[size] if size < 128 else write_uvarint(size))
-                sections.append(field)
-                tags.append((tag, field))
-        if self._keeps_unknown and values[len(values) - 1]:
-            pieces.append(write_tags([*tags, *values[len(values) - 1]]))
-        else:
-            pieces.append(SHORT_UVARINTS[len(tags)])
-            pieces += sections
+                sections += written
+                count += 1
+        pieces.append(SHORT_UVARINTS[count])
+        pieces += sections
 
 
 class StructCodec(FieldCodec):
     """A struct in one version, and its tagged-field section."""
 
-    __slots__ = (
-        "_is_flexible",
-        "_make",
-        "_missing",
-        "_name",
-        "_only",
-        "_pack_row",
-        "_parts",
-        "_tagged",
-        "_texts",
-        "_written",
-        "_written_without_texts",
-    )
+    __slots__ = ("_is_flexible", "_make", "_missing", "_name", "_only", "_parts", "_tagged", "_written")
 
     def __init__(
         self,
         make: Any,
         name: str,
         parts: Sequence[FieldCodec],
-        parts_without_texts: Sequence[FieldCodec],
-        texts: Sequence[int],
         missing: Sequence[tuple[int, str, Any]],
         tagged: TaggedFields | None,
         is_flexible: bool,
     ) -> None:
         """`missing` are fields without wire form. `name` is the message and version.
 
-        Fields at the end of the struct without a part have their default. `parts_without_texts` write the
-        struct while all `texts`, by position, are null: these are then zero bytes in runs.
+        Fields at the end of the struct without a part have their default.
         """
         self.is_run = False
         self._make = make
         self._name = name
         self._parts = tuple(parts)
         self._written = tuple([part for part in parts if not isinstance(part, DefaultValue)])
-        without = tuple([part for part in parts_without_texts if not isinstance(part, DefaultValue)])
-        self._written_without_texts = without
-        self._texts = tuple(texts)
         self._missing = tuple(missing)
         self._tagged = tagged
         self._is_flexible = is_flexible
         # The only part, if it is a run.
         self._only = self._parts[0] if len(parts) == 1 and parts[0].is_run and tagged is None else None
-        # Packs the whole struct while its text, if it has one, is null.
-        self._pack_row = None
-        if len(without) == 1 and isinstance(without[0], FixedFields) and tagged is None and len(texts) < 2:
-            run = without[0]
-            if run.last == len(make.__struct_fields__) and not run.has_uuids:
-                self._pack_row = Fields(f">{run.formats}{'x' if is_flexible else ''}").pack
 
     def read(self, reader: Reader) -> Any:
         if self._only is not None:
@@ -230,36 +189,15 @@ class StructCodec(FieldCodec):
         return self._make(*values)
 
     def write(self, value: Any, pieces: list[bytes]) -> None:
-        self._write_values(astuple(value), pieces)
-
-    def _write_values(self, values: tuple[Any, ...], pieces: list[bytes]) -> None:
+        values: tuple[Any, ...] = astuple(value)
         if self._missing:
             self._check_missing(values)
-        parts = self._written_without_texts
-        for index in self._texts:
-            if values[index] is not None:
-                parts = self._written
-        for part in parts:
+        for part in self._written:
             part.write(values[part.first : part.last] if part.is_run else values[part.first], pieces)
         if self._tagged is not None:
             self._tagged.write(values, pieces)
         elif self._is_flexible:
             pieces.append(b"\0")
-
-    def write_all(self, values: list[Any], pieces: list[bytes]) -> None:
-        pack_row = self._pack_row
-        if pack_row is None:
-            for value in values:
-                self.write(value, pieces)
-        elif not self._texts:
-            pieces += starmap(pack_row, map(astuple, values))
-        else:
-            index = self._texts[0]
-            for row in map(astuple, values):
-                if row[index] is None:
-                    pieces.append(pack_row(*row))
-                else:
-                    self._write_values(row, pieces)
 
     def _check_missing(self, values: tuple[Any, ...]) -> None:
         """Raise EncodeError if a field that this version lacks is not its default."""

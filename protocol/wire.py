@@ -1,16 +1,12 @@
-"""Variable-length parts of Kafka's wire format: varints, lengths and tagged fields.
+"""Variable-length integers of Kafka's wire format, and limits of decoding.
 
-Fixed-size fields are not here: `protocol.field_codecs` reads and writes sequences of them with one
-`struct.Struct`. Readers take ``(buf, at)`` and return ``(value, next position)``. At the end of the bytes
-they raise IndexError; the decoder of a whole message converts `MALFORMED` to DecodeError. A short slice
-does not raise. A reader that slices therefore checks the end, or returns a position beyond the end, which
-the caller's final check detects.
+A reader takes ``(buf, at)`` and returns ``(value, next position)``. At the end of the bytes it raises
+IndexError; the decoder of a whole message converts `MALFORMED` to DecodeError.
 """
 
 import struct
-from collections.abc import Iterable
 
-from protocol.errors import DecodeError, EncodeError, TooManyElementsError
+from protocol.errors import DecodeError, EncodeError
 
 # Exceptions that inline decoding raises for truncated bytes or invalid UTF-8.
 MALFORMED = (struct.error, IndexError, UnicodeDecodeError)
@@ -59,22 +55,6 @@ def write_uvarint(value: int) -> bytes:
     return bytes(written)
 
 
-def read_varint(buf: bytes, at: int) -> tuple[int, int]:
-    """Read a signed (zig-zag) varint of at most 64 bits, as record batches use."""
-    byte = buf[at]
-    at += 1
-    value = byte & 0x7F
-    shift = 7
-    while byte & 0x80:
-        byte = buf[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70 or value > 0xFFFF_FFFF_FFFF_FFFF:
-            raise DecodeError(f"varint before byte {at} is longer than 64 bits")
-    return (value >> 1) ^ -(value & 1), at
-
-
 def write_varint(value: int) -> bytes:
     """Write a signed (zig-zag) varint of at most 64 bits in its shortest form."""
     if not -(1 << 63) <= value < 1 << 63:
@@ -86,51 +66,3 @@ def write_varint(value: int) -> bytes:
         value >>= 7
     written.append(value)
     return bytes(written)
-
-
-def read_length(buf: bytes, at: int) -> tuple[int, int]:
-    """Read a non-null compact length (string, bytes or array); return length + 1, which is never 0."""
-    value, at = read_uvarint(buf, at)
-    if value == 0:
-        raise DecodeError(f"null before byte {at} where a value is required")
-    return value, at
-
-
-def skip_tags(buf: bytes, at: int) -> int:
-    """Return the position after a tagged-field section; it may be beyond the end of ``buf``."""
-    count, at = read_uvarint(buf, at)
-    for _ in range(count):
-        _, at = read_uvarint(buf, at)
-        size, at = read_uvarint(buf, at)
-        at += size
-    return at
-
-
-def skip_tags_within(buf: bytes, at: int, left: int) -> tuple[int, int]:
-    """Skip a tagged-field section; return the position after it and the remaining element budget.
-
-    Raises TooManyElementsError before reading any field if the section has more than ``left`` fields.
-    """
-    count, _ = read_uvarint(buf, at)
-    left = spend_elements(left, count)
-    return skip_tags(buf, at), left
-
-
-def spend_elements(left: int, count: int) -> int:
-    """Return ``left - count``; raise TooManyElementsError if the result is negative."""
-    if count > left:
-        raise TooManyElementsError(f"{count} more elements, where {left} are left")
-    return left - count
-
-
-def write_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:
-    """Encode ``(tag, field bytes)`` pairs as a tagged-field section, in ascending order of tags."""
-    ordered = sorted(tags)
-    pieces = [write_uvarint(len(ordered))]
-    previous = -1
-    for tag, field in ordered:
-        if tag == previous:
-            raise EncodeError(f"tag {tag} occurs twice")
-        previous = tag
-        pieces += (write_uvarint(tag), write_uvarint(len(field)), field)
-    return b"".join(pieces)

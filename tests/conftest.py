@@ -74,7 +74,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-pytest_plugins = ["tests.kafka.fixtures", "tests.deploy.required_programs"]
+pytest_plugins = ["tests.deploy.required_programs", "tests.kafka.fixtures"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Int64, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 91
 MIN_VERSION = 0
 MAX_VERSION = 0
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -58,9 +57,6 @@ class AlterShareGroupOffsetsResponse(Struct, gc=False):
     responses: list[TopicResult]
 
 
-decode_request, encode_request = request_codec(
-    AlterShareGroupOffsetsRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    AlterShareGroupOffsetsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

@@ -5,12 +5,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from protocol.fields import IGNORABLE, Int16, Int32, Int64, Tag, Versions
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 18
 MIN_VERSION = 0
 MAX_VERSION = 4
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 3
 
 
@@ -66,7 +65,6 @@ class ApiVersionsResponse(Struct, gc=False):
     zk_migration_ready: Annotated[bool, Versions(3), Tag(3), IGNORABLE] = False
 
 
-decode_request, encode_request = request_codec(ApiVersionsRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(
-    ApiVersionsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    ApiVersionsRequest, ApiVersionsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

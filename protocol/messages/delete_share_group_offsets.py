@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 92
 MIN_VERSION = 0
 MAX_VERSION = 0
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -43,9 +42,10 @@ class DeleteShareGroupOffsetsResponse(Struct, gc=False):
     responses: list[TopicResult]
 
 
-decode_request, encode_request = request_codec(
-    DeleteShareGroupOffsetsRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    DeleteShareGroupOffsetsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    MIN_VERSION,
+    MAX_VERSION,
+    FLEXIBLE_VERSION,
 )

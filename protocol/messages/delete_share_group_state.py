@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 86
 MIN_VERSION = 0
 MAX_VERSION = 0
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -53,9 +52,6 @@ class DeleteShareGroupStateResponse(Struct, gc=False):
     results: list[DeleteStateResult]
 
 
-decode_request, encode_request = request_codec(
-    DeleteShareGroupStateRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    DeleteShareGroupStateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    DeleteShareGroupStateRequest, DeleteShareGroupStateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int8, Int16, Int32, Int64, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 1
 MIN_VERSION = 13
 MAX_VERSION = 13
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 13
 
 
@@ -94,5 +93,6 @@ class FetchResponse(Struct, gc=False):
     responses: list[FetchableTopicResponse]
 
 
-decode_request, encode_request = request_codec(FetchRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(FetchResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    FetchRequest, FetchResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+)

@@ -5,12 +5,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from protocol.fields import IGNORABLE, Int8, Int16, Int32, Versions
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 10
 MIN_VERSION = 0
 MAX_VERSION = 6
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 3
 
 
@@ -50,9 +49,6 @@ class FindCoordinatorResponse(Struct, gc=False):
     coordinators: Annotated[list[Coordinator], Versions(4)] = []
 
 
-decode_request, encode_request = request_codec(
-    FindCoordinatorRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    FindCoordinatorResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    FindCoordinatorRequest, FindCoordinatorResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

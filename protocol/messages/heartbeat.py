@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 12
 MIN_VERSION = 4
 MAX_VERSION = 4
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 4
 
 
@@ -28,7 +27,6 @@ class HeartbeatResponse(Struct, gc=False):
     error_code: Int16
 
 
-decode_request, encode_request = request_codec(HeartbeatRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(
-    HeartbeatResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    HeartbeatRequest, HeartbeatResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Int64, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 83
 MIN_VERSION = 0
 MAX_VERSION = 0
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -56,9 +55,10 @@ class InitializeShareGroupStateResponse(Struct, gc=False):
     results: list[InitializeStateResult]
 
 
-decode_request, encode_request = request_codec(
-    InitializeShareGroupStateRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    InitializeShareGroupStateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    InitializeShareGroupStateRequest,
+    InitializeShareGroupStateResponse,
+    MIN_VERSION,
+    MAX_VERSION,
+    FLEXIBLE_VERSION,
 )

@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 16
 MIN_VERSION = 5
 MAX_VERSION = 5
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 5
 
 
@@ -36,7 +35,6 @@ class ListGroupsResponse(Struct, gc=False):
     groups: list[ListedGroup]
 
 
-decode_request, encode_request = request_codec(ListGroupsRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(
-    ListGroupsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    ListGroupsRequest, ListGroupsResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

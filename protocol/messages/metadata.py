@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 3
 MIN_VERSION = 12
 MAX_VERSION = 12
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 12
 
 
@@ -72,7 +71,6 @@ class MetadataResponse(Struct, gc=False):
     topics: list[DescribedTopic]
 
 
-decode_request, encode_request = request_codec(MetadataRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(
-    MetadataResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    MetadataRequest, MetadataResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

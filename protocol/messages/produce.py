@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Int64, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 0
 MIN_VERSION = 13
 MAX_VERSION = 13
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 13
 
 
@@ -70,5 +69,6 @@ class ProduceResponse(Struct, gc=False):
     throttle_time_ms: Int32
 
 
-decode_request, encode_request = request_codec(ProduceRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
-decode_response, encode_response = response_codec(ProduceResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION)
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    ProduceRequest, ProduceResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+)

@@ -5,12 +5,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from protocol.fields import IGNORABLE, Int16, Int32, Int64, Uuid, Versions
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 87
 MIN_VERSION = 0
 MAX_VERSION = 1
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -62,9 +61,10 @@ class ReadShareGroupStateSummaryResponse(Struct, gc=False):
     results: list[ReadStateSummaryResult]
 
 
-decode_request, encode_request = request_codec(
-    ReadShareGroupStateSummaryRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    ReadShareGroupStateSummaryResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    ReadShareGroupStateSummaryRequest,
+    ReadShareGroupStateSummaryResponse,
+    MIN_VERSION,
+    MAX_VERSION,
+    FLEXIBLE_VERSION,
 )

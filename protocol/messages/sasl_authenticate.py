@@ -5,12 +5,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from protocol.fields import IGNORABLE, Int16, Int64, Versions
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 36
 MIN_VERSION = 0
 MAX_VERSION = 2
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 2
 
 
@@ -32,9 +31,6 @@ class SaslAuthenticateResponse(Struct, gc=False):
     session_lifetime_ms: Annotated[Int64, Versions(1), IGNORABLE] = 0
 
 
-decode_request, encode_request = request_codec(
-    SaslAuthenticateRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    SaslAuthenticateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    SaslAuthenticateRequest, SaslAuthenticateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

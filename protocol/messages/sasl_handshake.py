@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 17
 MIN_VERSION = 0
 MAX_VERSION = 1
-# No version has tagged fields.
 FLEXIBLE_VERSION = 2
 
 
@@ -27,9 +26,6 @@ class SaslHandshakeResponse(Struct, gc=False):
     mechanisms: list[str] = []
 
 
-decode_request, encode_request = request_codec(
-    SaslHandshakeRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    SaslHandshakeResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    SaslHandshakeRequest, SaslHandshakeResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

@@ -3,12 +3,11 @@
 from msgspec import Struct
 
 from protocol.fields import Int16, Int32, Uuid
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 77
 MIN_VERSION = 1
 MAX_VERSION = 1
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 1
 
 
@@ -66,9 +65,6 @@ class ShareGroupDescribeResponse(Struct, gc=False):
     groups: list[DescribedGroup]
 
 
-decode_request, encode_request = request_codec(
-    ShareGroupDescribeRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    ShareGroupDescribeResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    ShareGroupDescribeRequest, ShareGroupDescribeResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from protocol.fields import Int32, Int64, StateBatches, Tag, UnknownTags, Uuid
+from protocol.fields import Int32, Int64, StateBatches, Tag, Uuid
 from protocol.message_codec import record_codec
 
 RECORD_TYPE = 0
@@ -37,8 +37,6 @@ class ShareSnapshotValue(Struct, gc=False):
     delivery_complete_count: Annotated[Int32, Tag(0)] = -1
     # The greatest leader epoch of the share-partition if it is above the leader epoch; otherwise -1.
     leader_epoch_max: Annotated[Int32, Tag(1000)] = -1
-    # Tagged fields that the class does not define, in the order of the record.
-    unknown_tags: UnknownTags = ()
 
 
 decode_key, encode_key = record_codec(ShareSnapshotKey, VALUE_VERSION, is_flexible=False)

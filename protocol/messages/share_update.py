@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from protocol.fields import Int32, Int64, StateBatches, Tag, UnknownTags, Uuid
+from protocol.fields import Int32, Int64, StateBatches, Tag, Uuid
 from protocol.message_codec import record_codec
 
 RECORD_TYPE = 1
@@ -30,8 +30,6 @@ class ShareUpdateValue(Struct, gc=False):
     state_batches: StateBatches
     # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Tag(0)] = -1
-    # Tagged fields that the class does not define, in the order of the record.
-    unknown_tags: UnknownTags = ()
 
 
 decode_key, encode_key = record_codec(ShareUpdateKey, VALUE_VERSION, is_flexible=False)

@@ -5,12 +5,11 @@ from typing import Annotated
 from msgspec import Struct
 
 from protocol.fields import IGNORABLE, Int16, Int32, Int64, StateBatches, Uuid, Versions
-from protocol.message_codec import request_codec, response_codec
+from protocol.message_codec import api_codecs
 
 API_KEY = 85
 MIN_VERSION = 0
 MAX_VERSION = 1
-# The first version with tagged fields.
 FLEXIBLE_VERSION = 0
 
 
@@ -62,9 +61,6 @@ class WriteShareGroupStateResponse(Struct, gc=False):
     results: list[WriteStateResult]
 
 
-decode_request, encode_request = request_codec(
-    WriteShareGroupStateRequest, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
-)
-decode_response, encode_response = response_codec(
-    WriteShareGroupStateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
+decode_request, encode_request, decode_response, encode_response = api_codecs(
+    WriteShareGroupStateRequest, WriteShareGroupStateResponse, MIN_VERSION, MAX_VERSION, FLEXIBLE_VERSION
 )

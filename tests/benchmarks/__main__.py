@@ -22,19 +22,17 @@ from rich.progress import Progress
 from tests.benchmarks.commits import built_commit
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.kafka_log import LoadingTime, SystemsOnCluster, systems_on_cluster
-from tests.benchmarks.load import compile_generator
 from tests.benchmarks.loads import WriteLoad
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.recording import load_recordings
 from tests.benchmarks.replay import ReplayWorkload
 from tests.benchmarks.report import LEGEND, as_json, failure_lines, make_report_tables, wide_console
 from tests.benchmarks.shape_costs import SIZES, measure_shapes, shape_cost_table
-from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_echo_server, start_kafka
+from tests.benchmarks.start_systems import NEWEST, start_coordinator, start_kafka
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.benchmarks.targets import OVERLOADS, SHAPES, TODAY
 from tests.kafka.toolchain import install_hint, missing_programs
 
-TODAY_LOADS = [aim.workload for aim in TODAY]
 OVERLOAD_LOADS = [load for overload in OVERLOADS for load in (overload.saturating, overload.ten_times)]
 # A coordinator serves several brokers; a load with a single connection would measure only the latency.
 BROKERS = 8
@@ -45,12 +43,12 @@ ALONE = [
 ROWS: dict[str, list[Workload]] = {
     "recorded": [*REPLAYS],
     "alone": [*ALONE],
-    "shapes": [aim.workload for aim in SHAPES],
-    "today": TODAY_LOADS,
+    "shapes": [*SHAPES],
+    "today": [*TODAY],
     "overload": OVERLOAD_LOADS,
 }
 KAFKA_LOG_LOADS: list[Workload] = [
-    *TODAY_LOADS,
+    *TODAY,
     WriteLoad(8, 10, 4, "repeated"),
     *(WriteLoad(n, 1, 4, kind) for kind in ("read", "summary") for n in (1, 8, 64)),
 ]
@@ -93,8 +91,6 @@ def start_measured_systems(
         commit = stack.enter_context(built_commit(options.against, own))
         for sync in options.sync:
             sides.append(stack.enter_context(start_coordinator(own / sync, sync, commit=commit)))
-    if options.echo:
-        sides.append(stack.enter_context(start_echo_server(folder)))
     if not missing_programs() and not options.without_kafka:
         sides.append(stack.enter_context(start_kafka(folder / "kafka")))
     return sides, []
@@ -173,12 +169,7 @@ def _print_tables(
 ) -> None:
     for line in machine.lines():
         console.print(line, highlight=False)
-    python = (
-        ""
-        if compile_generator()
-        else ", in Python because there is no C compiler: the figures are lower bounds"
-    )
-    console.print(f"{plan}; the load generator runs on the same machine{python}")
+    console.print(f"{plan}; the load generator runs on the same machine")
     for side in sides:
         if side.settings:
             console.print(f"{side.name}: {side.settings}", highlight=False)
@@ -228,7 +219,6 @@ def _parse_options() -> argparse.Namespace:
         action="store_true",
         help="only compare the CPU time of request shapes; fails if one costs three times the cheapest",
     )
-    parser.add_argument("--echo", action="store_true", help="measure a server without logic too")
     parser.add_argument("--without-kafka", action="store_true", help="measure only this project")
     parser.add_argument(
         "--brokers",

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.progress import Progress
 
+from tests.benchmarks.java_clients import RECORD_BYTES, consumer_arguments, produce_records
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import ResultTable, wide_console
 from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
@@ -30,12 +31,10 @@ from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
 from tests.kafka.toolchain import install_hint, missing_programs
 
 NEWEST = RELEASES[-1]
-RECORD_BYTES = 100
 KAFKA = "Kafka's own"
 # The upper bound for consumers: a broker that stores no state.
 BOUND = "no state kept"
 _NO_STATE = {"group.share.persister.class.name": "org.apache.kafka.server.share.persister.NoOpStatePersister"}
-_PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
 _CONSUMER = "org.apache.kafka.tools.ShareConsumerPerformance"
 
 
@@ -67,9 +66,6 @@ class ConsumeMode(NamedTuple):
 NO_LOOKUPS = ", no look-ups"
 MANY_PARTITIONS, ONE_PARTITION = "measured-6", "measured-1"
 _EACH_RECORD = TargetRatios(0.95, 1.0, 0.9, 1.0)
-# Consumers that commit each record fetch few records at a time, so that every consumer gets records.
-_POLL_RECORDS, _FEW_RECORDS = 500, 20
-_BATCH_BYTES, _SMALL_BATCH_BYTES = 16_384, 1_000
 _SECONDS_MAX = 120
 
 
@@ -103,16 +99,10 @@ class BrokerWithCoordinator(NamedTuple):
 
     def produce(self, records: int) -> None:
         """Create the topics and produce the records."""
-        for topic, partitions, count, batch_bytes in (
-            (MANY_PARTITIONS, 6, records, _BATCH_BYTES),
-            (ONE_PARTITION, 1, records // 10, _SMALL_BATCH_BYTES),
-        ):
+        for topic, partitions, count in ((MANY_PARTITIONS, 6, records), (ONE_PARTITION, 1, records // 10)):
             self.rig.client.create_topic(topic, partitions=partitions)
-            options = ["--topic", topic, "--num-records", str(count), "--record-size", str(RECORD_BYTES)]
-            server = ["--bootstrap-server", self.rig.broker.bootstrap, "--throughput", "-1"]
-            batches = ["--command-property", f"batch.size={batch_bytes}"]
-            done = self.rig.broker.jars.run(_PRODUCER, *options, *server, *batches, seconds=300)
-            assert done.returncode == 0, done.stdout + done.stderr
+            broker = self.rig.broker
+            produce_records(broker.jars, broker.bootstrap, topic, count, small_batches=topic == ONE_PARTITION)
 
     def consume(self, way: ConsumeMode, group: str) -> float:
         """Consume with a new group; return records per second."""
@@ -125,13 +115,16 @@ class BrokerWithCoordinator(NamedTuple):
         return performance_rate(printed)
 
     def _run_consumers(self, way: ConsumeMode, group: str) -> float:
-        poll_records = _FEW_RECORDS if way.commit == "record" else _POLL_RECORDS
-        counts = (str(way.consumers), str(way.records), str(_SECONDS_MAX))
-        server = self.rig.broker.bootstrap
-        printed = self._run_tool(
-            "Consumers", server, way.topic, group, *counts, way.commit, "A", str(poll_records)
+        arguments = consumer_arguments(
+            self.rig.broker.bootstrap,
+            [way.topic],
+            [group],
+            consumers=way.consumers,
+            records=way.records,
+            seconds=_SECONDS_MAX,
+            commit=way.commit,
         )
-        came, seconds = printed.split()
+        came, seconds = self._run_tool(*arguments).split()
         assert int(came) >= way.records, f"{came} of {way.records} records came"
         return int(came) / float(seconds)
 

@@ -10,9 +10,10 @@ and its plot.  The figures are counts and virtual time, so they are the same on 
 
 import asyncio
 import logging
+import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.benchmarks.expiry_requests import measure_expiry_requests
@@ -30,6 +31,24 @@ BROKER_SESSION_S = 9.0
 STEP_S = 0.25
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 PLOT = PAGE.parent / "benchmarks" / "fleet.svg"
+# Colours that are legible on light and dark pages.
+_INK = "#7b8490"
+_PLOT_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "share-coordinator",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _INK,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#8c959f55",
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "lines.markersize": 4.5,
+}
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
@@ -180,30 +199,27 @@ def make_table(costs: list[FleetCost]) -> str:
 
 
 def write_plot(costs: list[FleetCost]) -> None:
-    """Write the plot of docs/scale.md."""
+    """Write the plot of docs/scale.md: an SVG without a background, and without data that differ by run."""
     # A unit test imports this module, and matplotlib takes a second to load.
     import matplotlib as mpl
     from matplotlib.figure import Figure
-
-    from tests.benchmarks.plots import STYLE, configure_axes, save_figure
 
     panels = (
         ("group record, KiB", [cost.record_bytes / 1024 for cost in costs]),
         ("requests/s, idle", [cost.idle_requests_per_s for cost in costs]),
         ("s until stable after a failure", [cost.failure_s for cost in costs]),
     )
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(_PLOT_STYLE):
         figure = Figure(figsize=(9.0, 3.0), layout="constrained")
         for axes, (title, values) in zip(figure.subplots(1, len(panels)), panels, strict=True):
             axes.plot([cost.coordinators for cost in costs], values, marker="o", color="#3b82f6")
-            configure_axes(axes, title, [])
-            axes.set_xscale("linear")
+            axes.set_title(title, loc="left")
             axes.set_xlim(0, 1.04 * costs[-1].coordinators)
             axes.set_xticks([cost.coordinators for cost in costs if cost.coordinators not in (10, 30)])
-            axes.set_yscale("linear")
             axes.set_ylim(bottom=0, top=1.15 * max(values))
             axes.set_xlabel("coordinators", fontsize=9)
-        save_figure(figure, PLOT)
+        figure.savefig(PLOT, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
+    PLOT.write_text(re.sub(r"\s*<metadata>.*?</metadata>", "", PLOT.read_text(), flags=re.DOTALL))
 
 
 def main() -> None:

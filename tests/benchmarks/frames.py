@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from msgspec.structs import replace
-
-from protocol.messages import (
-    delete_share_group_state,
-    find_coordinator,
-    initialize_share_group_state,
-    read_share_group_state,
-    read_share_group_state_summary,
-    write_share_group_state,
-)
-from protocol.state_batches import StateBatch, pack, unpack
+from protocol.messages import delete_share_group_state as delete_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import initialize_share_group_state as initialize_api
+from protocol.messages import read_share_group_state as read_api
+from protocol.messages import read_share_group_state_summary as summary_api
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import StateBatch, pack
+from protocol.state_records import SharePartitionKey
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
@@ -27,15 +24,7 @@ _CLIENT_ID = b"bench"
 HEADER_BYTES = _SIZE.size + _HEADER.size + len(_CLIENT_ID) + 1
 
 API_KEYS: dict[int, ModuleType] = {
-    api.API_KEY: api
-    for api in (
-        delete_share_group_state,
-        find_coordinator,
-        initialize_share_group_state,
-        read_share_group_state,
-        read_share_group_state_summary,
-        write_share_group_state,
-    )
+    api.API_KEY: api for api in (delete_api, find_api, initialize_api, read_api, summary_api, write_api)
 }
 # Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
@@ -48,8 +37,7 @@ class Frame(NamedTuple):
     """A request with its size prefix.
 
     Each repetition adds a step to the int64 offsets at the byte positions `offset_places`, and another step
-    to
-    the int32 epochs at `epoch_places`.
+    to the int32 epochs at `epoch_places`.
     """
 
     data: bytes
@@ -84,50 +72,92 @@ class Workload(Protocol):
         ...
 
 
-def request_frame(api: ModuleType, version: int, request: Any, *, epochs_grow: bool = False) -> Frame:
+class RequestEntry(NamedTuple):
+    """A share-partition in a request. The API determines which fields are used."""
+
+    partition: int
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    # -1: unknown.
+    start_offset: int = -1
+    delivery_complete_count: int = -1
+    batches: Sequence[tuple[int, int, int, int]] = ()
+
+
+# The topic id and the entries of each topic in a request.
+RequestTopics = Sequence[tuple[bytes, Sequence[RequestEntry]]]
+
+
+def request_frame(
+    api: ModuleType, version: int, group: str, topics: RequestTopics, *, epochs_grow: bool = False
+) -> Frame:
     """Encode a request with the positions of its offsets, and with `epochs_grow` of its epochs too."""
-    data = _encode_frame(api, version, request)
-    marked = _encode_frame(api, version, _insert_placeholders(request, epochs_grow))
+    marked = [
+        (topic_id, [_mark_entry(entry, epochs_grow) for entry in entries]) for topic_id, entries in topics
+    ]
+    marked_data = _encode_frame(api, version, group, marked)
     return Frame(
-        data,
-        _find_positions(marked, _OFFSET_MARK.to_bytes(8, "big")),
-        _find_positions(marked, _EPOCH_MARK.to_bytes(4, "big")),
+        _encode_frame(api, version, group, topics),
+        _find_positions(marked_data, _OFFSET_MARK.to_bytes(8, "big")),
+        _find_positions(marked_data, _EPOCH_MARK.to_bytes(4, "big")),
     )
 
 
-def _encode_frame(api: ModuleType, version: int, request: Any) -> bytes:
-    body = api.encode_request(request, version)
+def _mark_entry(entry: RequestEntry, epochs_grow: bool) -> RequestEntry:
+    """Return an entry with placeholders for its offsets and, with `epochs_grow`, its epochs."""
+    batches = [(_OFFSET_MARK, _OFFSET_MARK, *batch[2:]) for batch in entry.batches]
+    # An unknown start offset does not grow.
+    start_offset = _OFFSET_MARK if entry.start_offset >= 0 else -1
+    marked = entry._replace(start_offset=start_offset, batches=batches)
+    return marked._replace(state_epoch=_EPOCH_MARK, leader_epoch=_EPOCH_MARK) if epochs_grow else marked
+
+
+def _encode_frame(api: ModuleType, version: int, group: str, topics: RequestTopics) -> bytes:
+    body = api.encode_request(_build_request(api, group, topics), version)
     header = _HEADER.pack(api.API_KEY, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def _insert_placeholders(request: Any, epochs_grow: bool) -> Any:
-    """Return the request with placeholders for its offsets and, with `epochs_grow`, its epochs."""
-    if isinstance(request, find_coordinator.FindCoordinatorRequest):
-        return request
-    topics = [
-        replace(
-            topic, partitions=[_partition_with_placeholders(part, epochs_grow) for part in topic.partitions]
-        )
-        for topic in request.topics
-    ]
-    return replace(request, topics=topics)
+def _build_request(api: ModuleType, group: str, topics: RequestTopics) -> Any:
+    if api is find_api:
+        ((topic_id, (entry,)),) = topics
+        key = SharePartitionKey(group, topic_id, entry.partition)
+        return find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
+    request_class, topic_class, make_partition = _REQUESTS[api.API_KEY]
+    return request_class(
+        group, [topic_class(topic_id, list(map(make_partition, entries))) for topic_id, entries in topics]
+    )
 
 
-def _partition_with_placeholders(part: Any, epochs_grow: bool) -> Any:
-    marks: dict[str, Any] = {}
-    # A start offset of -1 means that the share-partition has none, so it does not grow.
-    if getattr(part, "start_offset", -1) >= 0:
-        marks["start_offset"] = _OFFSET_MARK
-    if getattr(part, "state_batches", b""):
-        marked = (
-            batch._replace(first_offset=_OFFSET_MARK, last_offset=_OFFSET_MARK)
-            for batch in unpack(part.state_batches)
-        )
-        marks["state_batches"] = pack(marked)
-    if epochs_grow:
-        marks |= {name: _EPOCH_MARK for name in ("state_epoch", "leader_epoch") if hasattr(part, name)}
-    return replace(part, **marks)
+def _write_partition(entry: RequestEntry) -> write_api.PartitionData:
+    batches = pack(StateBatch(*batch) for batch in entry.batches)
+    return write_api.PartitionData(*entry[:-1], batches)
+
+
+# The classes of a request and of its topics, and the function that converts an entry to a partition.
+_REQUESTS: dict[int, tuple[Any, Any, Any]] = {
+    initialize_api.API_KEY: (
+        initialize_api.InitializeShareGroupStateRequest,
+        initialize_api.InitializeStateData,
+        lambda entry: initialize_api.PartitionData(entry.partition, entry.state_epoch, entry.start_offset),
+    ),
+    read_api.API_KEY: (
+        read_api.ReadShareGroupStateRequest,
+        read_api.ReadStateData,
+        lambda entry: read_api.PartitionData(entry.partition, entry.leader_epoch),
+    ),
+    summary_api.API_KEY: (
+        summary_api.ReadShareGroupStateSummaryRequest,
+        summary_api.ReadStateSummaryData,
+        lambda entry: summary_api.PartitionData(entry.partition, 0),
+    ),
+    delete_api.API_KEY: (
+        delete_api.DeleteShareGroupStateRequest,
+        delete_api.DeleteStateData,
+        lambda entry: delete_api.PartitionData(entry.partition),
+    ),
+    write_api.API_KEY: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData, _write_partition),
+}
 
 
 def _find_positions(marked: bytes, mark: bytes) -> list[int]:
@@ -139,51 +169,10 @@ def _find_positions(marked: bytes, mark: bytes) -> list[int]:
     return places
 
 
-def initialize_request(
-    group: str, topic_id: bytes, partitions: Sequence[int], start_offset: int = 0
-) -> initialize_share_group_state.InitializeShareGroupStateRequest:
+def initialize_frame(group: str, topic_id: bytes, partitions: Sequence[int], start_offset: int = 0) -> Frame:
     """Return a request that initializes share-partitions of one topic."""
-    parts = [initialize_share_group_state.PartitionData(number, 0, start_offset) for number in partitions]
-    topic = initialize_share_group_state.InitializeStateData(topic_id, parts)
-    return initialize_share_group_state.InitializeShareGroupStateRequest(group, [topic])
-
-
-def read_request(
-    group: str, topic_id: bytes, partitions: Sequence[int]
-) -> read_share_group_state.ReadShareGroupStateRequest:
-    """Return a request that reads share-partitions of one topic."""
-    parts = [read_share_group_state.PartitionData(number, 0) for number in partitions]
-    return read_share_group_state.ReadShareGroupStateRequest(
-        group, [read_share_group_state.ReadStateData(topic_id, parts)]
-    )
-
-
-def summary_request(
-    group: str, topic_id: bytes, partitions: Sequence[int]
-) -> read_share_group_state_summary.ReadShareGroupStateSummaryRequest:
-    """Return a request for the summaries of share-partitions of one topic."""
-    parts = [read_share_group_state_summary.PartitionData(number, 0) for number in partitions]
-    return read_share_group_state_summary.ReadShareGroupStateSummaryRequest(
-        group, [read_share_group_state_summary.ReadStateSummaryData(topic_id, parts)]
-    )
-
-
-def write_request(
-    group: str, topic_id: bytes, entries: Sequence[tuple[int, int, Sequence[StateBatch]]]
-) -> write_share_group_state.WriteShareGroupStateRequest:
-    """Return a write to one topic; each entry is (partition, start offset, state batches)."""
-    parts = [
-        write_share_group_state.PartitionData(number, 0, 0, start_offset, 0, pack(batches))
-        for number, start_offset, batches in entries
-    ]
-    return write_share_group_state.WriteShareGroupStateRequest(
-        group, [write_share_group_state.WriteStateData(topic_id, parts)]
-    )
-
-
-def find_request(key: str) -> find_coordinator.FindCoordinatorRequest:
-    """Return a FindCoordinator request for a share-partition."""
-    return find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[key])
+    entries = [RequestEntry(number, start_offset=start_offset) for number in partitions]
+    return request_frame(initialize_api, 0, group, [(topic_id, entries)])
 
 
 def group_prefix(run: int, connection: int) -> str:

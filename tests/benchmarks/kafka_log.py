@@ -17,14 +17,14 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from coordinator.log.kafka.topic import TopicConfig, wanted_configs
 from tests.benchmarks.system_under_test import SystemUnderTest
-from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.broker import new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import wait_until
-from tests.kafka.rig import BuiltInRig
+from tests.kafka.rig import BuiltInRig, start_brokers
 from tests.kafka.share_group_tool import ShareGroupTool
 
 NEWEST = RELEASES[-1]
@@ -56,7 +56,8 @@ class SystemsOnCluster:
                 ours.port,
                 [ready.topic_id],
                 pid=ours.process.pid,
-                comparison_group=name,
+                cluster=name,
+                log="topic",
                 package=REPOSITORY / "coordinator",
             ),
             SystemUnderTest(
@@ -65,7 +66,7 @@ class SystemsOnCluster:
                 ready.port,
                 [ready.topic_id],
                 pid=rig.broker.process.pid,
-                comparison_group=name,
+                cluster=name,
             ),
         ]
 
@@ -112,17 +113,7 @@ def systems_on_cluster(folder: Path, brokers: int) -> Iterator[SystemsOnCluster]
 def _start_cluster(stack: ExitStack, folder: Path, count: int) -> BuiltInRig:
     jars = fetch_jars(NEWEST)
     cluster = new_cluster(brokers=count)
-    brokers = []
-    for member in cluster.members:
-        own = folder / f"broker-{member.node_id}"
-        own.mkdir()
-        broker = Broker(jars, own, cluster=cluster, node_id=member.node_id, jvm=SHIPPED_BROKER_JVM)
-        stack.callback(broker.kill)
-        # No broker is ready before a majority of brokers runs.
-        broker.process.start()
-        brokers.append(broker)
-    for broker in brokers:
-        broker.wait_ready()
+    brokers = start_brokers(stack, jars, folder, cluster, jvm=SHIPPED_BROKER_JVM)
     client = KafkaClient(jars, cluster.bootstrap, folder)
     stack.callback(client.close)
     return BuiltInRig(brokers[0], client, ShareGroupTool(jars, cluster.bootstrap))

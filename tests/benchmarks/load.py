@@ -1,7 +1,6 @@
 """Drive a coordinator with a workload over closed-loop connections, like those of brokers.
 
-The generator is a small C program, which leaves most processor time to the coordinator. Without a C compiler
-the generator runs in Python on uvloop; the figures are then lower bounds.
+The generator is a small C program, which leaves most processor time to the coordinator.
 """
 
 import shutil
@@ -13,15 +12,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import uvloop
-
 from protocol.errors import ErrorCode
 from tests.benchmarks.frames import ClientRequests, Frame, Workload
-from tests.benchmarks.machine import process_cpu_seconds
-from tests.benchmarks.python_generator import drive_clients
 
 _SOURCE = Path(__file__).with_name("generator.c")
 _COMPILERS = ("cc", "gcc", "clang")
+# The directory of the compiled generator is removed when the process ends.
+_folders: list[TemporaryDirectory[str]] = []
 
 
 class LoadFigures(NamedTuple):
@@ -43,25 +40,19 @@ class LoadFigures(NamedTuple):
 
 
 @cache
-def compile_generator() -> Path | None:
-    """Compile the generator; return None without a working compiler."""
+def compile_generator() -> Path:
+    """Compile the generator. Raises RuntimeError without a working compiler."""
     compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
-        return None
-    program = _generator_folder() / "generator"
-    command = [compiler, "-O2", "-o", str(program), str(_SOURCE)]
-    return program if subprocess.run(command, capture_output=True).returncode == 0 else None
-
-
-@cache
-def _generator_folder() -> Path:
-    # The directory is removed when the process ends.
-    folder = TemporaryDirectory(prefix="share-coordinator-generator-")
-    _held.append(folder)
-    return Path(folder.name)
-
-
-_held: list[TemporaryDirectory[str]] = []
+        raise RuntimeError("the load generator needs a C compiler: apt-get install gcc libc6-dev")
+    _folders.append(TemporaryDirectory(prefix="share-coordinator-generator-"))
+    program = Path(_folders[-1].name, "generator")
+    run = subprocess.run(
+        [compiler, "-O2", "-o", str(program), str(_SOURCE)], capture_output=True, text=True, check=False
+    )
+    if run.returncode:
+        raise RuntimeError(f"the load generator does not compile: {run.stderr}")
+    return program
 
 
 # Each run has its own groups. The offsets of a new run are below the start offsets of an earlier run, so the
@@ -110,15 +101,12 @@ def drive_frames(
 
     Each repetition of the frames adds `offset_step` to their offsets and `epoch_step` to their epochs.
     """
-    program = compile_generator()
-    if program is None:
-        return _drive_in_python(host, port, clients, seconds, answers_max, pid)
     parts = [_encode_int32(len(clients)), offset_step.to_bytes(8, "big"), _encode_int32(epoch_step)]
     for client in clients:
         parts += [_encode_int32(client.in_flight), _encode_int32(client.interval_ms)]
         parts += _encode_frames(client.prologue)
         parts += _encode_frames(client.run)
-    command = [str(program), host, str(port), str(seconds), str(answers_max), str(pid)]
+    command = [str(compile_generator()), host, str(port), str(seconds), str(answers_max), str(pid)]
     run = subprocess.run(command, input=b"".join(parts), capture_output=True, check=False)
     if run.returncode:
         raise RuntimeError(run.stderr.decode())
@@ -132,29 +120,20 @@ def drive_frames(
     )
 
 
-def _drive_in_python(
-    host: str, port: int, clients: Sequence[ClientRequests], seconds: float, answers_max: int, pid: int
-) -> LoadFigures:
-    began_s = process_cpu_seconds(pid) if pid else 0.0
-    figures = uvloop.run(drive_clients(host, port, clients, seconds, answers_max))
-    used_s = process_cpu_seconds(pid) - began_s if pid else 0.0
-    return LoadFigures(*figures.measured, figures.errors, used_s * 1e6 / figures.answers, figures.first_error)
-
-
 def _encode_frames(frames: Sequence[Frame]) -> list[bytes]:
     parts = [_encode_int32(len(frames))]
     for frame in frames:
-        parts += [_encode_positions(frame.offset_places), _encode_positions(frame.epoch_places), frame.data]
+        parts += [
+            _encode_positions(tuple(frame.offset_places)),
+            _encode_positions(tuple(frame.epoch_places)),
+            frame.data,
+        ]
     return parts
 
 
 @cache
-def _encode_position_tuple(places: tuple[int, ...]) -> bytes:
+def _encode_positions(places: tuple[int, ...]) -> bytes:
     return b"".join(map(_encode_int32, (len(places), *places)))
-
-
-def _encode_positions(places: Sequence[int]) -> bytes:
-    return _encode_position_tuple(tuple(places))
 
 
 def _encode_int32(number: int) -> bytes:

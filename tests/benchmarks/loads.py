@@ -1,28 +1,21 @@
 """Synthetic loads: a number of connections that send one kind of request of one size."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from protocol.messages import find_coordinator as find_api
-from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
-from protocol.state_batches import StateBatch
-from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import (
     GROUP_PREFIX,
     ClientRequests,
     Frame,
-    find_request,
-    initialize_request,
-    read_request,
+    RequestEntry,
+    initialize_frame,
     rename_groups,
     request_frame,
-    summary_request,
-    write_request,
 )
 
 # The number of different requests of a connection; they are repeated with greater offsets.
@@ -88,26 +81,20 @@ def _offsets_per_request(load: WriteLoad) -> int:
 def _make_frames(load: WriteLoad, topic_id: bytes) -> tuple[list[Frame], list[Frame]]:
     """Return the frames that a connection sends once, and the frames that it repeats."""
     partitions = range(1 if load.kind == "repeated" else load.partitions)
-    initialize = request_frame(initialize_api, 0, initialize_request(GROUP_PREFIX, topic_id, partitions))
+    initialize = initialize_frame(GROUP_PREFIX, topic_id, partitions)
     writes = [write_frame(load, topic_id, turn) for turn in range(REQUESTS_A_LAP)]
-    if load.kind in _READS:
-        api, version, request = _READS[load.kind]
-        asked = request(GROUP_PREFIX, topic_id, partitions)
-        return [initialize, writes[0]], [request_frame(api, version, asked)]
+    asked = [(topic_id, [RequestEntry(number) for number in partitions])]
+    read = request_frame(read_api, 0, GROUP_PREFIX, asked)
+    if load.kind == "read":
+        return [initialize, writes[0]], [read]
+    if load.kind == "summary":
+        return [initialize, writes[0]], [request_frame(summary_api, 1, GROUP_PREFIX, asked)]
     if load.kind == "mixed":
-        read = request_frame(read_api, 0, read_request(GROUP_PREFIX, topic_id, partitions))
         return [initialize], [read if turn % 4 == 3 else write for turn, write in enumerate(writes)]
     if load.kind == "find":
-        key = SharePartitionKey(GROUP_PREFIX, topic_id, 0)
-        find = request_frame(find_api, 6, find_request(str(key)))
+        find = request_frame(find_api, 6, GROUP_PREFIX, [(topic_id, [RequestEntry(0)])])
         return [initialize], [frame for write in writes for frame in (find, write)]
     return [initialize], writes
-
-
-_READS: dict[str, tuple[ModuleType, int, Callable[..., Any]]] = {
-    "read": (read_api, 0, read_request),
-    "summary": (summary_api, 1, summary_request),
-}
 
 
 def write_frame(load: WriteLoad, topic_id: bytes, turn: int, group: str = GROUP_PREFIX) -> Frame:
@@ -116,37 +103,26 @@ def write_frame(load: WriteLoad, topic_id: bytes, turn: int, group: str = GROUP_
     entries = [_make_entry(load, number, first) for number in range(load.partitions)]
     if load.kind == "one repeated":
         # The last entry names the first share-partition again.
-        entries[-1] = _shift_offsets(entries[0], 2 * load.batches)
-    return request_frame(write_api, 1, write_request(group, topic_id, entries))
+        entries[-1] = _make_entry(load, 0, first + 2 * load.batches)
+    return request_frame(write_api, 1, group, [(topic_id, entries)])
 
 
-Entry = tuple[int, int, list[StateBatch]]
-
-
-def _make_entry(load: WriteLoad, number: int, first: int) -> Entry:
+def _make_entry(load: WriteLoad, number: int, first: int) -> RequestEntry:
     if load.kind == "repeated":
         number, first = 0, first + number * 2 * load.batches
     if load.kind == "overlapping":
         # Each batch overlaps half of the next batch, which has another delivery count.
-        batches = [StateBatch(first + 2 * n, first + 2 * n + 3, 2, 1 + n % 2) for n in range(load.batches)]
+        batches = [(first + 2 * n, first + 2 * n + 3, 2, 1 + n % 2) for n in range(load.batches)]
     else:
-        batches = [StateBatch(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches)]
+        batches = [(first + 2 * n, first + 2 * n, 2, 1) for n in range(load.batches)]
     if load.kind == "unordered":
         batches = batches[1::2] + batches[::2][::-1]
-    return number, first - 2 * load.batches, batches
-
-
-def _shift_offsets(entry: Entry, offsets: int) -> Entry:
-    number, start_offset, batches = entry
-    moved = [
-        batch._replace(first_offset=batch.first_offset + offsets, last_offset=batch.last_offset + offsets)
-        for batch in batches
-    ]
-    return number, start_offset + offsets, moved
+    return RequestEntry(
+        number, start_offset=first - 2 * load.batches, delivery_complete_count=0, batches=batches
+    )
 
 
 def _initialize_frame(load: WriteLoad, topic_id: bytes, turn: int) -> Frame:
     # Each Initialize has a new start offset, because an Initialize without an effect writes no record.
     start_offset = FIRST_OFFSET + turn * _offsets_per_request(load)
-    request = initialize_request(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)
-    return request_frame(initialize_api, 0, request)
+    return initialize_frame(GROUP_PREFIX, topic_id, range(load.partitions), start_offset)

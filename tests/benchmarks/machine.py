@@ -35,12 +35,6 @@ def cpu_seconds() -> float:
     return sum(used.get(pid, 0.0) for pid in ours)
 
 
-def process_cpu_seconds(pid: int) -> float:
-    """Return the CPU time of a process, with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / _TICKS
-
-
 def has_loaded_extension(pid: int, package: Path) -> bool:
     """Return whether a process has loaded a compiled module from a package's directory."""
     return any(

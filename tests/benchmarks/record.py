@@ -1,21 +1,20 @@
 """Record the persister traffic of an unmodified broker under workloads of real share consumers.
 
-    python -m tests.benchmarks.record [--broker 4.4.0] [--coordinator kafka|ours] [WORKLOAD ...]
+    python -m tests.benchmarks.record [--broker 4.4.0] [WORKLOAD ...]
 
-The broker advertises the address of a recording proxy to brokers.  With `--coordinator kafka`, its persister
-uses Kafka's own coordinator behind the proxy, and finds it by the leaders of `__share_group_state`. With
-`ours`, the persister uses a coordinator of this project, and sends FindCoordinator before each request.
+The broker advertises the address of a recording proxy to brokers.  Its persister uses Kafka's own coordinator
+behind the proxy, and finds it by the leaders of `__share_group_state`.
 """
 
 import argparse
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.benchmarks.java_clients import consumer_arguments, produce_records
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
     FOLDER,
@@ -25,16 +24,14 @@ from tests.benchmarks.recording import (
     recording_path,
     save_recording,
 )
-from tests.benchmarks.recording_proxy import RecordingProxy
-from tests.kafka.broker import Broker, new_cluster
+from tests.kafka.broker import new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.client import KafkaClient
-from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, KafkaJars, fetch_jars
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ChildProcess, wait_until
-
-RECORD_BYTES = 100
+from tests.kafka.rig import start_brokers
+from tests.kafka.tcp_proxy import TcpProxy
 
 
 class ConsumerWorkload(NamedTuple):
@@ -91,11 +88,7 @@ WORKLOADS = {
 }
 
 
-_PRODUCER = "org.apache.kafka.tools.ProducerPerformance"
-# Consumers that commit each record fetch few records at a time, so that every consumer gets records.
-_FEW_RECORDS, _SMALL_BATCH_BYTES = 20, 1_000
-_POLL_RECORDS, _BATCH_BYTES = 500, 16_384
-_UNLIMITED = str(10**12)
+_UNLIMITED = 10**12
 # After this number of seconds without a request, the recording is complete.
 _QUIET_S = 15.0
 _RECORDING_S_MAX = 400.0
@@ -106,52 +99,23 @@ _REQUESTS_MIN = 20
 class RecordingRig:
     """Brokers behind recording proxies."""
 
-    def __init__(
-        self, stack: ExitStack, jars: KafkaJars, folder: Path, brokers: int, coordinator: str
-    ) -> None:
-        """Start the brokers, and a coordinator of this project if `coordinator` is "ours".
-
-        All processes stop when the stack is closed.
-        """
+    def __init__(self, stack: ExitStack, jars: KafkaJars, folder: Path, brokers: int) -> None:
+        """Start the brokers; they stop when the stack is closed."""
         self.jars = jars
         self.recorder = TrafficRecorder()
         self._folder = folder
-        self.brokers: list[Broker] = []
         self._cluster = new_cluster(brokers)
         ports = free_ports(brokers)
-        our_port = _start_coordinator(stack, folder, ports[0]) if coordinator == "ours" else None
-        for node_id, port in enumerate(ports, 1):
-            broker = self._create_broker(folder, node_id, port)
-            proxy = RecordingProxy(
-                port,
-                broker_port=broker.internal_port,
-                coordinator_port=our_port or broker.internal_port,
-                recorder=self.recorder,
-            )
+        for member, port in zip(self._cluster.members, ports, strict=True):
+            proxy = TcpProxy(port, member.internal_port, self.recorder.connection)
             stack.callback(proxy.close)
-            stack.callback(broker.kill)
-            # No broker is ready before a majority of brokers runs.
-            broker.process.start()
-            self.brokers.append(broker)
-        for broker in self.brokers:
-            broker.wait_ready()
+        self.brokers = start_brokers(
+            stack, jars, folder, self._cluster, advertised_ports=ports, jvm=SHIPPED_BROKER_JVM
+        )
         self.client = KafkaClient(jars, self._cluster.bootstrap, folder)
         stack.callback(self.client.close)
-        if our_port is None:
-            # If this topic exists, brokers send requests to its leaders without FindCoordinator.
-            self.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
-
-    def _create_broker(self, folder: Path, node_id: int, port: int) -> Broker:
-        own = folder / f"broker-{node_id}"
-        own.mkdir()
-        return Broker(
-            self.jars,
-            own,
-            interbroker_port=port,
-            cluster=self._cluster,
-            node_id=node_id,
-            jvm=SHIPPED_BROKER_JVM,
-        )
+        # If this topic exists, brokers send requests to its leaders without FindCoordinator.
+        self.client.create_topic(STATE_TOPIC, partitions=STATE_PARTITIONS)
 
     @property
     def bootstrap(self) -> str:
@@ -162,20 +126,12 @@ class RecordingRig:
         for topic in workload.topic_names:
             self.client.create_topic(topic, partitions=workload.partitions)
             if workload.records:
-                self._produce_records(workload, topic)
+                small_batches = workload.commit == "record"
+                produce_records(
+                    self.jars, self.bootstrap, topic, workload.records, small_batches=small_batches
+                )
         for group in workload.group_names:
             self.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
-
-    def _produce_records(self, workload: ConsumerWorkload, topic: str) -> None:
-        batch_bytes = _SMALL_BATCH_BYTES if workload.commit == "record" else _BATCH_BYTES
-        done = self.jars.run(
-            _PRODUCER,
-            *("--topic", topic, "--num-records", str(workload.records), "--record-size", str(RECORD_BYTES)),
-            *("--throughput", "-1"),
-            *("--producer-props", f"bootstrap.servers={self.bootstrap}", f"batch.size={batch_bytes}"),
-            seconds=300,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
 
     def record(self, workload: ConsumerWorkload) -> list[RequestShape]:
         """Run a workload and return the requests of the brokers."""
@@ -199,22 +155,20 @@ class RecordingRig:
         return self.recorder.shapes()
 
     def _is_done(self) -> bool:
-        return self.recorder.full or self.recorder.seconds_since_last(time.monotonic()) > _QUIET_S
+        return self.recorder.full or self.recorder.seconds_since_last() > _QUIET_S
 
     def _start_consumers(self, workload: ConsumerWorkload) -> ChildProcess:
-        poll_records = _FEW_RECORDS if workload.commit == "record" else _POLL_RECORDS
-        arguments = (
+        arguments = consumer_arguments(
             self.bootstrap,
-            ",".join(workload.topic_names),
-            ",".join(workload.group_names),
-            str(workload.consumers),
-            _UNLIMITED,
-            str(workload.seconds),
-            workload.commit,
-            workload.types,
-            str(poll_records),
+            workload.topic_names,
+            workload.group_names,
+            consumers=workload.consumers,
+            records=_UNLIMITED,
+            seconds=workload.seconds,
+            commit=workload.commit,
+            types=workload.types,
         )
-        command = self.jars.java("Consumers", *arguments, jvm=SHIPPED_CLIENT_JVM)
+        command = self.jars.java(*arguments, jvm=SHIPPED_CLIENT_JVM)
         return ChildProcess("share consumers", command, self._folder / "consumers.log")
 
     def change_leaders(self) -> None:
@@ -224,20 +178,11 @@ class RecordingRig:
             broker.start()
 
 
-def _start_coordinator(stack: ExitStack, folder: Path, advertised_port: int) -> int:
-    port, http_port = free_ports(2)
-    coordinator = CoordinatorProcess(folder, port=port, http_port=http_port, advertised_port=advertised_port)
-    stack.callback(coordinator.kill)
-    coordinator.start()
-    return port
-
-
 def main() -> int:
     """Record the workloads of the command line, by default all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.record", description=__doc__)
     parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of {'; '.join(WORKLOADS)}")
     parser.add_argument("--broker", choices=RELEASES, default=RELEASES[-1])
-    parser.add_argument("--coordinator", choices=("kafka", "ours"), default="kafka")
     options = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     wanted = [WORKLOADS[name] for name in options.workloads or WORKLOADS]
@@ -248,20 +193,18 @@ def main() -> int:
             tempfile.TemporaryDirectory(prefix="share-coordinator-record-") as folder,
             ExitStack() as stack,
         ):
-            rig = RecordingRig(stack, jars, Path(folder), brokers, options.coordinator)
+            rig = RecordingRig(stack, jars, Path(folder), brokers)
             for workload in wanted:
                 if workload.brokers == brokers:
-                    _save_recording(workload, rig.record(workload), options.broker, options.coordinator)
+                    _save_recording(workload, rig.record(workload), options.broker)
     return 0
 
 
-def _save_recording(
-    workload: ConsumerWorkload, shapes: list[RequestShape], release: str, coordinator: str
-) -> None:
+def _save_recording(workload: ConsumerWorkload, shapes: list[RequestShape], release: str) -> None:
     about = {
         "workload": workload.name,
         "broker": release,
-        "coordinator": f"Kafka {release}" if coordinator == "kafka" else "share-coordinator",
+        "coordinator": f"Kafka {release}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "requests": len(shapes),
         "how": workload.description(),

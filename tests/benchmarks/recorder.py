@@ -1,5 +1,6 @@
-"""Decode recorded persister connections to request shapes without names and payload (no I/O)."""
+"""Decode the connections of a persister to request shapes without names and payload (no I/O)."""
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Hashable
 from itertools import count
@@ -10,17 +11,20 @@ from protocol.frames import FrameReader
 from protocol.messages import find_coordinator, request_header, request_header_version
 from protocol.state_batches import unpack
 from protocol.state_records import parse_topic_id
-from tests.benchmarks.frames import API_KEYS
-from tests.benchmarks.recording import RequestEntry, RequestShape
+from tests.benchmarks.frames import API_KEYS, RequestEntry
+from tests.benchmarks.recording import RequestShape
 
 _FRAME_BYTES_MAX = 1 << 26
+# The client id of a persister; other connections of a broker are not recorded.
+_PERSISTER = "Persister-client-"
 K = TypeVar("K", bound=Hashable)
 
 
 class TrafficRecorder:
     """Collects the requests of all connections of a broker's persister. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._requests_max = 0
         self._requests: list[tuple[float, int, int, int, Any]] = []
         self._connections = count()
@@ -42,19 +46,19 @@ class TrafficRecorder:
         """The number of recorded requests."""
         return len(self._requests)
 
-    def seconds_since_last(self, now_s: float) -> float:
+    def seconds_since_last(self) -> float:
         """Return the time since the last recorded request, in seconds."""
-        return now_s - self._requests[-1][0] if self._requests else 0.0
+        return self._clock() - self._requests[-1][0] if self._requests else 0.0
 
-    def connection(self) -> Callable[[bytes, float], None]:
-        """Return a function that records bytes of a new connection and the time of their arrival."""
+    def connection(self) -> Callable[[bytes], None]:
+        """Return a function that records the received bytes of a new connection."""
         reader = FrameReader(_FRAME_BYTES_MAX)
         with self._lock:
             number = next(self._connections)
 
-        def record_data(data: bytes, now_s: float) -> None:
+        def record_data(data: bytes) -> None:
             for frame in reader.receive_data(data):
-                self._record_frame(number, frame, now_s)
+                self._record_frame(number, frame, self._clock())
 
         return record_data
 
@@ -63,7 +67,9 @@ class TrafficRecorder:
         api = API_KEYS.get(api_key)
         if api is None or self.full:
             return
-        _, start = request_header.decode(frame, 0, request_header_version(api_key, version))
+        header, start = request_header.decode(frame, 0, request_header_version(api_key, version))
+        if not (header.client_id or "").startswith(_PERSISTER):
+            return
         request = api.decode_request(frame, start, version)
         with self._lock:
             self._requests.append((now_s, connection, api_key, version, request))

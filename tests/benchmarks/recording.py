@@ -22,22 +22,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.benchmarks.frames import RequestEntry
 from tests.kafka.jars import REPOSITORY
 
 FOLDER = REPOSITORY / "tests" / "benchmarks" / "recorded"
 _SUFFIX = ".jsonl.gz"
-
-
-class RequestEntry(NamedTuple):
-    """A share-partition in a request. The API key determines which fields are used."""
-
-    partition: int
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = -1
-    delivery_complete_count: int = -1
-    # First offset minus start offset, last minus first offset, delivery state, delivery count.
-    batches: Sequence[tuple[int, int, int, int]] = ()
 
 
 class RequestShape(NamedTuple):

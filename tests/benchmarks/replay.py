@@ -6,26 +6,18 @@ repetition has greater epochs and offsets, so that the coordinator accepts every
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
-from protocol.messages import delete_share_group_state as delete_api
-from protocol.messages import find_coordinator as find_api
 from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
-from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey
 from tests.benchmarks.frames import (
     API_KEYS,
     GROUP_PREFIX,
     ClientRequests,
     Frame,
-    find_request,
+    RequestEntry,
     rename_groups,
     request_frame,
 )
-from tests.benchmarks.recording import RequestEntry, RequestRecording, RequestShape
+from tests.benchmarks.recording import RequestRecording, RequestShape
 
 FIRST_OFFSET = 1_000
 FIRST_EPOCH = 1
@@ -113,82 +105,38 @@ class _ShapeEncoder:
             for (group, topic, partition), _ in shape.keyed_entries():
                 found.setdefault((group, topic), set()).add(partition)
         for (group, topic), partitions in found.items():
-            entries = [RequestEntry(partition) for partition in sorted(partitions)]
-            yield self.frame(RequestShape(0, 0, initialize_api.API_KEY, 0, group, [(topic, entries)]))
+            entries = [_absolute_entry(RequestEntry(partition)) for partition in sorted(partitions)]
+            yield request_frame(
+                initialize_api,
+                0,
+                f"{GROUP_PREFIX}-{group}",
+                [(self._topic_ids[topic], entries)],
+                epochs_grow=self._epochs_grow,
+            )
 
     def frame(self, shape: RequestShape) -> Frame:
         """Encode one request."""
-        api = API_KEYS[shape.api_key]
-        return request_frame(api, shape.version, self._build_request(shape), epochs_grow=self._epochs_grow)
-
-    def _build_request(self, shape: RequestShape) -> Any:
-        group = f"{GROUP_PREFIX}-{shape.group}"
-        if shape.api_key == find_api.API_KEY:
-            ((topic, (entry,)),) = shape.topics
-            return find_request(str(SharePartitionKey(group, self._topic_ids[topic], entry.partition)))
-        request, topic_class, partition = _REQUESTS[shape.api_key]
-        topics = [
-            topic_class(self._topic_ids[topic], [partition(entry) for entry in entries])
-            for topic, entries in shape.topics
-        ]
-        return request(group, topics)
+        return request_frame(
+            API_KEYS[shape.api_key],
+            shape.version,
+            f"{GROUP_PREFIX}-{shape.group}",
+            [
+                (self._topic_ids[topic], list(map(_absolute_entry, entries)))
+                for topic, entries in shape.topics
+            ],
+            epochs_grow=self._epochs_grow,
+        )
 
 
-def _start_offset(entry: RequestEntry) -> int:
-    return FIRST_OFFSET + entry.start_offset if entry.start_offset >= 0 else -1
-
-
-def _initialize_partition(entry: RequestEntry) -> initialize_api.PartitionData:
-    return initialize_api.PartitionData(
-        entry.partition, FIRST_EPOCH + entry.state_epoch, _start_offset(entry)
+def _absolute_entry(entry: RequestEntry) -> RequestEntry:
+    """Return an entry with the epochs and offsets of a replay instead of differences."""
+    start_offset = FIRST_OFFSET + entry.start_offset if entry.start_offset >= 0 else -1
+    return entry._replace(
+        state_epoch=FIRST_EPOCH + entry.state_epoch,
+        leader_epoch=FIRST_EPOCH + entry.leader_epoch,
+        start_offset=start_offset,
+        batches=[
+            (start_offset + first, start_offset + first + length, state, deliveries)
+            for first, length, state, deliveries in entry.batches
+        ],
     )
-
-
-def _read_partition(entry: RequestEntry) -> read_api.PartitionData:
-    return read_api.PartitionData(entry.partition, FIRST_EPOCH + entry.leader_epoch)
-
-
-def _summary_partition(entry: RequestEntry) -> summary_api.PartitionData:
-    return summary_api.PartitionData(entry.partition, 0)
-
-
-def _delete_partition(entry: RequestEntry) -> delete_api.PartitionData:
-    return delete_api.PartitionData(entry.partition)
-
-
-def _write_partition(entry: RequestEntry) -> write_api.PartitionData:
-    start_offset = _start_offset(entry)
-    batches = (
-        StateBatch(start_offset + first, start_offset + first + length, state, deliveries)
-        for first, length, state, deliveries in entry.batches
-    )
-    return write_api.PartitionData(
-        entry.partition,
-        FIRST_EPOCH + entry.state_epoch,
-        FIRST_EPOCH + entry.leader_epoch,
-        start_offset,
-        entry.delivery_complete_count,
-        pack(batches),
-    )
-
-
-# The classes of a request and of its topics, and the function that converts an entry to a partition.
-_REQUESTS: dict[int, tuple[Any, Any, Any]] = {
-    initialize_api.API_KEY: (
-        initialize_api.InitializeShareGroupStateRequest,
-        initialize_api.InitializeStateData,
-        _initialize_partition,
-    ),
-    read_api.API_KEY: (read_api.ReadShareGroupStateRequest, read_api.ReadStateData, _read_partition),
-    summary_api.API_KEY: (
-        summary_api.ReadShareGroupStateSummaryRequest,
-        summary_api.ReadStateSummaryData,
-        _summary_partition,
-    ),
-    delete_api.API_KEY: (
-        delete_api.DeleteShareGroupStateRequest,
-        delete_api.DeleteStateData,
-        _delete_partition,
-    ),
-    write_api.API_KEY: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData, _write_partition),
-}

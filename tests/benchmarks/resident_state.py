@@ -16,8 +16,7 @@ from typing import Any
 
 from rich.table import Table
 
-from protocol.messages import initialize_share_group_state as initialize_api
-from tests.benchmarks.frames import ClientRequests, Frame, initialize_request, request_frame
+from tests.benchmarks.frames import ClientRequests, Frame, initialize_frame
 from tests.benchmarks.load import LoadFigures, drive_frames, measure_workload
 from tests.benchmarks.loads import WriteLoad, write_frame
 from tests.benchmarks.machine import Machine, resident_bytes
@@ -40,8 +39,7 @@ def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
     sent = []
     for number in range(share_partitions // GROUP_PARTITIONS):
         group = f"{prefix}-{number:06d}"
-        initialize = initialize_request(group, TOPIC_IDS[0], range(GROUP_PARTITIONS))
-        sent.append(request_frame(initialize_api, 0, initialize))
+        sent.append(initialize_frame(group, TOPIC_IDS[0], range(GROUP_PARTITIONS)))
         sent.append(write_frame(_ADDED, TOPIC_IDS[0], 0, group))
     return sent
 

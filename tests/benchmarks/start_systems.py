@@ -1,10 +1,5 @@
-"""Start the measured coordinators with local state: this project's, and Kafka's in a broker.
+"""Start the measured coordinators with local state: this project's, and Kafka's in a broker."""
 
-A third server answers every frame at once without logic; its rate is the upper bound on this machine.
-"""
-
-import socket
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import md5
@@ -16,7 +11,6 @@ from tests.kafka.built_in import ready_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
-from tests.kafka.processes import ChildProcess
 from tests.kafka.rig import built_in_rig
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 
@@ -41,7 +35,7 @@ def start_coordinator(
             process.port,
             TOPIC_IDS,
             pid=process.process.pid,
-            sync=sync,
+            log=sync,
             commit=commit.name if commit else "",
             package=package,
             settings=f"defaults, journal.sync={sync}",
@@ -62,26 +56,6 @@ def coordinator_process(
     finally:
         if process.process.running:
             process.stop()
-
-
-@contextmanager
-def start_echo_server(folder: Path) -> Iterator[SystemUnderTest]:
-    """Run a server that answers every frame and does nothing else."""
-    (port,) = free_ports(1)
-    command = [sys.executable, "-m", "tests.benchmarks.echo", str(port)]
-    process = ChildProcess("echo", command, folder / "echo.log")
-    process.start()
-    try:
-        process.wait_ready(lambda: _accepts_connections(port), seconds=20)
-        settings = "answers every frame and does nothing else"
-        yield SystemUnderTest("echo", "127.0.0.1", port, TOPIC_IDS, pid=process.pid, settings=settings)
-    finally:
-        process.kill()
-
-
-def _accepts_connections(port: int) -> bool:
-    with socket.socket() as asking:
-        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 @contextmanager

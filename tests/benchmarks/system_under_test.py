@@ -16,9 +16,9 @@ PARTITIONS = 200
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
-    Systems with the same `comparison_group` are compared with each other. `sync` is journal.sync if the
-    system has a journal. `commit` is the built commit, if that is not the working tree. `package` is the
-    directory of the Python package. `settings` describes how the system was started.
+    Systems with the same `cluster` are compared with each other. `log` is journal.sync of this coordinator,
+    "topic", or empty for other systems. `commit` is the built commit, if that is not the working tree.
+    `package` is the directory of the Python package. `settings` describes how the system was started.
     """
 
     def __init__(
@@ -29,8 +29,8 @@ class SystemUnderTest:
         topic_ids: Sequence[bytes],
         *,
         pid: int = 0,
-        comparison_group: str = "",
-        sync: str = "",
+        cluster: str = "",
+        log: str = "",
         commit: str = "",
         package: Path | None = None,
         settings: str = "",
@@ -39,8 +39,8 @@ class SystemUnderTest:
         self.port = port
         self.topic_ids = topic_ids
         self.pid = pid
-        self.comparison_group = comparison_group
-        self.sync = sync
+        self.cluster = cluster
+        self.log = log
         self.commit = commit
         self.settings = settings
         self.is_compiled = package is None or has_loaded_extension(pid, package)
@@ -50,11 +50,6 @@ class SystemUnderTest:
     @property
     def is_kafka(self) -> bool:
         return self.name.startswith("Kafka")
-
-    @property
-    def is_working_tree_with_journal(self) -> bool:
-        """Whether the system is the working tree with a journal."""
-        return bool(self.sync) and not self.commit
 
     def drive(self, workload: Workload, seconds: float, *, answers_max: int = 0) -> LoadFigures:
         """Drive the system with a workload for some seconds, or for a number of requests if it is not 0."""

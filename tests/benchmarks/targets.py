@@ -4,6 +4,7 @@ A ratio is this coordinator's figure divided by Kafka's. A greater ratio is bett
 smaller ratio for latencies and CPU time.
 """
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from tests.benchmarks.frames import Workload
@@ -12,54 +13,55 @@ from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
 from tests.benchmarks.system_under_test import SystemUnderTest
 
 Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
-LESS_IS_BETTER = ("cpu_us", "p50_us", "p99_us")
 _NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}
+# The required ratio by `SystemUnderTest.log`; without an entry, the ratio is only reported.
+Required = Mapping[str, float]
+
+TODAY: dict[Workload, Required] = {
+    WriteLoad(8, 1, 4): {"os": 4, "always": 1.2, "topic": 0.9},
+    WriteLoad(64, 1, 4): {"os": 2.5, "always": 2, "topic": 1.4},
+    WriteLoad(8, 10, 4): {"os": 4, "always": 2, "topic": 1.2},
+    WriteLoad(8, 50, 4): {"os": 6, "always": 4, "topic": 2},
+    WriteLoad(8, 50, 20): {"os": 6, "always": 4},
+    WriteLoad(1, 1, 4): {},
+}
+SHAPES: dict[Workload, Required] = {
+    WriteLoad(8, 10, 4, "repeated"): {"os": 3, "always": 1.5, "topic": 1},
+    WriteLoad(8, 50, 4, "repeated"): {"os": 3, "always": 1.5},
+    WriteLoad(8, 50, 20, "repeated"): {"os": 3, "always": 1.5},
+    WriteLoad(8, 10, 4, "one repeated"): {"os": 3, "always": 1.5},
+    WriteLoad(8, 10, 4, "overlapping"): {},
+    WriteLoad(8, 10, 4, "unordered"): {},
+    WriteLoad(8, 10, 4, "mixed"): {},
+    WriteLoad(8, 1, 4, "find"): {},
+}
+_RECORDED: Required = {"os": 3, "always": 1.2}
+_CPU: Required = {"os": 0.25, "always": 0.3}
+# The requests of several connections share batches; those of a single connection do not.
+_CPU_OF_ONE_CONNECTION: Required = {"os": 0.45, "always": 0.65}
 
 
 class RatioTarget(NamedTuple):
-    """The target ratio of a workload for each journal.sync. If it is None, the ratio is only reported.
+    """The target ratio of a figure of a workload.
 
     `always_us_max` is a maximum latency in µs, which replaces the ratio with journal.sync=always.
     """
 
     workload: Workload
     figure: Figure
-    os: float | None
-    always: float | None
+    required: Required
     always_us_max: float | None = None
 
     def __str__(self) -> str:
         return f"{self.workload}: {_NAMES[self.figure]}"
 
-    def required_ratio(self, sync: str) -> float | None:
-        """Return the ratio that is required with this journal.sync."""
-        return self.os if sync == "os" else self.always
 
-
-TODAY = (
-    RatioTarget(WriteLoad(8, 1, 4), "requests_per_second", 4, 1.2),
-    RatioTarget(WriteLoad(64, 1, 4), "requests_per_second", 2.5, 2),
-    RatioTarget(WriteLoad(8, 10, 4), "requests_per_second", 4, 2),
-    RatioTarget(WriteLoad(8, 50, 4), "requests_per_second", 6, 4),
-    RatioTarget(WriteLoad(8, 50, 20), "requests_per_second", 6, 4),
-    RatioTarget(WriteLoad(1, 1, 4), "requests_per_second", None, None),
-)
 LATENCIES = (
-    RatioTarget(WriteLoad(1, 1, 4), "p50_us", 0.75, None, always_us_max=300),
-    RatioTarget(WriteLoad(8, 1, 4), "p99_us", 0.3, 0.6),
+    RatioTarget(WriteLoad(1, 1, 4), "p50_us", {"os": 0.75}, always_us_max=300),
+    RatioTarget(WriteLoad(8, 1, 4), "p99_us", {"os": 0.3, "always": 0.6}),
 )
-SHAPES = (
-    *(
-        RatioTarget(WriteLoad(8, *size, "repeated"), "requests_per_second", 3, 1.5)
-        for size in ((10, 4), (50, 4), (50, 20))
-    ),
-    RatioTarget(WriteLoad(8, 10, 4, "one repeated"), "requests_per_second", 3, 1.5),
-    *(
-        RatioTarget(WriteLoad(8, 10, 4, kind), "requests_per_second", None, None)
-        for kind in ("overlapping", "unordered", "mixed")
-    ),
-    RatioTarget(WriteLoad(8, 1, 4, "find"), "requests_per_second", None, None),
-)
+# The minimum ratio of requests per second to the commit of `--against`.
+PART_OF_AGAINST: Required = {"os": 0.9, "always": 0.9}
 
 
 class OverloadTarget(NamedTuple):
@@ -79,52 +81,57 @@ OVERLOADS = (
     OverloadTarget(WriteLoad(32, 1, 4, in_flight=64), WriteLoad(320, 1, 4, in_flight=64)),
     OverloadTarget(WriteLoad(64, 10, 4, "mixed"), WriteLoad(640, 10, 4, "mixed")),
 )
-# The minimum ratio of requests per second to the commit of `--against`.
-PART_OF_AGAINST = 0.9
 
 
-def cpu_time_target(workload: Workload) -> RatioTarget:
-    """Return the target for the CPU time of a request. The target is lower for several connections, because
-    their requests share batches.
-    """
-    return (
-        RatioTarget(workload, "cpu_us", 0.45, 0.65)
-        if workload.connections == 1
-        else RatioTarget(workload, "cpu_us", 0.25, 0.3)
-    )
+def targets_to_kafka(workload: Workload) -> list[RatioTarget]:
+    """Return the targets of a workload relative to Kafka. A workload that is no tuple is recorded traffic."""
+    rates = TODAY | SHAPES
+    recorded = {} if isinstance(workload, tuple) else _RECORDED
+    return [
+        RatioTarget(workload, "cpu_us", _CPU_OF_ONE_CONNECTION if workload.connections == 1 else _CPU),
+        RatioTarget(workload, "requests_per_second", rates.get(workload, recorded)),
+        *(target for target in LATENCIES if target.workload == workload),
+    ]
+
+
+def targets_to_commit(workload: Workload) -> list[RatioTarget]:
+    """Return the targets of a workload relative to another commit of this project."""
+    return [
+        RatioTarget(workload, "cpu_us", {}),
+        RatioTarget(workload, "requests_per_second", PART_OF_AGAINST if workload in TODAY else {}),
+    ]
 
 
 class TargetVerdict(NamedTuple):
-    """The ratio of a system to Kafka, the target, and whether the ratio meets it (None without a target)."""
+    """The ratio of two systems, the target, and whether the ratio meets it (None without a target)."""
 
     ratio: RoundSpread
-    asked: str
-    met: bool | None
+    asked: str = ""
+    met: bool | None = None
+
+    def __str__(self) -> str:
+        return f"{self.ratio}, NO: {self.asked}" if self.met is False else str(self.ratio)
 
 
-def is_met(aim: RatioTarget, sync: str, ratio: float, own: float) -> bool | None:
-    """Return whether a ratio or a latency in µs (`own`) meets the target; None without a target."""
-    if sync == "always" and aim.always_us_max is not None:
-        return own <= aim.always_us_max
-    asked = aim.required_ratio(sync)
-    if asked is None:
+def compare_with_target(target: RatioTarget, ours: SystemUnderTest, theirs: SystemUnderTest) -> TargetVerdict:
+    """Compare the rounds of two systems."""
+    own = ours.per_round(target.workload, target.figure)
+    ratio = ratio_spread(own, theirs.per_round(target.workload, target.figure))
+    if ours.log == "always" and target.always_us_max is not None:
+        met = compute_spread(own).median <= target.always_us_max
+        return TargetVerdict(ratio, f"≤ {target.always_us_max / 1000:g} ms", met)
+    required = target.required.get(ours.log)
+    if required is None:
+        return TargetVerdict(ratio)
+    if target.figure == "requests_per_second":
+        return TargetVerdict(ratio, f"≥ {required:g}", ratio.median >= required)
+    return TargetVerdict(ratio, f"≤ {required:g}", ratio.median <= required)
+
+
+def compare_overload(overload: OverloadTarget, side: SystemUnderTest) -> TargetVerdict | None:
+    """Compare the rate at ten times the saturating load with the peak rate; None without figures of both."""
+    if not {overload.ten_times, overload.saturating} <= side.rounds.keys():
         return None
-    return ratio <= asked if aim.figure in LESS_IS_BETTER else ratio >= asked
-
-
-def target_text(aim: RatioTarget, sync: str) -> str:
-    """Return the target as text."""
-    if sync == "always" and aim.always_us_max is not None:
-        return f"≤ {aim.always_us_max / 1000:g} ms"
-    asked = aim.required_ratio(sync)
-    if asked is None:
-        return "-"
-    return f"{'≤' if aim.figure in LESS_IS_BETTER else '≥'} {asked:g}"
-
-
-def compare_with_target(aim: RatioTarget, ours: SystemUnderTest, kafka: SystemUnderTest) -> TargetVerdict:
-    """Compare the rounds of a system with the rounds of Kafka."""
-    own = ours.per_round(aim.workload, aim.figure)
-    ratio = ratio_spread(own, kafka.per_round(aim.workload, aim.figure))
-    met = is_met(aim, ours.sync, ratio.median, compute_spread(own).median)
-    return TargetVerdict(ratio, target_text(aim, ours.sync), met)
+    loads = (overload.ten_times, overload.saturating)
+    ratio = ratio_spread(*(side.per_round(load, "requests_per_second") for load in loads))
+    return TargetVerdict(ratio, f"≥ {overload.part_of_peak:g}", ratio.median >= overload.part_of_peak)

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from tests.kafka import KafkaJars
-from tests.schemas.parser import BROKER_SCHEMAS, SCHEMAS, read_schema, snake_case
+from tests.schemas.parser import (
+    BROKER_SCHEMAS,
+    SCHEMAS,
+    Field,
+    Message,
+    Struct,
+    parse_message,
+    read_schema,
+)
 
 pytestmark = pytest.mark.broker
 
 # For these schemas, Kafka's additional tagged fields are ignored, and defaults are not compared.
 OF_BROKERS = set(BROKER_SCHEMAS.glob("*.json"))
-PATHS = sorted(SCHEMAS.rglob("*.json"))
+MESSAGES = {path: parse_message(read_schema(path)) for path in sorted(SCHEMAS.rglob("*.json"))}
 # Tag numbers from this number on belong to this project. Kafka preserves them as unknown tagged fields.
 OWN_TAGS_FROM = 1000
 PRIMITIVES = {
@@ -37,90 +45,76 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def kafka_classes(newest_jars: KafkaJars) -> Json:
     """Return the description of Kafka's class for each schema, by schema name."""
-    names = {read_schema(path)["name"]: class_name(read_schema(path)) for path in PATHS}
+    names = {message.name: class_name(message) for message in MESSAGES.values()}
     done = newest_jars.run("MessageSchemas", *names.values())
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+    # Records are encoded as bytes are.
+    said = json.loads(done.stdout.replace("RECORDS", "BYTES"))
     return {name: said[java_class] for name, java_class in names.items()}
 
 
-def class_name(schema: Json) -> str:
-    if schema["type"].startswith("coordinator-"):
-        return f"org.apache.kafka.coordinator.share.generated.{schema['name']}"
-    return f"org.apache.kafka.common.message.{schema['name']}Data"
+def class_name(message: Message) -> str:
+    if message.type.startswith("coordinator-"):
+        return f"org.apache.kafka.coordinator.share.generated.{message.name}"
+    return f"org.apache.kafka.common.message.{message.name}Data"
 
 
-def is_version_in(versions: str, version: int) -> bool:
-    """Return whether `version` is in a range such as "2", "0-3", "1+" or "none"."""
-    if versions == "none":
-        return False
-    first, separator, last = versions.partition("-")
-    if versions.endswith("+"):
-        return version >= int(versions[:-1])
-    return int(first) <= version <= int(last if separator else first)
+def all_versions(message: Message) -> range:
+    return range(message.versions.first, message.versions.last + 1)
 
 
-def all_versions(schema: Json) -> range:
-    first, _, last = schema["validVersions"].partition("-")
-    return range(int(first), int(last or first) + 1)
-
-
-def wire_type(field: Json, version: int, *, flexible: bool) -> Json:
+def wire_type(field: Field, version: int, *, flexible: bool) -> Json:
     """Return the type of `field` at `version` in the notation of `MessageSchemas`."""
-    name = field["type"]
     described: Json = {}
-    nullable = is_version_in(field.get("nullableVersions", "none"), version)
-    if name.startswith("[]"):
-        name = name[2:]
+    nullable = version in field.nullable
+    if field.is_array:
         described = {"array": "CompactArrayOf" if flexible else "ArrayOf", "nullable": nullable}
         nullable = False
-    if "fields" in field:
-        return {**described, "struct": describe_struct(field["fields"], version, flexible=flexible)}
-    if name in PRIMITIVES:
-        return {**described, "type": PRIMITIVES[name]}
-    compact = flexible and field.get("flexibleVersions") != "none"
+    if field.struct is not None:
+        return {**described, "struct": describe_struct(field.struct, version, flexible=flexible)}
+    if field.type in PRIMITIVES:
+        return {**described, "type": PRIMITIVES[field.type]}
+    compact = version in field.flexible
     return {
         **described,
-        "type": ("COMPACT_" if compact else "") + ("NULLABLE_" if nullable else "") + name.upper(),
+        "type": ("COMPACT_" if compact else "") + ("NULLABLE_" if nullable else "") + field.type.upper(),
     }
 
 
-def describe_struct(fields: list[Json], version: int, *, flexible: bool) -> Json:
+def describe_struct(struct: Struct, version: int, *, flexible: bool) -> Json:
     plain, tagged = [], []
-    for field in fields:
-        if not is_version_in(field["versions"], version) or field.get("tag", 0) >= OWN_TAGS_FROM:
+    for field in struct.fields:
+        if version not in field.versions or (field.tag or 0) >= OWN_TAGS_FROM:
             continue
-        described = {"name": snake_case(field["name"]), **wire_type(field, version, flexible=flexible)}
-        if is_version_in(field.get("taggedVersions", "none"), version):
-            tagged.append({**described, "tag": field["tag"]})
+        described = {"name": field.attribute, **wire_type(field, version, flexible=flexible)}
+        if field.tag is not None:
+            tagged.append({**described, "tag": field.tag})
         else:
             plain.append(described)
     return {"flexible": flexible, "fields": [*plain, *sorted(tagged, key=lambda field: int(field["tag"]))]}
 
 
-def struct_defaults(fields: list[Json], name: str = "") -> dict[str, dict[str, str]]:
+def struct_defaults(struct: Struct, name: str = "") -> dict[str, dict[str, str]]:
     """Return the defaults of fields with a simple type, by struct name; the message has the name ""."""
     own: dict[str, str] = {}
     found = {name: own}
-    for field in fields:
-        if "fields" in field:
-            found |= struct_defaults(field["fields"], field["type"].removeprefix("[]"))
-        elif field["type"] in ZEROS and field.get("tag", 0) < OWN_TAGS_FROM:
-            java_name = field["name"][0].lower() + field["name"][1:]
-            own[java_name] = str(field.get("default", ZEROS[field["type"]]))
+    for field in struct.fields:
+        if field.struct is not None:
+            found |= struct_defaults(field.struct, field.type)
+        elif field.type in ZEROS and not field.is_array and (field.tag or 0) < OWN_TAGS_FROM:
+            java_name = field.name[0].lower() + field.name[1:]
+            own[java_name] = ZEROS[field.type] if field.default is None else str(field.default)
     return found
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MESSAGES, ids=lambda path: path.stem)
 def test_every_version_has_the_fields_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
-    schema = read_schema(path)
+    message = MESSAGES[path]
     ours = {
-        str(version): describe_struct(
-            schema["fields"], version, flexible=is_version_in(schema["flexibleVersions"], version)
-        )
-        for version in all_versions(schema)
+        str(version): describe_struct(message.body, version, flexible=version in message.flexible)
+        for version in all_versions(message)
     }
-    known = kafka_classes[schema["name"]]["versions"]
+    known = kafka_classes[message.name]["versions"]
     if path in OF_BROKERS:
         known = drop_tagged_fields(known)
     assert ours == {version: known.get(version) for version in ours}
@@ -135,13 +129,10 @@ def drop_tagged_fields(known: Any) -> Any:
     return known
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in PATHS if path not in OF_BROKERS], ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("path", sorted(MESSAGES.keys() - OF_BROKERS), ids=lambda path: path.stem)
 def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
-    schema = read_schema(path)
-    known = kafka_classes[schema["name"]]["defaults"]
-    ours = struct_defaults(schema["fields"])
+    known = kafka_classes[MESSAGES[path].name]["defaults"]
+    ours = struct_defaults(MESSAGES[path].body)
     assert ours == {
         name: {field: known.get(name, {}).get(field) for field in fields} for name, fields in ours.items()
     }
@@ -149,8 +140,8 @@ def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: 
 
 def test_unsupported_versions_of_kafka_are_known(kafka_classes: Json) -> None:
     ours = {
-        read_schema(path)["name"]: {str(version) for version in all_versions(read_schema(path))}
-        for path in PATHS
+        message.name: set(map(str, all_versions(message)))
+        for path, message in MESSAGES.items()
         if path not in OF_BROKERS
     }
     unspoken = {name: set(kafka_classes[name]["versions"]) - versions for name, versions in ours.items()}

@@ -17,21 +17,16 @@ PARTS = (
 )
 
 
-def build_site(
-    target: Path, config: Path = ROOT / "deploy/site/mkdocs.yml"
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(target)],
+def test_site_builds_without_broken_links(tmp_path: Path) -> None:
+    config = ROOT / "deploy/site/mkdocs.yml"
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(tmp_path)],
         capture_output=True,
         text=True,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         timeout=300,
         check=False,
     )
-
-
-def test_site_builds_without_broken_links(tmp_path: Path) -> None:
-    built = build_site(tmp_path)
     assert built.returncode == 0, built.stderr
     pages = {path.relative_to(tmp_path).parent.as_posix() for path in tmp_path.rglob("index.html")}
     sources = {path.stem for path in (ROOT / "docs").glob("*.md")} - {"index"}
@@ -39,18 +34,6 @@ def test_site_builds_without_broken_links(tmp_path: Path) -> None:
     assert pages == {".", *sources, *readmes}
     page = (tmp_path / "routing/index.html").read_text("utf-8")
     assert 'href="../deploy/haproxy/"' in page
-
-
-def test_broken_link_is_an_error(tmp_path: Path) -> None:
-    docs = tmp_path / "docs"
-    docs.mkdir()
-    text = (ROOT / "deploy/site/mkdocs.yml").read_text("utf-8")
-    config = text.partition("nav:\n")[0].replace("../../docs", "docs").replace("hooks: [pages.py]\n", "")
-    (tmp_path / "mkdocs.yml").write_text(config + "nav: [index.md]\n")
-    (docs / "index.md").write_text("# Title\n\n[there](#no-such-anchor)\n")
-    built = build_site(tmp_path / "site", tmp_path / "mkdocs.yml")
-    assert built.returncode != 0
-    assert "no-such-anchor" in built.stderr
 
 
 def test_navigation_has_the_parts_of_the_documentation() -> None:

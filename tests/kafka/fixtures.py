@@ -1,17 +1,15 @@
 """Pytest fixtures for tests with a real broker.
 
-A test that uses them has the marker `broker`. If Java, Maven or HAProxy is missing, these tests are
-deselected, and one line at the end of the run says how to install the programs. With
-SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead. All tests of a release share one rig, so each test
-needs unique names for topics and groups.
+A test that uses them has the marker `broker`; tests.deploy.required_programs handles missing programs. All
+tests of a release share one rig, so each test needs unique names for topics and groups.
 """
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.deploy.required_programs import PACKAGES
 from tests.kafka.built_in import BuiltInCoordinator, ready_coordinator
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.kafka.rig import (
@@ -23,18 +21,14 @@ from tests.kafka.rig import (
     standalone_rig,
     three_broker_rig,
 )
-from tests.kafka.toolchain import are_all_required, install_hint, missing_programs
+from tests.kafka.toolchain import BROKER_PACKAGES
 
+PACKAGES.update(BROKER_PACKAGES)
 NEWEST = RELEASES[-1]
 _OURS = "ours-"
 STANDALONE = [f"{_OURS}{release}" for release in RELEASES]
 BUILT_IN = f"built-in-{NEWEST}"
 only_ours = pytest.mark.parametrize("rig", STANDALONE, indirect=True)
-
-_left_out = pytest.StashKey[int]()
-# The key under which a pytest-xdist worker reports its count to the controller process.
-_LEFT_OUT = "broker_tests_left_out"
-
 
 # Kafka's coordinator is slow on a busy machine. A long timeout prevents timeout errors in the comparison.
 _PATIENT = {"share.coordinator.write.timeout.ms": "30000"}
@@ -91,23 +85,11 @@ def built_in_coordinator(built_in: BuiltInRig) -> BuiltInCoordinator:
     return ready_coordinator(built_in, topic="conformance", partitions=4)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "broker: needs a real broker (Java, Maven) and HAProxy")
-    config.stash[_left_out] = 0
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if are_all_required() or not missing_programs():
-        return
-    wanting = [item for item in items if item.get_closest_marker("broker")]
-    config.hook.pytest_deselected(items=wanting)
-    items[:] = [item for item in items if item not in wanting]
-    config.stash[_left_out] = len(wanting)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("broker") and (missing := missing_programs()):
-        pytest.fail(install_hint(missing), pytrace=False)
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("broker"):
+            item.add_marker(pytest.mark.needs(*BROKER_PACKAGES))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -119,22 +101,3 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         if rigs:
             report.sections.append(("logs of the rig", end_of_logs(rigs[0])))
     return report
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output[_LEFT_OUT] = session.config.stash[_left_out]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Read the count of deselected tests from one pytest-xdist worker; all workers have the same count."""
-    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if count := config.stash[_left_out]:
-        terminalreporter.write_line(
-            f"left out, for want of a real broker, tests: {count}; {install_hint(missing_programs())}"
-        )

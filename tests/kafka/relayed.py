@@ -14,6 +14,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.relay import RelayProcess
+from tests.kafka.rig import start_brokers
 from tests.kafka.secured import BrokerSecurity
 
 
@@ -51,37 +52,31 @@ def relayed_rig(
         stack.callback(coordinator.kill)
         coordinator.start()
         cluster = new_cluster(brokers)
-        all_brokers, relays = [], []
+        relays = []
         for member, port in zip(cluster.members, ports, strict=True):
-            own = directory / f"broker-{member.node_id}"
+            own = directory / f"relay-{member.node_id}"
             own.mkdir()
-            broker = Broker(
-                jars,
-                own,
-                interbroker_port=port,
-                cluster=cluster,
-                node_id=member.node_id,
-                overrides=security.overrides,
-                format_flags=security.format_flags,
-            )
             (http_port,) = free_ports(1)
             relay = RelayProcess(
                 own,
                 port=port,
                 http_port=http_port,
-                broker_port=broker.internal_port,
+                broker_port=member.internal_port,
                 coordinator_port=coordinator_port,
                 settings=settings,
             )
             stack.callback(relay.kill)
             relay.start()
-            stack.callback(broker.kill)
-            # No broker is ready before a majority of brokers runs.
-            broker.process.start()
-            all_brokers.append(broker)
             relays.append(relay)
-        for broker in all_brokers:
-            broker.wait_ready()
+        all_brokers = start_brokers(
+            stack,
+            jars,
+            directory,
+            cluster,
+            advertised_ports=ports,
+            overrides=security.overrides,
+            format_flags=security.format_flags,
+        )
         client = KafkaClient(jars, cluster.bootstrap, directory)
         stack.callback(client.close)
         yield RelayedRig(all_brokers, relays, coordinator, client)

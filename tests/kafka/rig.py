@@ -131,8 +131,9 @@ def standalone_rig(
         settings = {"bootstrap.servers": cluster.bootstrap, **(settings or {})}
     with ExitStack() as stack:
         coordinator = _make_coordinator(stack, directory, settings)
-        broker, haproxy = _start_broker_behind_haproxy(stack, jars, directory, coordinator, cluster, 1, jvm)
-        broker.start()
+        (broker,), (haproxy,) = _start_cluster_behind_haproxy(
+            stack, jars, directory, [coordinator], cluster, jvm
+        )
         client = _start_client(stack, broker, directory)
         yield StandaloneRig(broker, client, ShareGroupTool(jars, broker.bootstrap), haproxy, coordinator)
 
@@ -193,41 +194,57 @@ def _start_cluster_behind_haproxy(
     directory: Path,
     coordinators: Sequence[CoordinatorProcess],
     cluster: ClusterLayout,
+    jvm: Jvm = QUICK_BROKER_JVM,
 ) -> tuple[list[Broker], list[HAProxy]]:
     """Start the brokers of a cluster, each behind an HAProxy for the coordinator of the same index."""
-    brokers, haproxies = [], []
-    for member, coordinator in zip(cluster.members, coordinators, strict=True):
-        own = directory / f"broker-{member.node_id}"
+    ports = free_ports(len(cluster.members))
+    haproxies = []
+    for member, port, coordinator in zip(cluster.members, ports, coordinators, strict=True):
+        own = directory / f"haproxy-{member.node_id}"
         own.mkdir()
-        broker, haproxy = _start_broker_behind_haproxy(stack, jars, own, coordinator, cluster, member.node_id)
-        # No broker is ready before a majority of brokers runs.
-        broker.process.start()
-        brokers.append(broker)
+        haproxy = HAProxy(own, port=port, broker_port=member.internal_port, coordinator_port=coordinator.port)
+        stack.callback(haproxy.kill)
+        haproxy.start()
         haproxies.append(haproxy)
-    for broker in brokers:
-        broker.wait_ready()
-    return brokers, haproxies
+    return start_brokers(stack, jars, directory, cluster, advertised_ports=ports, jvm=jvm), haproxies
 
 
-def _start_broker_behind_haproxy(
+def start_brokers(
     stack: ExitStack,
     jars: KafkaJars,
     directory: Path,
-    coordinator: CoordinatorProcess,
     cluster: ClusterLayout,
-    node_id: int,
+    *,
+    advertised_ports: Sequence[int] | None = None,
     jvm: Jvm = QUICK_BROKER_JVM,
-) -> tuple[Broker, HAProxy]:
-    """Return a broker, not started yet, and the running HAProxy in front of it."""
-    (port,) = free_ports(1)
-    broker = Broker(jars, directory, interbroker_port=port, cluster=cluster, node_id=node_id, jvm=jvm)
-    haproxy = HAProxy(
-        directory, port=port, broker_port=broker.internal_port, coordinator_port=coordinator.port
-    )
-    stack.callback(haproxy.kill)
-    haproxy.start()
-    stack.callback(broker.kill)
-    return broker, haproxy
+    overrides: Mapping[str, str] | None = None,
+    format_flags: Sequence[str] = (),
+) -> list[Broker]:
+    """Start all brokers of a cluster, and wait until they are ready; `stack` kills them.
+
+    Brokers advertise `advertised_ports` to each other: the ports of proxies in front of them.
+    """
+    brokers = []
+    for place, member in enumerate(cluster.members):
+        own = directory / f"broker-{member.node_id}"
+        own.mkdir()
+        broker = Broker(
+            jars,
+            own,
+            interbroker_port=None if advertised_ports is None else advertised_ports[place],
+            cluster=cluster,
+            node_id=member.node_id,
+            jvm=jvm,
+            overrides=overrides,
+            format_flags=format_flags,
+        )
+        stack.callback(broker.kill)
+        # No broker is ready before a majority of brokers runs.
+        broker.process.start()
+        brokers.append(broker)
+    for broker in brokers:
+        broker.wait_ready()
+    return brokers
 
 
 def _start_client(stack: ExitStack, broker: Broker, directory: Path) -> KafkaClient:

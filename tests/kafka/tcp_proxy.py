@@ -33,10 +33,16 @@ class TcpProxy:
     New connections succeed, but nothing passes.
     """
 
-    def __init__(self, port: int, to_port: int) -> None:
-        """Listen at `port` and forward connections to `to_port`, both on the loopback address."""
+    def __init__(
+        self, port: int, to_port: int, observe: Callable[[], Callable[[bytes], None]] | None = None
+    ) -> None:
+        """Listen at `port` and forward connections to `to_port`, both on the loopback address.
+
+        `observe` returns, for each connection, a function that gets the data of its client.
+        """
         self.port = port
         self._to_port = to_port
+        self._observe = observe
         self._ways = {Direction.REQUESTS: _ProxyDirection(), Direction.RESPONSES: _ProxyDirection()}
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -102,12 +108,19 @@ class TcpProxy:
             with self._lock:
                 self._connections.add((here, there))
             back = self._start_thread(self._copy_stream, there, here, self._ways[Direction.RESPONSES])
-            self._copy_stream(here, there, self._ways[Direction.REQUESTS])
+            receive = self._observe() if self._observe is not None else None
+            self._copy_stream(here, there, self._ways[Direction.REQUESTS], receive)
             back.join()
             with self._lock:
                 self._connections.discard((here, there))
 
-    def _copy_stream(self, source: socket.socket, sink: socket.socket, way: _ProxyDirection) -> None:
+    def _copy_stream(
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        way: _ProxyDirection,
+        receive: Callable[[bytes], None] | None = None,
+    ) -> None:
         with suppress(OSError):
             data = b"-"
             while data:
@@ -116,6 +129,8 @@ class TcpProxy:
                 if way.delay_s:
                     self._closing.wait(way.delay_s)
                 if data:
+                    if receive is not None:
+                        receive(data)
                     sink.sendall(data)
         way.open.wait()
         # When one direction ends, end the other direction too.

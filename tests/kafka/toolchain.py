@@ -4,7 +4,7 @@ import os
 import shutil
 
 # The Debian package of each program.
-PACKAGES = {
+BROKER_PACKAGES = {
     "java": "openjdk-17-jdk-headless",
     "javac": "openjdk-17-jdk-headless",
     "mvn": "maven",
@@ -21,7 +21,7 @@ def program_path(program: str) -> str | None:
 
 def missing_programs() -> list[str]:
     """Return the programs that are not installed; an empty list if every test can run."""
-    return [program for program in PACKAGES if program_path(program) is None]
+    return [program for program in BROKER_PACKAGES if program_path(program) is None]
 
 
 def are_all_required() -> bool:
@@ -30,5 +30,5 @@ def are_all_required() -> bool:
 
 def install_hint(programs: list[str]) -> str:
     """Return one line with the missing `programs` and the command that installs them."""
-    packages = list(dict.fromkeys(PACKAGES[program] for program in programs))
+    packages = list(dict.fromkeys(BROKER_PACKAGES[program] for program in programs))
     return f"no {', '.join(programs)} here; to get them: apt-get install {' '.join(packages)}"

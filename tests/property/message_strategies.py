@@ -34,8 +34,6 @@ def message_values(message: Message, version: int) -> st.SearchStrategy[Any]:
 def _struct_values(message: Message, struct: Struct, version: int) -> st.SearchStrategy[Any]:
     present = [field for field in struct.fields if version in field.versions]
     fields = {field.attribute: _field_values(message, field, version) for field in present}
-    if message.keeps_unknown_tags:
-        fields["unknown_tags"] = unknown_tags.map(tuple)
     return st.builds(message_class(message, struct), **fields)
 
 

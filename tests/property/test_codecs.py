@@ -15,13 +15,8 @@ from tests.schemas.parser import Message, Struct, all_messages
 Case = tuple[Message, int]
 
 every_case = pytest.mark.parametrize("case", all_cases(), ids=case_id)
-every_record = pytest.mark.parametrize(
-    "case", [case for case in all_cases() if case[0].keeps_unknown_tags], ids=case_id
-)
 every_flexible_case = pytest.mark.parametrize(
-    "case",
-    [case for case in all_cases() if case[1] in case[0].flexible and not case[0].keeps_unknown_tags],
-    ids=case_id,
+    "case", [case for case in all_cases() if case[1] in case[0].flexible], ids=case_id
 )
 
 
@@ -58,27 +53,11 @@ def test_lengths_around_the_varint_limits_are_encoded(case: Case, count: int) ->
 @every_flexible_case
 @example_settings(20)
 @given(data=st.data())
-def test_requests_and_responses_skip_unknown_tags(case: Case, data: st.DataObject) -> None:
+def test_unknown_tags_are_skipped(case: Case, data: st.DataObject) -> None:
     message, version = case
     value = data.draw(message_values(message, version))
     tagged = encode_reference(message, value, version, lambda: data.draw(unknown_tags))
     assert MessageCodec(message, version).decode(tagged) == value
-
-
-@every_record
-@example_settings(200)
-@given(data=st.data())
-def test_records_keep_unknown_tags_unchanged(case: Case, data: st.DataObject) -> None:
-    message, version = case
-    codec = MessageCodec(message, version)
-    value = data.draw(message_values(message, version))
-    # Unknown tags of the record belong to the value. Only the tags of its batches are added here.
-    sections = iter([data.draw(unknown_tags) for _ in range(len(value.state_batches) // 20)])
-    tagged = encode_reference(message, value, version, lambda: next(sections, []))
-    decoded = codec.decode(tagged)
-    assert codec.encode(decoded) == tagged
-    assert bytes(decoded.state_batches) == value.state_batches
-    assert decoded.unknown_tags == value.unknown_tags
 
 
 @every_case
@@ -132,8 +111,7 @@ def struct_cases() -> Iterator[tuple[Message, Struct]]:
 def test_classes_have_the_fields_and_defaults_of_the_schemas() -> None:
     for message, struct in struct_cases():
         defined = {field.name: field for field in msgspec.structs.fields(message_class(message, struct))}
-        unknown_tags = ["unknown_tags"] if struct is message.body and message.keeps_unknown_tags else []
-        assert [*defined] == [*(field.attribute for field in struct.fields), *unknown_tags]
+        assert [*defined] == [field.attribute for field in struct.fields]
         for field in struct.fields:
             default = defined[field.attribute].default
             if defined[field.attribute].default_factory is not msgspec.NODEFAULT:

@@ -79,7 +79,7 @@ def _encode_struct(
             tags.append((field.tag, _encode_field(message, field, item, version, unknown)))
     if version not in message.flexible:
         return written
-    return written + _encode_tags(tags + list(getattr(value, "unknown_tags", ())) + unknown())
+    return written + _encode_tags(tags + unknown())
 
 
 def _encode_field(

@@ -1,25 +1,15 @@
-"""Fixtures for tests of the recovery jobs: a Spark session, and the handling of a missing Spark.
-
-If Java or PySpark is missing, tests with the marker `spark` are deselected, and one line at the end of the
-run says so. With SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), they fail instead.
-"""
+"""Fixtures for tests of the recovery jobs. tests.deploy.required_programs handles a missing Java."""
 
 import warnings
 from collections.abc import Iterator
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kafka.toolchain import are_all_required, program_path
 from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
-
-_left_out = pytest.StashKey[int]()
-_LEFT_OUT = "spark_tests_left_out"
-_HOW = "no Java or no PySpark here; to get them: apt-get install openjdk-17-jdk-headless, make install"
 
 # Short-lived on few cores: the C1 compiler and the serial garbage collector start fastest.
 SPARK_OPTIONS = {
@@ -29,10 +19,6 @@ SPARK_OPTIONS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-
-
-def is_spark_installed() -> bool:
-    return program_path("java") is not None and find_spec("pyspark") is not None
 
 
 @pytest.fixture(scope="session")
@@ -55,31 +41,8 @@ def share_coordinator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     return CommandLine(monkeypatch, capsys)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if are_all_required() or is_spark_installed():
-        return
-    wanting = [item for item in items if item.get_closest_marker("spark")]
-    config.hook.pytest_deselected(items=wanting)
-    items[:] = [item for item in items if item not in wanting]
-    config.stash[_left_out] = len(wanting)
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("spark") and not is_spark_installed():
-        pytest.fail(_HOW, pytrace=False)
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output[_LEFT_OUT] = session.config.stash.get(_left_out, 0)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(_LEFT_OUT, 0)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if count := config.stash.get(_left_out, 0):
-        terminalreporter.write_line(f"left out, for want of Spark, tests: {count}; {_HOW}")
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.needs("java"))

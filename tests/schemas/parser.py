@@ -103,11 +103,6 @@ class Message:
         suffix = "" if self.type == "header" else "(Request|Response|Key|Value)$"
         return snake_case(re.sub(suffix, "", self.name))
 
-    @property
-    def keeps_unknown_tags(self) -> bool:
-        """True for record values, because a record is written back with the tags that it was read with."""
-        return self.type == "coordinator-value"
-
 
 def snake_case(name: str) -> str:
     """Convert a schema's name to a Python name: ``ZkMigrationReady`` to ``zk_migration_ready``."""

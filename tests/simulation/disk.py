@@ -226,15 +226,12 @@ class SimDisk:
         await self._pass_time(self._storage.faults.sync_s)
         file.sync(lambda sector: True)
 
-    def try_write(self, name: str, position: int, data: bytes) -> bool:
-        """Do nothing: each write takes time here and may be interrupted."""
-        return False
-
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
         """Write, sync if requested, and report the result; the process may die before each of these steps."""
         assert self._in_flight is None, "one write at a time"
         self._in_flight = _PendingWrite(name, position, data, sync, done)
         self._run_later(self._storage.faults.write_s, self._write)
+        return False
 
     def _write(self) -> None:
         write = self._in_flight

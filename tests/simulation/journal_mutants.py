@@ -43,9 +43,9 @@ def treats_failed_commit_as_successful(patch: Patch) -> None:
     def flush(self: Any) -> None:
         disk, write = self._disk, self._disk.write
 
-        def write_bravely(*args: Any) -> None:
+        def write_bravely(*args: Any) -> Any:
             *what, done = args
-            write(*what, lambda error: done(None))
+            return write(*what, lambda error: done(None))
 
         disk.write = write_bravely
         try:

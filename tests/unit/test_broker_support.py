@@ -12,7 +12,7 @@ from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.toolchain import REQUIRE_ALL, install_hint, missing_programs, program_path
 
-A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_kafka_reads_a_tombstone"
+A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_journal_dump_prints_the_lines_of_kafkas_tool"
 PARENT_THAT_IS_KILLED = """
 import os, signal
 from pathlib import Path
@@ -41,8 +41,8 @@ def test_deselected_tests_are_reported_with_the_install_command(tmp_path: Path) 
     done = run_without_programs(tmp_path)
     said = [line for line in done.stdout.splitlines() if "left out" in line]
     assert len(said) == 1, done.stdout
-    assert said[0].startswith("left out, for want of a real broker, tests: 1; no java, javac, mvn")
-    assert "apt-get install openjdk-17-jdk-headless maven" in said[0]
+    assert "1; no java, javac, mvn" in said[0]
+    assert "apt-get install maven openjdk-17-jdk-headless" in said[0]
     assert "1 deselected" in done.stdout
 
 
@@ -51,7 +51,7 @@ def test_missing_programs_fail_if_everything_is_required(tmp_path: Path) -> None
     done = run_without_programs(tmp_path, **{REQUIRE_ALL: "1"})
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "1 error" in done.stdout
-    assert "apt-get install openjdk-17-jdk-headless maven" in done.stdout
+    assert "apt-get install maven openjdk-17-jdk-headless" in done.stdout
 
 
 def test_program_that_is_not_on_the_path_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

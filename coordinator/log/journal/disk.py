@@ -21,10 +21,12 @@ import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from coordinator.errors import LogLocked, LogUnavailable
 from coordinator.log.journal.committer import Committer, WriteCallback, new_committer, write_fully
@@ -90,41 +92,20 @@ class Disk(Protocol):
         """
         ...
 
-    def try_write(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a prepared file now, without a sync.  Raises OSError.
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
+        """Overwrite part of a prepared file; if `sync`, make the whole file durable.  Raises OSError.
 
-        Returns False, without a write, if the write could block; the caller must then use `write`.
+        Returns True if the write is complete.  Otherwise `done` is called once, on the event loop, and never
+        during this call.  At most one write may be in progress at a time.  The caller does not wait for the
+        sync, but the system may delay the write itself.
         """
         ...
-
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a prepared file; if `sync`, make the whole file durable.
-
-        `done` is called once, on the event loop, and never during this call.  At most one write may be in
-        progress at a time.  The caller does not wait for the sync, but the system may delay the write itself.
-        """
-        ...
-
-
-def write_promptly(
-    disk: Disk, name: str, position: int, data: bytes, sync: bool, done: WriteCallback
-) -> bool:
-    """Write now and return True if that cannot block; otherwise call `Disk.write` and return False.
-
-    If the disk raises an exception, it propagates and `done` is not called.
-    """
-    if not sync and disk.try_write(name, position, data):
-        return True
-    disk.write(name, position, data, sync, done)
-    return False
 
 
 async def write_durably(disk: Disk, name: str, position: int, data: bytes) -> None:
     """Write, sync and wait for the result.  Raises OSError."""
     written: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    disk.write(name, position, data, True, written.set_result)
-    error = await written
-    if error is not None:
+    if not disk.write(name, position, data, True, written.set_result) and (error := await written):
         raise error
 
 
@@ -154,6 +135,22 @@ def _lock_file(path: Path, descriptor: int, how: int) -> None:
             raise
         owner = os.read(descriptor, 32).strip()
         raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _in_background(
+    method: Callable[Concatenate["RealDisk", P], T],
+) -> Callable[Concatenate["RealDisk", P], Coroutine[Any, Any, T]]:
+    """Turn a method that blocks into a coroutine function that runs it on a background thread."""
+
+    async def run(disk: "RealDisk", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = partial(method, disk, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(disk._background_pool, call)
+
+    return run
 
 
 class RealDisk:
@@ -227,12 +224,9 @@ class RealDisk:
         """Return the path of a file."""
         return str(self._folder / name)
 
-    async def read(self, name: str, position: int, size: int) -> bytes:
+    @_in_background
+    def read(self, name: str, position: int, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end of the file."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._background_pool, self._read, name, position, size)
-
-    def _read(self, name: str, position: int, size: int) -> bytes:
         with open(self._folder / name, "rb", buffering=0) as file:
             file.seek(position)
             pieces = []
@@ -241,11 +235,9 @@ class RealDisk:
                 size -= len(piece)
             return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def prepare(self, name: str, size: int) -> None:
+    @_in_background
+    def prepare(self, name: str, size: int) -> None:
         """Create a durable file of zeros; an incomplete file is removed."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._prepare, name, size)
-
-    def _prepare(self, name: str, size: int) -> None:
         path = self._folder / name
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
@@ -263,31 +255,24 @@ class RealDisk:
             os.close(descriptor)
         _sync_folder(self._folder)
 
-    async def remove(self, name: str) -> None:
+    @_in_background
+    def remove(self, name: str) -> None:
         """Remove a file durably."""
-        descriptor = self._descriptors.pop(name, None)
-        await asyncio.get_running_loop().run_in_executor(
-            self._background_pool, self._remove, name, descriptor
-        )
-
-    def _remove(self, name: str, descriptor: int | None) -> None:
+        with self._opening:
+            descriptor = self._descriptors.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
         (self._folder / name).unlink(missing_ok=True)
         _sync_folder(self._folder)
 
-    async def sync(self, name: str) -> None:
+    @_in_background
+    def sync(self, name: str) -> None:
         """Make all bytes of a file durable."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._sync, name)
-
-    def _sync(self, name: str) -> None:
         os.fdatasync(self._descriptor(name))
 
-    async def replace(self, name: str, data: bytes) -> None:
+    @_in_background
+    def replace(self, name: str, data: bytes) -> None:
         """Make one sector of data the durable content of a file."""
-        await asyncio.get_running_loop().run_in_executor(self._background_pool, self._replace, name, data)
-
-    def _replace(self, name: str, data: bytes) -> None:
         path = self._folder / name
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -299,25 +284,16 @@ class RealDisk:
         if is_new:
             _sync_folder(self._folder)
 
-    def try_write(self, name: str, position: int, data: bytes) -> bool:
-        """Overwrite part of a file and return True; the page cache takes the bytes in microseconds."""
-        write_fully(self._descriptor(name), position, data)
-        return True
-
-    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> None:
-        """Overwrite part of a file; if `sync`, make the whole file durable."""
-        try:
-            descriptor = self._descriptor(name)
-            if not sync:
-                write_fully(descriptor, position, data)
-        except OSError as error:
-            asyncio.get_running_loop().call_soon(done, error)
-            return
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
+        """Overwrite part of a file: at once, or with a sync in the background."""
+        descriptor = self._descriptor(name)
         if sync:
             assert self._committer is not None, "the folder is not locked"
             self._committer.commit(descriptor, position, data, done)
         else:
-            asyncio.get_running_loop().call_soon(done, None)
+            # The page cache takes the bytes in microseconds.
+            write_fully(descriptor, position, data)
+        return not sync
 
     def _descriptor(self, name: str) -> int:
         """Return the descriptor of a file, which stays open until the file is removed."""

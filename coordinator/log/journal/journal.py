@@ -29,7 +29,7 @@ from coordinator.log.base import (
     UnsharedLog,
 )
 from coordinator.log.journal import layout
-from coordinator.log.journal.disk import Disk, RealDisk, write_durably, write_promptly
+from coordinator.log.journal.disk import Disk, RealDisk, write_durably
 from coordinator.log.journal.failures import PROBE_S, error_reason, fail_appends, log_failure, probe_delay_s
 from coordinator.log.journal.pending import (
     Append,
@@ -235,7 +235,7 @@ class Journal(UnsharedLog):
             frame = layout.encode_frame(
                 segment.number, segment.end, self._next_commit, self._segments.durable_commit, oldest, entries
             )
-            is_written = write_promptly(self._disk, segment.name, segment.end, frame, sync, on_written)
+            is_written = self._disk.write(segment.name, segment.end, frame, sync, on_written)
         except Exception as error:
             asyncio.get_running_loop().call_soon(on_written, error)
             return

@@ -13,8 +13,8 @@ from protocol.state_batches import unpack
 from tests.benchmarks.frames import (
     HEADER_BYTES,
     Frame,
+    RequestEntry,
     group_prefix,
-    initialize_request,
     request_frame,
 )
 from tests.benchmarks.loads import REQUESTS_A_LAP, WriteLoad, write_frame
@@ -62,8 +62,8 @@ def test_next_lap_increases_only_start_offsets_and_batches(load: WriteLoad) -> N
 
 
 def test_next_lap_increases_epochs_if_epochs_grow() -> None:
-    request = initialize_request("group", TOPIC_ID, range(3), start_offset=-1)
-    frame = request_frame(initialize_api, 0, request, epochs_grow=True)
+    topics = [(TOPIC_ID, [RequestEntry(number) for number in range(3)])]
+    frame = request_frame(initialize_api, 0, "group", topics, epochs_grow=True)
     (topic,) = initialize_api.decode_request(advance_frame(frame, 1000, 7), HEADER_BYTES, 0).topics
     # A start offset of -1 means "unknown" and does not increase.
     assert [(part.state_epoch, part.start_offset) for part in topic.partitions] == [(7, -1)] * 3

@@ -1,4 +1,4 @@
-"""The load generators in C and in Python, against a server whose responses the test defines."""
+"""The load generator, against a server whose responses the test defines."""
 
 import socket
 import threading
@@ -13,21 +13,12 @@ from protocol.messages import find_coordinator as find_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
-from tests.benchmarks import load as load_module
-from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, find_request, read_request, request_frame
-from tests.benchmarks.load import compile_generator, drive_frames
+from tests.benchmarks.frames import HEADER_BYTES, ClientRequests, RequestEntry, request_frame
+from tests.benchmarks.load import drive_frames
 from tests.benchmarks.loads import WriteLoad, write_frame
 
 TOPIC_ID = bytes(range(16))
 Respond = Callable[[bytes], bytes]
-
-
-@pytest.fixture(params=["C", "Python"])
-def _select_language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "Python":
-        monkeypatch.setattr(load_module, "compile_generator", lambda: None)
-    elif compile_generator() is None:
-        pytest.skip("no C compiler")
 
 
 @contextmanager
@@ -73,7 +64,6 @@ def write_response(*codes: int, request: bytes = b"") -> bytes:
     )
 
 
-@pytest.mark.usefixtures("_select_language")
 @pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
 def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
     frame = write_frame(WriteLoad(1, 3, 4), TOPIC_ID, 0)
@@ -82,10 +72,9 @@ def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...],
     assert (figures.errors, figures.first_error, len(received)) == (errors, 42 if errors else 0, 5)
 
 
-@pytest.mark.usefixtures("_select_language")
 def test_read_and_find_coordinator_responses_are_checked() -> None:
-    read = request_frame(read_api, 0, read_request("group", TOPIC_ID, [0]))
-    find = request_frame(find_api, 6, find_request("group:topic:0"))
+    asked = [(TOPIC_ID, [RequestEntry(0)])]
+    read, find = request_frame(read_api, 0, "group", asked), request_frame(find_api, 6, "group", asked)
 
     def respond_wrongly(request: bytes) -> bytes:
         if int.from_bytes(request[:2], "big") == find_api.API_KEY:
@@ -104,7 +93,6 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
     assert [(each.errors, each.first_error) for each in figures] == [(1, 74), (1, 15)]
 
 
-@pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     load = WriteLoad(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
@@ -121,7 +109,6 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     assert [frame[4:8] for frame in received] == [number.to_bytes(4, "big") for number in range(7)]
 
 
-@pytest.mark.skipif(compile_generator() is None, reason="no C compiler")
 def test_failed_prologue_ends_the_run() -> None:
     frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with (
@@ -131,7 +118,6 @@ def test_failed_prologue_ends_the_run() -> None:
         drive_frames("127.0.0.1", port, [ClientRequests([frame], [frame])], 60.0, answers_max=1)
 
 
-@pytest.mark.usefixtures("_select_language")
 def test_connection_with_an_interval_waits_between_requests() -> None:
     frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with run_server(lambda request: write_response(0)) as (port, received):

@@ -1,5 +1,7 @@
 """Recorded requests of Kafka's persister: the stored request shapes, and their replay."""
 
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,9 @@ from protocol.messages import request_header
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
-from tests.benchmarks.frames import HEADER_BYTES, group_prefix
+from tests.benchmarks.frames import HEADER_BYTES, RequestEntry, group_prefix
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
-    RequestEntry,
     RequestRecording,
     RequestShape,
     list_recordings,
@@ -29,8 +30,10 @@ TOPIC_IDS = [bytes([number]) * 16 for number in range(5)]
 ABOUT = {"workload": "test", "broker": "4.4.0"}
 
 
-def encode_frame(api, version: int, request) -> bytes:  # type: ignore[no-untyped-def]
-    header = request_header.RequestHeader(api.API_KEY, version, 7, "Persister-client-1")
+def encode_frame(  # type: ignore[no-untyped-def]
+    api, version: int, request, client_id: str = "Persister-client-1"
+) -> bytes:
+    header = request_header.RequestHeader(api.API_KEY, version, 7, client_id)
     frame = request_header.encode(header, 2) + api.encode_request(request, version)
     return len(frame).to_bytes(4, "big") + frame
 
@@ -48,11 +51,11 @@ WRITE = encode_write(
 
 
 def record_shapes(*data: bytes, requests_max: int = 100) -> list[RequestShape]:
-    recorder = TrafficRecorder()
+    recorder = TrafficRecorder(partial(next, count(10.0)))
     recorder.begin(requests_max)
     receive = recorder.connection()
-    for number, piece in enumerate(data):
-        receive(piece, 10.0 + number)
+    for piece in data:
+        receive(piece)
     return recorder.shapes()
 
 
@@ -89,6 +92,11 @@ def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> N
     assert shapes[2].topics == [(1, [RequestEntry(0), RequestEntry(1)])]
 
 
+def test_requests_of_other_clients_are_not_recorded() -> None:
+    request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=["a:b:0"])
+    assert record_shapes(encode_frame(find_api, 6, request, "broker-1-fetcher-0")) == []
+
+
 @pytest.mark.parametrize("size", [1, 3, 50])
 def test_requests_in_pieces_are_recorded(size: int) -> None:
     data = WRITE + WRITE
@@ -101,13 +109,13 @@ def test_recorder_stops_after_the_requested_number() -> None:
 
 
 def test_new_recording_keeps_open_connections() -> None:
-    recorder = TrafficRecorder()
+    recorder = TrafficRecorder(partial(next, count(2.0)))
     first, second = recorder.connection(), recorder.connection()
     recorder.begin(10)
-    first(WRITE, 1.0)
+    first(WRITE)
     recorder.begin(10)
-    second(WRITE, 2.0)
-    first(WRITE, 3.0)
+    second(WRITE)
+    first(WRITE)
     assert [(shape.ms, shape.connection) for shape in recorder.shapes()] == [(0, 0), (1000, 1)]
 
 

@@ -40,8 +40,8 @@ def file_path(tmp_path: Path) -> Path:
 
 async def commit_and_wait(
     committer: Committer, descriptor: int, position: int, data: bytes
-) -> OSError | None:
-    over: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+) -> Exception | None:
+    over: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
     committer.commit(descriptor, position, data, over.set_result)
     assert not over.done(), "done was called from within commit"
     return await over
@@ -69,7 +69,7 @@ async def test_failure_reports_its_errno_and_the_next_write_succeeds(
     broken = os.open(file_path, os.O_RDONLY) if fault == "write" else os.open("/dev/null", os.O_RDWR)
     descriptor = os.open(file_path, os.O_RDWR)
     error = await commit_and_wait(committer, broken, 0, b"no")
-    assert error is not None
+    assert isinstance(error, OSError)
     assert error.errno == (errno.EBADF if fault == "write" else errno.EINVAL)
     assert await commit_and_wait(committer, descriptor, 0, b"yes") is None
     os.close(broken)
@@ -136,12 +136,13 @@ def test_thread_syncs_if_kernel_aio_is_unavailable(file_path: Path) -> None:
     assert file_path.read_bytes()[:6] == b"thread"
 
 
+def no_thread(_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_folder_lock_is_released_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_thread(_: object) -> None:
-        raise RuntimeError("can't start new thread")
-
     monkeypatch.setattr(fastpath, "compiled", None)
     disk = RealDisk(tmp_path)
     with monkeypatch.context() as patch:
@@ -149,4 +150,30 @@ def test_folder_lock_is_released_if_no_thread_can_be_started(
         with pytest.raises(LogUnavailable, match="can't start new thread; allow more threads"):
             disk.lock()
     disk.lock()
+    disk.unlock()
+
+
+def test_committer_thread_survives_errors_other_than_oserror(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_memory_error(descriptor: int, position: int, data: bytes) -> None:
+        raise MemoryError
+
+    committer = ThreadCommitter()
+    with open(tmp_path / "file", "wb") as file:
+        with monkeypatch.context() as patch:
+            patch.setattr("coordinator.log.journal.committer.write_fully", raise_memory_error)
+            error = asyncio.run(commit_and_wait(committer, file.fileno(), 0, b"data"))
+        assert isinstance(error, MemoryError)
+        assert asyncio.run(commit_and_wait(committer, file.fileno(), 0, b"data")) is None
+    committer.close()
+
+
+async def test_no_thread_is_started_after_the_disk_is_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk(tmp_path)
+    disk.lock()
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))
     disk.unlock()

@@ -51,7 +51,7 @@ async def test_files_and_folder_entries_are_synced_before_success(
     assert sync_checker(folder), "the directory entry of the file"
     await write_durably(disk, "a", 0, b"committed")
     assert sync_checker(folder / "a")
-    assert disk.try_write("a", 64, b"written")
+    assert disk.write("a", 64, b"written", False, print)
     assert not sync_checker(folder / "a")
     await disk.sync("a")
     assert sync_checker(folder / "a")

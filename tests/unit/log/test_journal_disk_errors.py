@@ -1,14 +1,21 @@
-"""Disk errors: the results of appends, the health of the journal, and its recovery without a restart."""
+"""Disk errors and other exceptions: the outcome of appends, the health of the journal, and its recovery.
+
+A fault is an OSError of the simulated disk ("write", "sync", "prepare", ...). If its name begins with
+"raise", a fault is another exception: a RuntimeError of a disk operation, a MemoryError that a write passes
+to its callback ("raise done"), or a MemoryError while a frame is encoded ("raise encode").
+"""
 
 import asyncio
-import resource
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
-from coordinator.log.journal import Journal
-from tests.simulation.disk import DiskFaults
+from coordinator.log.journal import Journal, layout
+from coordinator.log.journal.committer import WriteCallback
+from tests.simulation.disk import DiskFaults, SimDisk
 from tests.unit.log.environments import (
     SEGMENT_BYTES,
     RealDiskEnvironment,
@@ -17,48 +24,163 @@ from tests.unit.log.environments import (
     append_durably,
     read_all,
 )
-from tests.unit.log.journals import open_journal, read_offsets_after_kill
+from tests.unit.log.journals import append_errors_at_close, open_journal, read_offsets_after_kill
 
 ONE = [(b"key", b"value" * 40)]
+LARGE = [(b"key", bytes(3 * SEGMENT_BYTES))]
 
 
-@pytest.mark.parametrize("fault", ["write", "sync"])
-def test_commit_that_fails_once_is_retried_in_another_segment(fault: str) -> None:
-    for seed in range(10):
-        world = SimulatedEnvironment(seed)
+class RaisingDisk(SimDisk):
+    """A disk that raises RuntimeError once for each operation in `due`."""
 
-        async def main(world: SimulatedEnvironment = world, fault: str = fault) -> None:
-            journal = await open_journal(world)
-            await append_durably(journal, 0, ONE)
-            world.storage.next_faults = [fault]
-            results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
-            assert results == [(1, None), (0, None), (0, None)]
-            assert journal.health() is None
-            assert await append_durably(journal, 0, ONE) == 2
-            assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0, 1, 2]
+    def __init__(self, world: "FaultyEnvironment") -> None:
+        super().__init__(world.storage)
+        self._due = world.due
 
-        world.run(main())
-        assert read_offsets_after_kill(world) == [0, 1, 2]
+    def _raise_if_due(self, operation: str) -> None:
+        if operation in self._due:
+            self._due.remove(operation)
+            raise RuntimeError("can't start new thread")
+
+    async def prepare(self, name: str, size: int) -> None:
+        self._raise_if_due("prepare")
+        await super().prepare(name, size)
+
+    async def remove(self, name: str) -> None:
+        self._raise_if_due("remove")
+        await super().remove(name)
+
+    async def sync(self, name: str) -> None:
+        self._raise_if_due("sync")
+        await super().sync(name)
+
+    async def replace(self, name: str, data: bytes) -> None:
+        self._raise_if_due("replace")
+        await super().replace(name, data)
+
+    def write(self, name: str, position: int, data: bytes, sync: bool, done: WriteCallback) -> bool:
+        self._raise_if_due("write")
+        if "done" in self._due:
+            self._due.remove("done")
+            asyncio.get_running_loop().call_soon(done, MemoryError())
+            return False
+        return super().write(name, position, data, sync, done)
 
 
-@pytest.mark.parametrize("faults", [["sync", "sync"], ["write", "write"], ["sync", "prepare"]])
-def test_commit_that_fails_twice_has_an_unknown_outcome(faults: list[str]) -> None:
-    for seed in range(10):
-        world = SimulatedEnvironment(seed)
+class FaultyEnvironment(SimulatedEnvironment):
+    """An environment whose disks fail once for each injected fault."""
 
-        async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await open_journal(world)
-            await append_durably(journal, 0, ONE)
-            # Wait until the spare file exists, so that a test can remove it.
-            await asyncio.sleep(0.1)
-            if "prepare" in faults:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int = 1) -> None:
+        super().__init__(seed)
+        self.due: list[str] = []
+        self._monkeypatch = monkeypatch
+
+    def disk(self) -> RaisingDisk:
+        return RaisingDisk(self)
+
+    def inject(self, *faults: str) -> None:
+        for fault in faults:
+            kind, _, operation = fault.rpartition(" ")
+            if operation == "encode":
+                self._monkeypatch.setattr(layout, "encode_frame", raise_once(layout.encode_frame))
+            else:
+                (self.due if kind else self.storage.next_faults).append(operation)
+
+
+def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    def raise_if_due(*args: Any) -> Any:
+        nonlocal is_due
+        if is_due:
+            is_due = False
+            raise MemoryError
+        return function(*args)
+
+    is_due = True
+    return raise_if_due
+
+
+@pytest.fixture(params=["always", "os"])
+def sync_mode(request: pytest.FixtureRequest) -> str:
+    mode: str = request.param
+    return mode
+
+
+@pytest.fixture
+def faulty(monkeypatch: pytest.MonkeyPatch) -> FaultyEnvironment:
+    return FaultyEnvironment(monkeypatch)
+
+
+async def open_with_spare(world: SimulatedEnvironment, sync: str) -> Journal:
+    journal = await open_journal(world, sync)
+    await append_durably(journal, 0, ONE)
+    # Wait until the spare file exists.
+    await asyncio.sleep(0.1)
+    return journal
+
+
+def traceback_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the log messages that have a traceback."""
+    return [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+def in_both_modes(*faults: str) -> list[tuple[str, str]]:
+    """Return the faults with each sync mode, except failing syncs with mode `os`, which does not sync."""
+    return [
+        (each, mode) for each in faults for mode in ("always", "os") if (each[:4], mode) != ("sync", "os")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sync_mode"), in_both_modes("write", "sync", "raise write", "raise done", "raise encode")
+)
+def test_commit_that_fails_once_is_retried_in_another_segment(
+    fault: str,
+    sync_mode: str,
+    faulty: FaultyEnvironment,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        journal = await open_with_spare(faulty, sync_mode)
+        faulty.inject(fault)
+        results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
+        assert results == [(1, None), (0, None), (0, None)]
+        assert journal.health() is None
+        assert await append_durably(journal, 0, ONE) == 2
+        assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0, 1, 2]
+        await journal.close()
+
+    faulty.run(main())
+    (said,) = [record for record in caplog.records if "a commit failed" in record.getMessage()]
+    # An error of the disk needs no traceback.
+    assert bool(said.exc_info) is fault.startswith("raise")
+    assert read_offsets_after_kill(faulty, sync_mode) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("faults", "sync_mode"),
+    in_both_modes(
+        "write+write",
+        "sync+sync",
+        "sync+prepare",
+        "raise write+raise write",
+        "raise done+raise done",
+        "raise write+raise prepare",
+    ),
+)
+def test_commit_that_fails_twice_has_an_unknown_outcome(
+    faults: str, sync_mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(5):
+        world = FaultyEnvironment(monkeypatch, seed)
+
+        async def main(world: FaultyEnvironment = world) -> None:
+            journal = await open_with_spare(world, sync_mode)
+            if faults.endswith("prepare"):
                 journal._segments._spare = None
-            world.storage.next_faults = list(faults)
+            world.inject(*faults.split("+"))
             base_offset, error = await append(journal, 0, ONE)
             assert (base_offset, type(error)) == (1, LogOutcomeUnknown)
-            health = journal.health()
-            assert health is not None
-            assert "takes no writes" in health
+            assert "takes no writes" in str(journal.health())
             # The journal can still be read, and returns only acknowledged records.
             assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0]
             assert journal.end_offset(0) == 1
@@ -70,41 +192,108 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(faults: list[str]) -> No
             assert await append_durably(journal, 0, ONE) == 1
 
         world.run(main())
-        assert read_offsets_after_kill(world) == [0, 1]
+        assert read_offsets_after_kill(world, sync_mode) == [0, 1]
 
 
-def test_spare_file_that_cannot_be_enlarged_is_removed() -> None:
-    world = SimulatedEnvironment()
-    large = [(b"key", bytes(3 * SEGMENT_BYTES))]
-
+@pytest.mark.parametrize("fault", ["prepare", "raise prepare", "raise write", "raise done"])
+def test_failed_creation_of_a_segment_is_retried(
+    fault: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
-        journal = await open_journal(world)
-        await append_durably(journal, 0, ONE)
-        await asyncio.sleep(0.1)
-        with_spare = journal.size_bytes()
-        world.storage.next_faults = ["prepare"]
-        _, error = await append(journal, 0, large)
+        journal = await open_with_spare(faulty, sync_mode)
+        files, with_spare_bytes = len(faulty.storage.files), journal.size_bytes()
+        faulty.inject(fault)
+        # The append does not fit into the current segment.
+        _, error = await append(journal, 0, LARGE)
         assert type(error) is LogUnavailable
-        assert journal.size_bytes() == with_spare - SEGMENT_BYTES
-        await asyncio.sleep(2.5)
-        assert await append_durably(journal, 0, large) == 1
+        assert "no new segment can be made: " in str(error)
+        assert journal.health() == str(error)
+        # The file whose header may or may not have been written was removed.
+        assert len(faulty.storage.files) == files - (fault != "raise prepare")
+        assert journal.size_bytes() == with_spare_bytes - SEGMENT_BYTES
+        await asyncio.sleep(1.1)
+        assert journal.health() is None
+        assert await append_durably(journal, 0, LARGE) == 1
+        await journal.close()
 
-    world.run(main())
-    assert read_offsets_after_kill(world) == [0, 1]
+    faulty.run(main())
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages[0].startswith("the journal takes no writes: no new segment can be made: ")
+    assert read_offsets_after_kill(faulty, sync_mode) == [0, 1]
+
+
+@pytest.mark.parametrize("fault", ["raise prepare", "raise write", "raise done"])
+def test_close_completes_all_appends_although_the_disk_raises(
+    fault: str, sync_mode: str, faulty: FaultyEnvironment
+) -> None:
+    async def main() -> None:
+        journal = await open_with_spare(faulty, sync_mode)
+        journal._segments._spare = None
+        faulty.inject("raise write", fault)
+        assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
+
+    faulty.run(main())
+    assert read_offsets_after_kill(faulty, sync_mode) == [0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "sync_mode", "message"),
+    [
+        ("raise sync", "os", "the end of the journal could not be marked"),
+        ("raise replace", "always", "the journal's recovery point cannot be written"),
+    ],
+)
+def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
+    fault: str, sync_mode: str, message: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        journal = await open_journal(faulty, sync_mode)
+        await append_durably(journal, 0, ONE)
+        faulty.inject(fault)
+        await journal.close()
+
+    faulty.run(main())
+    (logged,) = traceback_messages(caplog)
+    assert message in logged
+    assert read_offsets_after_kill(faulty, sync_mode) == [0]
+
+
+@pytest.mark.parametrize(("what", "sync_mode"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
+def test_exception_in_a_background_operation_is_logged_and_retried(
+    what: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        journal = await open_with_spare(faulty, sync_mode)
+        if what == "prepare":
+            journal._segments._spare = None
+        faulty.inject(f"raise {what}")
+        for _ in range(200):
+            journal.prune(0, await append_durably(journal, 0, ONE))
+        await asyncio.sleep(1.1)
+        assert await append_durably(journal, 0, ONE) == 201
+        await asyncio.sleep(0.1)
+        assert journal._segments.are_retired_segments_durable() or what != "sync"
+        # The current segment, its spare file, and one segment that is about to be removed.
+        assert len(faulty.storage.files) <= 3
+        await journal.close()
+
+    faulty.run(main())
+    assert len(traceback_messages(caplog)) == 1
+    assert not faulty.due
+    assert read_offsets_after_kill(faulty, sync_mode)[-1] == 201
 
 
 def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
-    large = [(b"key", bytes(3 * SEGMENT_BYTES))]
     for seed in range(60):
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.001, sync_s=0.005))
 
         async def main(world: SimulatedEnvironment = world) -> None:
             journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
-            await append_durably(journal, 0, large)
+            await append_durably(journal, 0, LARGE)
             await asyncio.sleep(0.1)
             world.storage.next_faults = ["sync", "remove"]
-            _, error = await append(journal, 0, large)
+            _, error = await append(journal, 0, LARGE)
             assert type(error) is LogUnavailable
             # The first segment may be removed if a frame after the last one of the second segment permits it.
             journal.prune(0, 1)
@@ -113,27 +302,6 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
 
         world.run(main())
         assert read_offsets_after_kill(world)[-1] == 1
-
-
-def test_append_of_unknown_outcome_appears_at_most_once_after_a_restart() -> None:
-    found_lengths = set()
-    for seed in range(30):
-        world = SimulatedEnvironment(seed)
-
-        async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await open_journal(world)
-            await append_durably(journal, 0, ONE)
-            world.storage.next_faults = ["sync", "write"]
-            _, error = await append(journal, 0, ONE)
-            assert type(error) is LogOutcomeUnknown
-            world.storage.cut_power()
-
-        world.run(main())
-        found = read_offsets_after_kill(world)
-        assert found in ([0], [0, 1])
-        found_lengths.add(len(found))
-        assert read_offsets_after_kill(world) == found
-    assert 1 in found_lengths
 
 
 def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
@@ -155,78 +323,6 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
 
     world.run(main())
     assert read_offsets_after_kill(world) in ([0], [0, 1])
-
-
-def test_full_disk_refuses_appends_and_accepts_them_when_space_is_free() -> None:
-    world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
-
-    async def main() -> None:
-        journal = await open_journal(world)
-        count = 0
-        while True:
-            base_offset, error = await append(journal, 0, ONE)
-            if error is not None:
-                break
-            count += 1
-        # The append was not written at all. The append cannot appear later, so no new read is needed.
-        assert (base_offset, type(error)) == (count, LogUnavailable)
-        assert "No space left on device" in str(error)
-        assert "No space left on device" in str(journal.health())
-        assert len((await read_all(journal))[0]) == count
-        used_files = len(world.storage.files)
-        for _ in range(100):
-            await append(journal, 0, ONE)
-        assert len(world.storage.files) == used_files
-        world.storage.faults.capacity_bytes = None
-        await asyncio.sleep(1.1)
-        assert journal.health() is None
-        assert await append_durably(journal, 0, ONE) == count
-        await journal.close()
-
-    world.run(main())
-
-
-def test_pruning_frees_space_on_a_full_disk() -> None:
-    world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=3 * SEGMENT_BYTES))
-
-    async def main() -> None:
-        journal = await open_journal(world)
-        count = 0
-        while (await append(journal, 0, ONE))[1] is None:
-            count += 1
-        journal.prune(0, count)
-        await asyncio.sleep(1.1)
-        assert journal.health() is None
-        assert await append_durably(journal, 0, ONE) == count
-        await journal.close()
-
-    world.run(main())
-
-
-def test_journal_on_a_full_disk_opens_for_reading() -> None:
-    world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=2 * SEGMENT_BYTES))
-
-    async def fill_disk() -> int:
-        journal = await open_journal(world)
-        count = 0
-        while (await append(journal, 0, ONE))[1] is None:
-            count += 1
-        world.storage.kill()
-        return count
-
-    count = world.run(fill_disk())
-
-    async def reopen_journal() -> None:
-        journal = await open_journal(world)
-        assert len((await read_all(journal))[0]) == count
-        _, error = await append(journal, 0, ONE)
-        assert type(error) is LogUnavailable
-        world.storage.faults.capacity_bytes = None
-        await asyncio.sleep(1.1)
-        assert await append_durably(journal, 0, ONE) == count
-        await journal.close()
-
-    world.run(reopen_journal())
 
 
 def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
@@ -279,7 +375,7 @@ def test_unusable_folder_is_reported(tmp_path: Path) -> None:
     world.run(main())
 
 
-def test_read_error_is_reported_and_a_later_read_succeeds(tmp_path: Path) -> None:
+def test_read_error_is_reported_and_a_later_read_succeeds() -> None:
     world = SimulatedEnvironment()
 
     async def main() -> None:
@@ -290,37 +386,5 @@ def test_read_error_is_reported_and_a_later_read_succeeds(tmp_path: Path) -> Non
             await read_all(journal)
         assert len((await read_all(journal))[0]) == 1
         await journal.close()
-
-    world.run(main())
-
-
-def test_journal_recovers_after_the_file_size_limit_is_raised(tmp_path: Path) -> None:
-    """Use the real disk, and the only real fault that needs no privileges: a limit on file sizes."""
-    world = RealDiskEnvironment(tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    large = 1 << 20
-
-    def make_journal() -> Journal:
-        return world.journal(segment_bytes=large)
-
-    async def main() -> None:
-        log = make_journal()
-        await log.open()
-        resource.setrlimit(resource.RLIMIT_FSIZE, (large // 2, hard))
-        try:
-            count = 0
-            while (await append(log, 0, [(b"key", bytes(20_000))]))[1] is None:
-                count += 1
-                assert count < 200
-            assert "File too large" in str(log.health())
-            assert len((await read_all(log))[0]) == count
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_later(1.2, told.set_result, None)
-        await told
-        assert log.health() is None
-        assert await append_durably(log, 0, ONE) == count
-        await log.close()
 
     world.run(main())

@@ -148,40 +148,6 @@ def test_segment_may_end_at_any_position() -> None:
         world.run(main(world, size))
 
 
-def test_mode_os_removes_a_segment_only_after_its_replacement_is_durable() -> None:
-    """Write a record again, prune the old one, begin a new segment, and cut the power."""
-    lost_the_new_one = 0
-    for seed in range(60):
-        world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0001, sync_s=0.01))
-
-        async def main(world: SimulatedEnvironment = world) -> int:
-            journal = await open_journal(world, "os")
-            await append_durably(journal, 0, [(b"key", b"old")])
-            await fill_segments(world, journal, 2, state_partition=1)
-            await asyncio.sleep(1)
-            written_anew = await append_durably(journal, 0, [(b"key", b"new")])
-            journal.prune(1, journal.end_offset(1))
-            # This append needs a new segment, in the same commit that would permit the removal.
-            journal.append(2, make_records(SEGMENT_BYTES - 1500), 1, lambda base_offset, error: None)
-            journal.prune(0, written_anew)
-            await asyncio.sleep(world.storage.rng.uniform(0, 0.05))
-            world.storage.cut_power()
-            return written_anew
-
-        written_anew = world.run(main())
-
-        async def reopen_journal(world: SimulatedEnvironment = world) -> list[bytes | None]:
-            journal = await open_journal(world, "os")
-            found = [value for _, _, value in (await read_all(journal)).get(0, [])]
-            await journal.close()
-            return found
-
-        found = world.run(reopen_journal())
-        assert found in ([b"old"], [b"old", b"new"], [b"new"]), f"seed {seed}, pruned to {written_anew}"
-        lost_the_new_one += found == [b"old"]
-    assert lost_the_new_one > 10
-
-
 def test_segments_are_kept_until_a_running_read_ends() -> None:
     world = SimulatedEnvironment()
 

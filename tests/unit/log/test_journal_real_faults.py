@@ -11,7 +11,6 @@ from random import Random
 
 import pytest
 
-from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal
 from tests.preloaded import compile_preloaded
 from tests.unit.log.environments import SimulatedEnvironment, read_all
@@ -88,15 +87,6 @@ def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sync", ["always", "os"])
-def test_segments_are_removed_oldest_first(fault_library: Path, tmp_path: Path, sync: str) -> None:
-    events = run_driver(fault_library, tmp_path / sync, sync, COMMITS)
-    removed = [event.name for event in events if event.kind == "U"]
-    assert len(removed) >= 2
-    assert removed == sorted(removed)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "error", "plans"),
     [
@@ -117,35 +107,3 @@ def test_failed_disk_call_loses_no_acknowledged_record(
         assert sum(event.kind == "X" for event in events) == len(plan.split())
         assert events[-1] == DiskEvent("N", "closed", 0, b"")
         crash_after_each_event(events, "always", ("kill", "draws"))
-
-
-@pytest.mark.slow
-def test_start_with_a_zeroed_sector_is_refused_or_complete(fault_library: Path, tmp_path: Path) -> None:
-    """Zero a random sector of the used area: opening fails or returns all acknowledged records."""
-    events = run_driver(fault_library, tmp_path / "run", "always", COMMITS)
-    image, promises, refused = DiskImage(), AcknowledgedAppends(), 0
-    for event in events:
-        if event.kind == "N":
-            promises.apply_note(event.name)
-        else:
-            image.apply(event, Random(1))
-    for seed in range(60):
-        rng = Random(seed)
-        world = SimulatedEnvironment()
-        world.storage = image.storage_after_crash("kill", rng)
-        name = rng.choice(
-            [name for name in sorted(world.storage.files) if any(world.storage.files[name].shown)]
-        )
-        used = len(bytes(world.storage.files[name].shown).rstrip(b"\0"))
-        world.storage.zero_out(name, rng.randrange(used) // 512 * 512, 512)
-
-        async def main(world: SimulatedEnvironment = world) -> None:
-            journal = await open_journal(world)
-            promises.check(await read_all(journal), may_lose=False)
-            world.storage.kill()
-
-        try:
-            world.run(main())
-        except LogDamaged:
-            refused += 1
-    assert refused > 30

@@ -2,15 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from random import Random
 
 import pytest
 
-from coordinator.errors import ConfigError, LogLocked, LogOutcomeUnknown
+from coordinator.errors import ConfigError, LogLocked
 from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.scan import segment_name
-from tests.simulation.disk import DiskFaults
-from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append, append_durably
+from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironment, append_durably
 from tests.unit.log.journals import (
     append_records,
     create_journal,
@@ -37,24 +35,6 @@ def test_partial_write_is_truncated_at_any_length() -> None:
         assert len(frame) > 300
         torn = frame[: min(cut_at, len(frame.rstrip(b"\0")) - 1)]
         file.shown[begin : begin + len(torn)] = torn
-        assert reopen_and_append(world) == expected_values(10)
-        assert reopen_and_append(world) == [*expected_values(10), b"one more"]
-
-
-def test_write_with_missing_sectors_is_truncated() -> None:
-    for seed in range(20):
-        world = SimulatedEnvironment(seed)
-        create_journal(world, 10, "killed")
-        name, data = last_used_segment(world)
-        begin = layout.align_up(len(data))
-        frame = layout.encode_frame(1, begin, 11, 10, 1, [encode_entry(10, 2500)])
-        file = world.storage.files[name]
-        file.shown[begin : begin + len(frame)] = frame
-        rng = Random(seed)
-        sectors = range(begin // 512 + 1, (begin + len(frame)) // 512)
-        for sector in rng.sample(sectors, rng.randrange(1, len(sectors))):
-            file.shown[sector * 512 : sector * 512 + 512] = bytes(512)
-        file.durable[:] = file.shown
         assert reopen_and_append(world) == expected_values(10)
         assert reopen_and_append(world) == [*expected_values(10), b"one more"]
 
@@ -93,34 +73,6 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     world.run(leave_unsynced())
     world.run(serve_then_lose_power())
     assert reopen_and_append(world) == expected_values(4)
-
-
-def test_data_of_a_failed_sync_is_written_again() -> None:
-    """After a failed sync, the page cache contains bytes that the kernel does not write again."""
-    for seed in range(10):
-        world = SimulatedEnvironment(seed)
-
-        async def fail_and_die(world: SimulatedEnvironment = world) -> None:
-            journal = world.journal()
-            await journal.open()
-            await append_records(journal, 3)
-            world.storage.next_faults = ["sync", "prepare"]
-            world.storage.files.pop(segment_name(2), None)
-            _, error = await append(journal, 0, [(b"key", record_value(3))])
-            assert isinstance(error, LogOutcomeUnknown) or error is None
-            world.storage.kill()
-
-        async def serve_then_lose_power(world: SimulatedEnvironment = world) -> list[bytes | None]:
-            journal = world.journal()
-            await journal.open()
-            found = await read_values(journal)
-            world.storage.cut_power()
-            return found
-
-        world.run(fail_and_die())
-        served = world.run(serve_then_lose_power())
-        assert served in (expected_values(3), expected_values(4))
-        assert reopen_and_append(world) == served
 
 
 # Files.
@@ -257,22 +209,3 @@ def test_close_writes_nothing_if_nothing_was_appended() -> None:
     for _ in range(3):
         world.run(main())
     assert last_used_segment(world) == before
-
-
-def test_sync_mode_os_may_lose_the_last_commits_and_continues() -> None:
-    lost = 0
-    for seed in range(30):
-        world = SimulatedEnvironment(seed, DiskFaults())
-
-        async def write_and_cut_power(world: SimulatedEnvironment = world) -> None:
-            journal = world.journal("os")
-            await journal.open()
-            await append_records(journal, 20)
-            world.storage.cut_power()
-
-        world.run(write_and_cut_power())
-        found = reopen_and_append(world)
-        assert found == expected_values(20)[: len(found)]
-        assert reopen_and_append(world) == [*found, b"one more"]
-        lost += len(found) < 20
-    assert lost > 10

@@ -58,20 +58,6 @@ def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "kil
     world.run(main())
 
 
-@pytest.mark.parametrize("end", ["killed", "power failed"])
-def test_zeroed_sector_in_the_last_acknowledged_commit_is_damage(end: str) -> None:
-    world = SimulatedEnvironment()
-    create_idle_journal(world, 3, end)
-    name, data = last_used_segment(world)
-    last_frame = data.rfind(b"\xf5shc")
-    sector = (len(data) - 1) // layout.SECTOR_BYTES * layout.SECTOR_BYTES
-    world.storage.zero_out(name, sector, layout.SECTOR_BYTES)
-    error = open_damaged(world)
-    assert error.file.endswith(name)
-    assert error.position <= last_frame
-    assert "it was durable before" in error.found
-
-
 def test_zeroed_acknowledged_commits_are_always_detected() -> None:
     """Zero every range of consecutive sectors of the used area."""
     pristine = SimulatedEnvironment()

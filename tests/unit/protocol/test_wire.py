@@ -1,18 +1,9 @@
-"""Varints, lengths and tagged-field sections with hand-written bytes."""
+"""Variable-length integers with hand-written bytes."""
 
 import pytest
 
 from protocol.errors import DecodeError, EncodeError
-from protocol.wire import (
-    SHORT_UVARINTS,
-    read_length,
-    read_uvarint,
-    read_varint,
-    skip_tags,
-    write_tags,
-    write_uvarint,
-    write_varint,
-)
+from protocol.wire import SHORT_UVARINTS, read_uvarint, write_uvarint, write_varint
 
 UVARINTS = [
     (0, "00"),
@@ -42,9 +33,8 @@ def test_unsigned_varint_is_encoded_and_decoded(number: int, written: str) -> No
 
 
 @pytest.mark.parametrize(("number", "written"), VARINTS)
-def test_signed_varint_is_encoded_and_decoded(number: int, written: str) -> None:
+def test_signed_varint_is_encoded(number: int, written: str) -> None:
     assert write_varint(number).hex() == written
-    assert read_varint(b"\xff" + bytes.fromhex(written) + b"\xff", 1) == (number, 1 + len(written) // 2)
 
 
 def test_table_of_short_varints_is_correct() -> None:
@@ -53,7 +43,6 @@ def test_table_of_short_varints_is_correct() -> None:
 
 def test_overlong_varint_is_decoded() -> None:
     assert read_uvarint(b"\x81\x80\x00", 0) == (1, 3)
-    assert read_varint(b"\x82\x80\x00", 0) == (1, 3)
 
 
 @pytest.mark.parametrize("written", ["ffffffff1f", "ffffffffff0f", "808080808000"])
@@ -62,52 +51,15 @@ def test_unsigned_varint_over_32_bits_is_refused(written: str) -> None:
         read_uvarint(bytes.fromhex(written), 0)
 
 
-@pytest.mark.parametrize("written", ["ffffffffffffffffff02", "8080808080808080808000"])
-def test_signed_varint_over_64_bits_is_refused(written: str) -> None:
-    with pytest.raises(DecodeError):
-        read_varint(bytes.fromhex(written), 0)
-
-
-@pytest.mark.parametrize("number", [-1, 2**32])
-def test_number_out_of_unsigned_32_bits_is_not_encoded(number: int) -> None:
+@pytest.mark.parametrize(
+    ("write", "number"),
+    [(write_uvarint, -1), (write_uvarint, 2**32), (write_varint, -(2**63) - 1), (write_varint, 2**63)],
+)
+def test_number_out_of_range_is_not_encoded(write, number: int) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(EncodeError):
-        write_uvarint(number)
-
-
-@pytest.mark.parametrize("number", [-(2**63) - 1, 2**63])
-def test_number_out_of_signed_64_bits_is_not_encoded(number: int) -> None:
-    with pytest.raises(EncodeError):
-        write_varint(number)
+        write(number)
 
 
 def test_truncated_varint_raises_index_error() -> None:
     with pytest.raises(IndexError):
         read_uvarint(b"\x80", 0)
-    with pytest.raises(IndexError):
-        read_varint(b"\x80", 0)
-
-
-def test_null_length_is_refused() -> None:
-    assert read_length(b"\x80\x01", 0) == (128, 2)
-    for null in (b"\x00", b"\x80\x00"):
-        with pytest.raises(DecodeError, match="null"):
-            read_length(null, 0)
-
-
-def test_tags_are_skipped() -> None:
-    assert skip_tags(bytes.fromhex("ff 00 ff"), 1) == 2
-    assert skip_tags(bytes.fromhex("02 00 01 aa e807 00 ff"), 0) == 7
-
-
-def test_skip_tags_does_not_check_the_end_of_the_buffer() -> None:
-    assert skip_tags(bytes.fromhex("01 00 05"), 0) == 8
-
-
-def test_tags_are_encoded_in_order() -> None:
-    assert write_tags([(1000, b"b"), (0, b""), (3, b"cc")]).hex(" ") == "03 00 00 03 02 63 63 e8 07 01 62"
-    assert write_tags([]) == b"\0"
-
-
-def test_duplicate_tag_is_refused() -> None:
-    with pytest.raises(EncodeError, match="tag 3"):
-        write_tags([(3, b"a"), (3, b"b")])
