@@ -10,7 +10,13 @@ from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.follower import LogFollower, RecordFollowed
 from coordinator.observe.signals.assembly import SignalService
-from coordinator.operate.admin import HttpService, make_user_topics
+from coordinator.operate.admin import (
+    ClusterInfoCache,
+    CoordinatorView,
+    HttpService,
+    OwnerDirectory,
+    make_user_topics,
+)
 from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
@@ -52,10 +58,18 @@ class _Observer:
         config = self._config
         follower = _make_follower(config, self._record_followed)
         self._metrics.attach_runtime(follower, "kafka", lambda: 0)
-        signals = self._signals = SignalService(config, follower, self._metrics)
         topics = make_user_topics(config)
-        history = HistoryProcess(lambda state_partition: locate_log(config, None, state_partition))
-        http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor, history=history)
+        signals = self._signals = SignalService(config, follower, self._metrics, topics)
+        view = CoordinatorView(
+            follower,
+            self._metrics,
+            config,
+            OwnerDirectory(),
+            ClusterInfoCache(topics),
+            signals=signals.monitor,
+            history=HistoryProcess(lambda state_partition: locate_log(config, None, state_partition)),
+        )
+        http = HttpService(view)
         try:
             await http.start()
         except CoordinatorError as error:

@@ -201,7 +201,7 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
 
     async def main() -> None:
         topics = Topics()
-        losses = LossCounter(topics, lambda: 0)
+        losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
         for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
             losses.record_skip(KEY._replace(partition=number), 1, 5)
         await losses.count(1)
