@@ -29,7 +29,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CertificateFiles:
 @asynccontextmanager
 async def run_http_service(**settings: str) -> AsyncIterator[HttpService]:
     async with run_admin(http=HostPort("127.0.0.1", 0), **settings) as admin:
-        service = HttpService(admin.runtime, admin.metrics, admin.config, None)
+        service = HttpService(admin.view)
         await service.start()
         try:
             yield service

@@ -353,7 +353,7 @@ def _is_served(files: CertificateFiles, url: str) -> bool:
         ("GET", "/assets/../app.py", 404),
         ("GET", "/%6C%69vez", 200),
         ("PUT", "/livez", 405),
-        ("DELETE", "/api/v1/groups/orders", 405),
+        ("DELETE", "/api/v1/groups", 405),
         ("POST", "/api/v1/shards", 405),
     ],
 )
