@@ -17,7 +17,6 @@ from coordinator.operate.admin.access_control import AccessControl, AccessDenied
 from coordinator.operate.admin.access_middleware import AccessMiddleware
 from coordinator.operate.admin.api_models import ErrorResponse, Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.event_stream import EventStream, event_routes
 from coordinator.operate.admin.expiry_routes import expiry_routes
 from coordinator.operate.admin.health_routes import health_routes, probe_routes
 from coordinator.operate.admin.history_routes import history_routes
@@ -40,10 +39,7 @@ _NO_ROUTE = {
 
 
 def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
-    """Create the application. Every response reads the current state of the runtime.
-
-    `app.state.event_stream.end()` ends the open event streams.
-    """
+    """Create the application. Every response reads the current state of the runtime."""
     app = FastAPI(
         title="Share coordinator",
         version=version("share-coordinator"),
@@ -54,7 +50,6 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
         redoc_url=None,
         generate_unique_id_function=_operation_id,
     )
-    app.state.event_stream = EventStream(view)
     app.include_router(probe_routes(view))
     # Only for the OpenAPI document: AccessMiddleware authenticates all requests.
     bearer = HTTPBearer(
@@ -63,7 +58,6 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
     login = [Security(bearer)] if view.config.http_requires_login else []
     app.include_router(health_routes(view), dependencies=login, responses=_REFUSALS)
     api = [state_routes(view), history_routes(view), expiry_routes(view), signal_routes(view)]
-    api.append(event_routes(app.state.event_stream))
     if not view.is_observer:
         api.insert(1, write_routes(view))
     for routes in api:

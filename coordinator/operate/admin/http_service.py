@@ -1,4 +1,4 @@
-"""Start and stop the HTTP server with its tokens, certificates and event stream."""
+"""Start and stop the HTTP server with its tokens and certificates."""
 
 import asyncio
 import logging
@@ -30,14 +30,7 @@ class HttpService:
         self._access = AccessControl(config)
         self._tls = make_server_tls(config)
         app = create_app(view, self._access)
-        self._event_stream = app.state.event_stream
-        self._server = HttpServer(
-            app,
-            config.http,
-            tls=self._tls,
-            before_stop=self._event_stream.end,
-            refused=view.metrics.http_refused,
-        )
+        self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
         self._clock = SystemClock()
         self._watching: list[asyncio.Task[None]] = []
 
@@ -76,9 +69,7 @@ class HttpService:
         while True:
             await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
             self._server.close_untrusted_connections(self._clock.now_ms())
-            if self._access.reload_if_changed():
-                # Subscribers reconnect and authenticate again.
-                self._event_stream.restart_streams()
+            self._access.reload_if_changed()
 
 
 def make_server_tls(config: Config) -> ServerTls | None:

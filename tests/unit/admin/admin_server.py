@@ -212,12 +212,11 @@ def serve_admin(
     async def run_server() -> None:
         try:
             async with run_admin(records, make_topics(), make_expiry, signals, **settings) as coordinator:
-                event_stream, tls = coordinator.app.state.event_stream, coordinator.tls
+                tls = coordinator.tls
                 server = HttpServer(
                     coordinator.app,
                     HostPort("127.0.0.1", 0),
                     tls=tls,
-                    before_stop=event_stream.end,
                     refused=coordinator.metrics.http_refused,
                 )
                 await server.start()

@@ -40,12 +40,7 @@ async def run_server(
 ) -> AsyncIterator[HttpServer]:
     """Serve the admin application on a free port."""
     async with run_admin() as coordinator:
-        server = HttpServer(
-            coordinator.app,
-            HostPort("127.0.0.1", 0),
-            before_stop=coordinator.app.state.event_stream.end,
-            refused=refused,
-        )
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused)
         await server.start()
         try:
             yield server
@@ -86,22 +81,6 @@ async def test_head_request_returns_headers_without_body() -> None:
             assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
             assert answer.endswith(b"\r\n\r\n")
             assert answer.count(b"\r\n\r\n") == 1
-
-
-async def test_head_request_of_event_stream_ends() -> None:
-    """A HEAD request must not subscribe to the event stream."""
-    async with run_server() as server:
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        async with asyncio.timeout(60):
-            writer.write(b"HEAD /api/v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            after = await reader.read()
-        writer.close()
-    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"content-type: text/event-stream" in head
-    assert after.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b'"alive"' in after
 
 
 @pytest.mark.slow

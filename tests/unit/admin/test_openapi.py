@@ -31,7 +31,7 @@ async def test_document_requires_no_authentication_without_tokens() -> None:
     assert "security" not in document["paths"][GROUPS]["get"]
 
 
-@pytest.mark.parametrize("path", [GROUPS, "/api/v1/shards", "/api/v1/live"])
+@pytest.mark.parametrize("path", [GROUPS, "/api/v1/shards", "/api/v1/events"])
 async def test_unknown_query_parameter_is_refused(path: str) -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(path + "?offest=1")
