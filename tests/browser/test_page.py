@@ -1,25 +1,15 @@
 """Test the web page in a real browser, with mouse and keyboard, and in light and dark mode."""
 
-import asyncio
-import json
-import os
-import signal
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
-from coordinator.client import ShareCoordinatorClient
 from coordinator.cluster.ownership import Assignment, Replica
 from protocol.routing import state_partition
-from protocol.state_batches import StateBatch
-from protocol.state_records import SharePartitionKey, topic_id_text
+from protocol.state_records import topic_id_text
 from tests.browser.chromium import Chromium, Page, PageError
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.kafka import wait_until
-from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.unit.admin.admin_server import SHARDS, AdminServer, TopicsInMemory, serve_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
@@ -161,79 +151,6 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
     )
 
 
-def test_changes_are_shown_without_reload(page: Page, tmp_path: Path) -> None:
-    port, http_port = free_ports(2)
-    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
-    key = SharePartitionKey("moving", TOPIC_ID, 0)
-
-    async def write(start_offset: int, batch: StateBatch, complete: int) -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
-            await client.write(
-                key,
-                state_epoch=1,
-                leader_epoch=0,
-                start_offset=start_offset,
-                delivery_complete_count=complete,
-                batches=[batch],
-            )
-
-    async def initialize() -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
-            await client.initialize(key, state_epoch=1, start_offset=100)
-
-    process.start()
-    try:
-        asyncio.run(initialize())
-        asyncio.run(write(100, StateBatch(100, 104, 0, 1), 0))
-        view = {"group": "moving", "topic": TOPIC, "partition": 0}
-        address = f"http://127.0.0.1:{http_port}/?{urlencode(view)}"
-        page.open_url(address)
-        page.wait_for_text("available 5")
-        asked = len(page.requests)
-        asyncio.run(write(103, StateBatch(103, 104, 2, 1), 2))
-        page.wait_for_text("acknowledged 2")
-        wait_until(lambda: page.texts(".cell[aria-selected=true]") == ["✓"], seconds=120, what="the cell")
-        # The document was requested once and its data repeatedly; the browser loads the icon at any time.
-        assert page.requests.count(address) == 1
-        again = {request for request in page.requests[asked:] if "/api/" not in request}
-        assert again <= {f"http://127.0.0.1:{http_port}/assets/icon.svg"}
-
-        page.click("#live")
-        page.wait_for_text("Resume")
-        asyncio.run(write(103, StateBatch(105, 109, 4, 3), 7))
-        page.click("#live")
-        page.wait_for_text("archived 5")
-    finally:
-        process.stop()
-    # The last data remain visible, with their age.
-    page.wait_for_text("no connection, data as of ")
-    legend = ["✓acknowledged 2", "✕archived 5"]
-    wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
-    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
-
-
-def test_suspended_coordinator_is_shown_as_not_answering(page: Page, tmp_path: Path) -> None:
-    port, http_port = free_ports(2)
-    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
-    process.start()
-    try:
-        page.open_url(f"http://127.0.0.1:{http_port}/?view=shards")
-        page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
-        page.wait_for_text("50 active")
-        os.kill(process.process.pid, signal.SIGSTOP)
-        page.wait_until("document.querySelector('#ready').innerText.startsWith('no connection, data as of')")
-        page.click("#to-groups")
-        page.wait_for_text("The coordinator does not answer")
-        os.kill(process.process.pid, signal.SIGCONT)
-        page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
-        page.wait_for_text("State in the log")
-        assert "The coordinator does not answer" not in page.evaluate("document.body.innerText")
-    finally:
-        os.kill(process.process.pid, signal.SIGCONT)
-        process.stop()
-    page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
-
-
 @pytest.mark.parametrize("group", NASTY)
 def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, group: str) -> None:
     page.open_url(page_url(admin_server, find=group))
@@ -316,48 +233,6 @@ def test_missing_share_partition_is_reported(page: Page, admin_server: AdminServ
     page.page_errors[:] = [text for text in page.page_errors if "404" not in text]
 
 
-CONTRAST = """
-    (() => {
-      const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-      const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-      const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-      const rgba = (color) => {
-        canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1);
-        return [...canvas.getImageData(0, 0, 1, 1).data];
-      };
-      const behind = (node) => {
-        for (; node; node = node.parentElement) {
-          const color = rgba(getComputedStyle(node).backgroundColor);
-          if (color[3] === 255) return color;
-        }
-        return [255, 255, 255];
-      };
-      const poor = [];
-      for (const node of document.querySelectorAll("body *")) {
-        const text = [...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
-        if (!text || !node.checkVisibility() || node.matches(".off, .skip")) continue;
-        const [a, b] = [light(rgba(getComputedStyle(node).color)), light(behind(node))];
-        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (ratio < 4.5) poor.push(`${node.className} ${node.textContent.slice(0, 20)} ${ratio.toFixed(2)}`);
-      }
-      return poor;
-    })()
-"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_contrast_meets_wcag(page: Page, admin_server: AdminServer, scheme: str) -> None:
-    """WCAG 2.2 requires a contrast of 4.5 to 1 (AA)."""
-    page.emulate_color_scheme(scheme)
-    open_window(page, admin_server)
-    page.wait_for_text("ready")
-    assert page.evaluate(CONTRAST) == []
-    open_page(page, page_url(admin_server, view="shards"), "active")
-    assert page.evaluate(CONTRAST) == []
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (background == "rgb(245, 246, 248)") == (scheme == "light")
-
-
 @pytest.mark.parametrize("width", [360, 768, 1600])
 def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer, width: int) -> None:
     page.resize(width, 800)
@@ -368,18 +243,3 @@ def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer,
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
     open_window(page, admin_server)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-
-
-def test_every_control_has_accessible_name(page: Page, admin_server: AdminServer) -> None:
-    """The names come from the browser's accessibility tree."""
-    open_window(page, admin_server)
-    nodes = page.command("Accessibility.getFullAXTree")["nodes"]
-    named = {"link", "button", "option", "listbox", "searchbox", "img", "table", "region"}
-    nameless = [
-        node["role"]["value"]
-        for node in nodes
-        if not node["ignored"]
-        and node["role"]["value"] in named
-        and not node.get("name", {}).get("value", "").strip()
-    ]
-    assert nameless == [], json.dumps(nameless)
