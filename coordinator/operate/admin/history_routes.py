@@ -1,6 +1,5 @@
 """API route of the delivery history of a share-partition or of one record."""
 
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -46,10 +45,9 @@ def history_routes(view: CoordinatorView) -> APIRouter:
             raise HTTPException(503, "this process cannot read its log")
         async with limiter.wait_for_turn():
             try:
-                page = await view.history.read(number, key, record_offset, before, limit)
+                found = await view.history.read(number, key, record_offset, before, limit)
             except CoordinatorError as error:
                 raise HTTPException(503, f"the delivery history of {key} cannot be read: {error}") from None
-        found = json.loads(page)
         if not found["records"]:
             raise HTTPException(404, f"the log has no records of share-partition {key}")
         names = await view.cluster.lookup([(key.topic_id, key.partition)])

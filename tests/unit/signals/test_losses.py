@@ -14,8 +14,7 @@ from coordinator.observe.signals.losses import (
     LoggedSkips,
     LossCounter,
 )
-from coordinator.operate.history.request import SkipsRequest
-from coordinator.operate.history.skips import read_skips
+from coordinator.operate.history.reads import SkipsRequest
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -84,7 +83,7 @@ class SkippingCoordinator:
         await asyncio.sleep(READ_S)
         if not self.is_log_readable:
             raise LogUnavailable("no disk")
-        return await read_skips(SkipsRequest(self, number, from_offsets))
+        return await SkipsRequest(self, number, from_offsets).read()
 
     # What the coordinator does.
 
