@@ -1,5 +1,6 @@
 """Parse the files of deploy/."""
 
+from configparser import ConfigParser
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,14 @@ def read_yaml(path: Path) -> Any:
 def yaml_documents(path: Path) -> list[dict[str, Any]]:
     """Return all documents of a file."""
     return list(yaml.safe_load_all(path.read_text("utf-8")))
+
+
+def read_unit(path: Path) -> ConfigParser:
+    """Return the sections of a systemd unit."""
+    parsed = ConfigParser(strict=False, interpolation=None)
+    parsed.optionxform = str  # type: ignore[assignment, method-assign]
+    parsed.read(path)
+    return parsed
 
 
 def alert_rules() -> list[dict[str, Any]]:

@@ -1,34 +1,26 @@
 """The files in deploy/relay: valid settings, a patch that fits the manifest, and consistent units."""
 
-from configparser import ConfigParser
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 
 from coordinator.config import load_config
-from tests.deploy.files import DEPLOY, yaml_documents
+from tests.deploy.files import DEPLOY, read_unit, yaml_documents
 
 RELAY = DEPLOY / "relay"
-
-
-def read_unit(name: str) -> ConfigParser:
-    parsed = ConfigParser(strict=True, interpolation=None)
-    parsed.optionxform = str  # type: ignore[assignment, method-assign]
-    parsed.read(RELAY / name)
-    return parsed
+SERVICE = RELAY / "share-coordinator-relay.service"
 
 
 def test_example_properties_are_valid_for_the_relay() -> None:
     config = load_config(file=RELAY / "relay.properties").config
     config.check_relay()
     assert config.relay_security_protocol == "SASL_SSL"
-    socket = read_unit("share-coordinator-relay.socket")["Socket"]
+    socket = read_unit(RELAY / "share-coordinator-relay.socket")["Socket"]
     assert socket["ListenStream"] == str(config.relay_listen)
 
 
 def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
-    service = read_unit("share-coordinator-relay.service")["Service"]
+    service = read_unit(SERVICE)["Service"]
     assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
     config = load_config().config
     assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
@@ -38,7 +30,7 @@ def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
 
 
 def test_readme_has_the_commands_to_make_the_key_readable() -> None:
-    service = read_unit("share-coordinator-relay.service")["Service"]
+    service = read_unit(SERVICE)["Service"]
     assert service["DynamicUser"] == "yes", "a dynamic user owns no files"
     group = service["SupplementaryGroups"]
     key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
@@ -48,7 +40,7 @@ def test_readme_has_the_commands_to_make_the_key_readable() -> None:
 
 
 def test_systemd_unit_restarts_the_relay_without_a_limit() -> None:
-    relay = read_unit("share-coordinator-relay.service")
+    relay = read_unit(SERVICE)
     assert relay["Service"]["Restart"] == "always"
     # In any section but [Unit], systemd ignores this setting and gives up after five quick failures.
     assert relay["Unit"]["StartLimitIntervalSec"] == "0"
@@ -114,9 +106,3 @@ def container_environment(container: dict[str, Any]) -> dict[str, str]:
         for each in container["env"]
         if "value" in each and each["name"].startswith("SHARE_COORDINATOR_")
     }
-
-
-def test_readme_mentions_the_type_of_each_file() -> None:
-    page = (RELAY / "README.md").read_text("utf-8")
-    files: list[Path] = [file for file in RELAY.iterdir() if file.name != "README.md"]
-    assert [file.name for file in files if file.suffix not in page] == []
