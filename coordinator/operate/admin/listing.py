@@ -126,7 +126,7 @@ async def select_groups(
     Selected are groups whose id contains a text, ignoring case, and is greater than `after`. For each group,
     only its sort value is kept; totals are computed only for the groups of the page.
     """
-    update = _GROUP_SORT_VALUES.get(order, lambda before, state: 0)
+    update: Callable[[int, ShareState], int] = _GROUP_SORT_VALUES.get(order, lambda before, state: 0)
     values: dict[str, int] = {}
     contained = contained.casefold()
     yield_timer = YieldTimer()
