@@ -110,14 +110,21 @@ def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminSe
     page.wait_until(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
 
 
-# The page gets the body of the first refusal only when the test calls endRefusal().
+# The page gets the body of the refusal of the status only when the test calls endRefusal(). Other refusals
+# arrive after the head of this one.
 LATE_REFUSAL = """
     const ask = window.fetch;
+    let refused;
+    const first = new Promise((done) => { refused = done; });
     window.fetch = async (path, options) => {
       const answer = await ask(path, options);
-      if (answer.status !== 401 || path !== "/healthz" || window.endRefusal) return answer;
+      if (answer.status !== 401) return answer;
+      if (path !== "/healthz") { await first; return answer; }
       const said = await answer.text();
-      answer.text = () => new Promise((done) => { window.endRefusal = () => done(said); });
+      answer.text = () => {
+        refused();
+        return new Promise((done) => { window.endRefusal = () => done(said); });
+      };
       return answer;
     };
 """
