@@ -129,6 +129,7 @@ class _Coordinator:
         self._expiry: Expiry | None = None
         self._signals: SignalService | None = None
         self._append_sample = AppendSampler()
+        self._owners = OwnerDirectory()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
         """Run until a signal; `on_ready` is called with a sentence when both listeners accept connections."""
@@ -147,8 +148,7 @@ class _Coordinator:
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _make_service(config, runtime, forwarder), directory, metrics)
         runtime.add_health_source(listener.health)
-        owners = OwnerDirectory()
-        http = self._make_http(runtime, log, owners)
+        http = self._make_http(runtime, log)
         try:
             # Start HTTP first, so that a long recovery of the journal is visible.
             await http.start()
@@ -169,7 +169,7 @@ class _Coordinator:
                 metrics.attach_membership(self._ownership)
             if self._forwarding is not None:
                 self._forwarding.start()
-            shards = _OwnershipHandler(runtime, directory, forwarder, owners, one_owner=self._one_owner)
+            shards = _OwnershipHandler(runtime, directory, forwarder, self._owners, one_owner=self._one_owner)
             await self._ownership.start(shards)
             for service in (self._expiry, self._signals):
                 if service is not None:
@@ -198,7 +198,7 @@ class _Coordinator:
             log.observe_appends(self._append_sample.add)
         return log
 
-    def _make_http(self, runtime: Runtime, log: StateLog, owners: OwnerDirectory) -> HttpService:
+    def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
         self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
         topics = make_user_topics(config)
@@ -212,7 +212,7 @@ class _Coordinator:
                 runtime,
                 metrics,
                 config,
-                owners,
+                self._owners,
                 ClusterInfoCache(topics),
                 self._hand_over,
                 self._expiry,
