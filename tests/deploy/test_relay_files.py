@@ -79,11 +79,11 @@ def test_kubernetes_patch_replaces_haproxy_with_the_relay() -> None:
     splitter, coordinator = containers["splitter"], containers["share-coordinator"]
     assert splitter["image"] == coordinator["image"]
     assert set(splitter["livenessProbe"]) == {"httpGet", "periodSeconds"}
-    relay = load_config(environ=container_environment(splitter)).config
+    relay = load_config(environ=relay_environment(splitter)).config
     relay.check_relay()
     ports = {port["name"]: port["containerPort"] for port in splitter["ports"]}
     assert (relay.relay_listen.port, relay.relay_http.port) == (ports["interbroker"], ports["relay-http"])
-    served = load_config(environ=container_environment(coordinator)).config
+    served = load_config(environ=relay_environment(coordinator)).config
     assert served.listen == relay.relay_coordinator
     assert served.advertise.port == relay.relay_listen.port
 
@@ -93,13 +93,13 @@ def test_readme_states_that_prometheus_cannot_reach_the_relay() -> None:
     (policy,) = (each for each in manifests if each["kind"] == "NetworkPolicy")
     (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
     splitter = patch["spec"]["template"]["spec"]["initContainers"][0]
-    port = load_config(environ=container_environment(splitter)).config.relay_http.port
+    port = load_config(environ=relay_environment(splitter)).config.relay_http.port
     assert port not in {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
     notice = f"the kubelet's probes reach port {port}, but Prometheus does not"
     assert notice in (RELAY / "README.md").read_text("utf-8")
 
 
-def container_environment(container: dict[str, Any]) -> dict[str, str]:
+def relay_environment(container: dict[str, Any]) -> dict[str, str]:
     """Return the SHARE_COORDINATOR_ variables of a container with constant values; $(POD_NAME) is kafka-1."""
     return {
         each["name"]: each["value"].replace("$(POD_NAME)", "kafka-1")
