@@ -347,26 +347,20 @@ export const shards = {
       el("p", { class: "quiet" }, "Each share-partition belongs to one shard. A shard has its own log and one owner."), figures, list);
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
-      refill(figures, shardStrip(all, context.view));
+      refill(figures, shardCounts(all));
       refill(list, shardTable(all, context));
     };
     return { node, update };
   },
 };
 
-const SIGNS = { ACTIVE: "✓", LOADING: "…", FAILED: "!", CLOSED: "–" };
-
 const standing = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
 
-function shardStrip(all, view) {
+// The number of shards in each status.
+function shardCounts(all) {
   const counts = new Map();
   for (const shard of all) counts.set(standing(shard), (counts.get(standing(shard)) ?? 0) + 1);
-  const words = el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
-  const tiles = all.map((shard) => link({ ...view, shard: String(shard.state_partition) }, {
-    class: `tile t-${standing(shard)}`, "data-key": `tile ${shard.state_partition}`,
-    "aria-label": `shard ${shard.state_partition}: ${standing(shard)}`, title: `${standing(shard)}, ${plural(shard.share_partitions, "share-partition")}`,
-  }, el("span", { "aria-hidden": "true" }, standing(shard) === "elsewhere" ? "→" : SIGNS[shard.status] ?? "?"), String(shard.state_partition)));
-  return [words, el("div", { class: "tiles" }, tiles)];
+  return el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
 }
 
 function shardTable(all, context) {
