@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from coordinator.metrics import Metrics
 from coordinator.operate.admin.access_control import AccessControl, AccessDenied
 from coordinator.operate.admin.access_middleware import AccessMiddleware
-from coordinator.operate.admin.api_models import ErrorResponse, Responses
+from coordinator.operate.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.expiry_routes import expiry_routes
 from coordinator.operate.admin.health_routes import health_routes, probe_routes
@@ -25,11 +25,22 @@ from coordinator.operate.admin.signals import signal_routes
 from coordinator.operate.admin.state_routes import OwnedElsewhereError, state_routes
 from coordinator.operate.admin.write_routes import write_routes
 
-# The refusals of AccessMiddleware, for every route that is not public.
+# The error responses of all routes that are not public, and those of the API.
 _REFUSALS: Responses = {
     401: {"model": ErrorResponse, "description": "The client is not authenticated."},
     403: {"model": ErrorResponse, "description": "The client is not authorized."},
     429: {"model": ErrorResponse, "description": "Too many wrong tokens from this address."},
+}
+_API_ERRORS: Responses = {
+    **_REFUSALS,
+    404: {"model": ErrorResponse, "description": "The state does not exist."},
+    409: {"model": ErrorResponse, "description": "The request failed or was executed in part."},
+    422: {"model": ErrorResponse, "description": "A parameter or the body is invalid."},
+    503: {
+        "model": ErrorWithOwner,
+        "description": "The shard is not loaded, or another coordinator owns it; or the cluster does not "
+        "answer; or too many requests wait.",
+    },
 }
 
 _NO_ROUTE = {
@@ -62,7 +73,7 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
         api.insert(1, write_routes(view))
     for routes in api:
         app.include_router(
-            routes, dependencies=[*login, Depends(_refuse_unknown_parameters)], responses=_REFUSALS
+            routes, dependencies=[*login, Depends(_refuse_unknown_parameters)], responses=_API_ERRORS
         )
     app.include_router(page_routes())
     _add_error_responses(app, view.metrics)

@@ -5,11 +5,8 @@ from uuid import UUID
 
 from fastapi import HTTPException, Query
 
-from coordinator.operate.admin.api_models import ErrorResponse, Responses
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from protocol.state_records import parse_topic_id
-
-MALFORMED: Responses = {422: {"model": ErrorResponse, "description": "A parameter is invalid."}}
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
 # A smaller maximum page size, for lists whose items take more work.

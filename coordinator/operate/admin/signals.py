@@ -7,16 +7,10 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.observe.signals import Problem
-from coordinator.operate.admin.api_models import ErrorResponse as HttpErrorResponse
-from coordinator.operate.admin.api_models import Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import MALFORMED, Limit
+from coordinator.operate.admin.paths import Limit
 
 SIGNALS_PATH = "/api/v1/signals"
-
-_NO_GROUP: Responses = {
-    404: {"model": HttpErrorResponse, "description": "The group has no state in this coordinator."}
-}
 
 
 def _none_if_unknown(value: float) -> float | None:
@@ -83,7 +77,7 @@ class EventsAnswer(BaseModel):
 
 def signal_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes; without a monitor, the lists are empty."""
-    routes = APIRouter(tags=["signals"], responses=MALFORMED)
+    routes = APIRouter(tags=["signals"])
 
     @routes.get(SIGNALS_PATH)
     async def list_signals(
@@ -110,7 +104,7 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
         events = list(view.signals.events)[-limit:] if view.signals is not None else []
         return EventsAnswer(items=[EventAnswer.model_validate(each) for each in events])
 
-    @routes.get("/api/v1/signal", responses=_NO_GROUP)
+    @routes.get("/api/v1/signal")
     async def get_signals(
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:

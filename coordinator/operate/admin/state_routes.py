@@ -7,12 +7,9 @@ from fastapi import APIRouter, HTTPException, Query, Response
 
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.api_models import (
-    ErrorResponse,
-    ErrorWithOwner,
     Group,
     OffsetRange,
     Page,
-    Responses,
     Shard,
     SharePartition,
     SharePartitionWithNearRanges,
@@ -28,7 +25,6 @@ from coordinator.operate.admin.listing import (
 from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_slices
 from coordinator.operate.admin.owner_directory import Owner
 from coordinator.operate.admin.paths import (
-    MALFORMED,
     After,
     Contains,
     Descending,
@@ -50,11 +46,6 @@ from coordinator.shard.batches import first_batch_index
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
-NOT_FOUND: Responses = {
-    404: {"model": ErrorResponse, "description": "The state does not exist."},
-    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
-}
-
 # Cost of creating and of encoding the response for a share-partition, a group or an offset range, relative
 # to skipping a share-partition.
 _ANSWER_WORK = 10
@@ -74,7 +65,7 @@ class OwnedElsewhereError(HTTPException):
 
 def state_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that return state."""
-    routes = APIRouter(tags=["state"], responses=MALFORMED)
+    routes = APIRouter(tags=["state"])
     turns = ListingLimiter()
     _add_shard_and_group_routes(routes, view, turns)
     _add_share_partition_routes(routes, view, turns)
@@ -165,7 +156,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 
-    @routes.get("/api/v1/share-partition", responses=NOT_FOUND, response_model=SharePartitionWithNearRanges)
+    @routes.get("/api/v1/share-partition", response_model=SharePartitionWithNearRanges)
     async def get_share_partition(
         group: Annotated[str, Query(description="The group id.")],
         topic: Topic,

@@ -15,10 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.errors import OperationFailed
 from coordinator.operate.admin.access_control import HttpPrincipal, audit
 from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
-from coordinator.operate.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.owner_directory import Owner, make_owner
-from coordinator.operate.admin.paths import MALFORMED, PARTITION_MAX, resolve_topic
+from coordinator.operate.admin.paths import PARTITION_MAX, resolve_topic
 from coordinator.operate.admin.state_routes import OwnedElsewhereError
 from coordinator.printable import escape_unprintable
 from coordinator.shard import ShareState
@@ -32,24 +31,16 @@ _FoundState = tuple[SharePartitionKey, ShareState]
 _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
 
-_REFUSALS: Responses = {
-    404: {"model": ErrorResponse, "description": "The state or the shard does not exist."},
-    409: {
-        "model": ErrorResponse,
-        "description": "The request failed or was executed in part; see the message.",
-    },
-    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
-}
 
+class WriteRequest(BaseModel):
+    """A request that changes something; it is validated strictly."""
 
-class _WriteRequest(BaseModel):
-    # Requests that change something are validated strictly.
     model_config = ConfigDict(extra="forbid", strict=True)
 
     execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
 
 
-class SnapshotRequest(_WriteRequest):
+class SnapshotRequest(WriteRequest):
     """Selects all share-partitions of a shard or of a group, or one share-partition."""
 
     shard: int | None = Field(default=None, ge=0)
@@ -72,7 +63,7 @@ class SnapshotResponse(BaseModel):
     )
 
 
-class PruneRequest(_WriteRequest):
+class PruneRequest(WriteRequest):
     """Selects a shard; if `shard` is null, all shards of this coordinator."""
 
     shard: int | None = Field(default=None, ge=0)
@@ -94,7 +85,7 @@ class PruneResponse(BaseModel):
     shards: list[PrunedShard]
 
 
-class HandOverRequest(_WriteRequest):
+class HandOverRequest(WriteRequest):
     """The shard, and the coordinator that should get it."""
 
     shard: int = Field(ge=0)
@@ -117,7 +108,7 @@ class HandOverResponse(BaseModel):
 
 def write_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that write. `run_audited` authorizes each executed request."""
-    routes = APIRouter(tags=["writes"], responses={**MALFORMED, **_REFUSALS})
+    routes = APIRouter(tags=["writes"])
 
     @routes.post("/api/v1/snapshots")
     async def write_snapshots(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
