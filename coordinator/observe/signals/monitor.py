@@ -8,11 +8,10 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
-
-import msgspec
 
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals.append_sample import AppendSampler
@@ -51,8 +50,9 @@ EVENTS_MAX = 1_000
 _SMOOTHING = 0.5
 
 
-class SignalEvent(msgspec.Struct, frozen=True):
-    """A problem of a group that began or ended."""
+@dataclass(frozen=True)
+class SignalEvent:
+    """A problem of a group began (`began` is true) or ended."""
 
     timestamp_ms: int
     group: str

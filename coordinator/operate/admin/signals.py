@@ -7,6 +7,7 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.observe.signals import Problem
+from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.paths import Limit
 
@@ -57,22 +58,10 @@ class SignalsAnswer(BaseModel):
     problems: int
 
 
-class EventAnswer(BaseModel):
-    """A problem of a group began (`began` is true) or ended."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    timestamp_ms: int
-    group: str
-    problem: str
-    began: bool
-    message: str
-
-
 class EventsAnswer(BaseModel):
     """The newest events, oldest first."""
 
-    items: list[EventAnswer]
+    items: list[SignalEvent]
 
 
 def signal_routes(view: CoordinatorView) -> APIRouter:
@@ -102,7 +91,7 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     async def list_events(limit: Limit = 100) -> EventsAnswer:
         """List the newest events: problems that began or ended."""
         events = list(view.signals.events)[-limit:] if view.signals is not None else []
-        return EventsAnswer(items=[EventAnswer.model_validate(each) for each in events])
+        return EventsAnswer(items=events)
 
     @routes.get("/api/v1/signal")
     async def get_signals(
