@@ -24,7 +24,13 @@ from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.assembly import SignalService
-from coordinator.operate.admin import HttpService, OwnerDirectory, make_user_topics
+from coordinator.operate.admin import (
+    ClusterInfoCache,
+    CoordinatorView,
+    HttpService,
+    OwnerDirectory,
+    make_user_topics,
+)
 from coordinator.operate.expiry import Expiry, make_expiry
 from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
@@ -55,15 +61,10 @@ def serve(config: Config) -> int:
     if not __debug__:
         # Assertions check conditions that must hold before anything is acknowledged.
         raise CoordinatorError("the coordinator does not run under python -O, which disables its assertions")
-    _log_listener_exposure(config)
-    gc.set_threshold(_GC_THRESHOLD, 50, 100)
-    return event_loop.run(_Coordinator(config).run(_logger.info))
-
-
-def _log_listener_exposure(config: Config) -> None:
-    """Log a warning if any host that can connect to the listener can change the state."""
     if (risk := config.listener_exposure_warning(config.listen)) is not None:
         _logger.warning(risk)
+    gc.set_threshold(_GC_THRESHOLD, 50, 100)
+    return event_loop.run(_Coordinator(config).run(_logger.info))
 
 
 class _OwnershipHandler:
@@ -128,6 +129,7 @@ class _Coordinator:
         self._expiry: Expiry | None = None
         self._signals: SignalService | None = None
         self._append_sample = AppendSampler()
+        self._owners = OwnerDirectory()
 
     async def run(self, on_ready: Callable[[str], None]) -> int:
         """Run until a signal; `on_ready` is called with a sentence when both listeners accept connections."""
@@ -167,7 +169,7 @@ class _Coordinator:
                 metrics.attach_membership(self._ownership)
             if self._forwarding is not None:
                 self._forwarding.start()
-            shards = _OwnershipHandler(runtime, directory, forwarder, http.owners, one_owner=self._one_owner)
+            shards = _OwnershipHandler(runtime, directory, forwarder, self._owners, one_owner=self._one_owner)
             await self._ownership.start(shards)
             for service in (self._expiry, self._signals):
                 if service is not None:
@@ -202,18 +204,21 @@ class _Coordinator:
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
         self._signals = SignalService(
-            config, runtime, metrics, sample=self._append_sample, read_skips=history.read_skips
+            config, runtime, metrics, topics, sample=self._append_sample, read_skips=history.read_skips
         )
         runtime.observe_loads(self._signals.monitor.shard_loaded)
         return HttpService(
-            runtime,
-            metrics,
-            config,
-            topics,
-            hand_over=self._hand_over,
-            expiry=self._expiry,
-            signals=self._signals.monitor,
-            history=history,
+            CoordinatorView(
+                runtime,
+                metrics,
+                config,
+                self._owners,
+                ClusterInfoCache(topics),
+                self._hand_over,
+                self._expiry,
+                self._signals.monitor,
+                history,
+            )
         )
 
     async def _start_runtime(self, runtime: Runtime) -> bool:
@@ -249,12 +254,9 @@ class _Coordinator:
             self._ownership.on_fenced(state_partition)
 
     async def _stop(self, runtime: Runtime, listener: Listener, http: HttpService) -> None:
-        if self._expiry is not None:
-            await self._expiry.stop()
-        if self._signals is not None:
-            await self._signals.stop()
-        if self._ownership is not None:
-            await self._ownership.stop()
+        for service in (self._expiry, self._signals, self._ownership):
+            if service is not None:
+                await service.stop()
         await listener.stop()
         if self._forwarding is not None:
             await self._forwarding.stop()

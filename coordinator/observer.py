@@ -8,15 +8,19 @@ from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
-from coordinator.observe.follower import LogFollower, RecordFollowed
+from coordinator.observe.follower import LogFollower
 from coordinator.observe.signals.assembly import SignalService
-from coordinator.operate.admin import HttpService, make_user_topics
+from coordinator.operate.admin import (
+    ClusterInfoCache,
+    CoordinatorView,
+    HttpService,
+    OwnerDirectory,
+    make_user_topics,
+)
 from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
-from coordinator.shard import ShareState
-from protocol.state_records import SharePartitionKey, StateRecord
 
 _logger = logging.getLogger(__name__)
 
@@ -33,57 +37,50 @@ def serve_observer(config: Config) -> int:
         raise ConfigError("bootstrap.servers", "", "the cluster to observe, HOST:PORT[,HOST:PORT...]")
     if config.http_allows_writes:
         raise ConfigError("http.writes", "true", "false, because an observer is read-only")
-    return event_loop.run(_Observer(config).run())
+    return event_loop.run(_run(config))
 
 
-class _Observer:
-    """One observer process, from start to stop."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._metrics = Metrics()
-        self._stop_asked = asyncio.Event()
-        self._signals: SignalService | None = None
-
-    async def run(self) -> int:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_asked.set)
-        config = self._config
-        follower = _make_follower(config, self._record_followed)
-        self._metrics.attach_runtime(follower, "kafka", lambda: 0)
-        signals = self._signals = SignalService(config, follower, self._metrics)
-        topics = make_user_topics(config)
-        history = HistoryProcess(lambda state_partition: locate_log(config, None, state_partition))
-        http = HttpService(follower, self._metrics, config, topics, signals=signals.monitor, history=history)
-        try:
-            await http.start()
-        except CoordinatorError as error:
-            _logger.error("The observer cannot start: %s", error)
-            await http.stop()
-            return EXIT_FAILED
-        following = asyncio.create_task(follower.run(), name="follower")
-        signals.start()
-        _logger.info(
-            f"observing topic {config.state_topic} of {config.bootstrap_servers}, HTTP on {http.url}"
-        )
-        await self._stop_asked.wait()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        await signals.stop()
+async def _run(config: Config) -> int:
+    stop_requested = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop_requested.set)
+    metrics = Metrics()
+    follower = _make_follower(config)
+    metrics.attach_runtime(follower, "kafka", lambda: 0)
+    topics = make_user_topics(config)
+    signals = SignalService(config, follower, metrics, topics)
+    follower.record_followed = signals.monitor.record_followed
+    view = CoordinatorView(
+        follower,
+        metrics,
+        config,
+        OwnerDirectory(),
+        ClusterInfoCache(topics),
+        signals=signals.monitor,
+        history=HistoryProcess(lambda state_partition: locate_log(config, None, state_partition)),
+    )
+    http = HttpService(view)
+    try:
+        await http.start()
+    except CoordinatorError as error:
+        _logger.error("The observer cannot start: %s", error)
         await http.stop()
-        await follower.close()
-        _logger.info("stopped")
-        return EXIT_OK
+        return EXIT_FAILED
+    following = asyncio.create_task(follower.run(), name="follower")
+    signals.start()
+    _logger.info(f"observing topic {config.state_topic} of {config.bootstrap_servers}, HTTP on {http.url}")
+    await stop_requested.wait()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    await signals.stop()
+    await http.stop()
+    await follower.close()
+    _logger.info("stopped")
+    return EXIT_OK
 
-    def _record_followed(
-        self, key: SharePartitionKey, before: ShareState | None, record: StateRecord
-    ) -> None:
-        if self._signals is not None:
-            self._signals.monitor.record_followed(key, before, record)
 
-
-def _make_follower(config: Config, record_followed: RecordFollowed) -> LogFollower:
+def _make_follower(config: Config) -> LogFollower:
     try:
         from coordinator.cluster.kafka.brokers import Brokers
     except ModuleNotFoundError:
@@ -95,4 +92,4 @@ def _make_follower(config: Config, record_followed: RecordFollowed) -> LogFollow
         client_id="share-coordinator-observer",
         request_timeout_s=config.request_timeout_ms / 1000,
     )
-    return LogFollower(brokers, config.state_topic, record_followed=record_followed)
+    return LogFollower(brokers, config.state_topic)

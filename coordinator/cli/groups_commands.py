@@ -63,13 +63,13 @@ def describe(
     api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
-    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
+    from coordinator.cli.admin_client import RequestRefused, add_cluster_data, load_cluster_config
 
     config = load_cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
-        # The error explains whether the group does not exist or is on another coordinator.
-        api.get("/api/v1/groups/" + _quote_path_segment(group))
+        _warn_of_missing_shards(api)
+        raise RequestRefused(404, f"group {group!r} has no state here")
     add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     if output is OutputForm.TABLE:
@@ -109,12 +109,6 @@ def _table_row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
         return (*key, *start, *flight)
     bookkeeping = (item["state_epoch"], item["state_batches"], item["state_partition"])
     return (*key, item["leader_epoch"], *start, format_or_dash(item["end_offset"]), *flight, *bookkeeping)
-
-
-def _quote_path_segment(group: str) -> str:
-    from urllib.parse import quote
-
-    return quote(group, safe="").replace(".", "%2E")
 
 
 def _warn_of_missing_shards(api: "AdminClient") -> None:

@@ -44,9 +44,6 @@ _RETRY_MAX_S = 10.0
 # The interval between checks for a topic that does not exist yet.
 _NO_TOPIC_S = 2.0
 
-# Called with each followed record, but not during a replay: key, previous state, record.
-RecordFollowed = Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
-
 
 class _FollowedPartition:
     """One state partition: its shard and the position in its log."""
@@ -89,17 +86,13 @@ class _FollowedPartition:
 class LogFollower:
     """Follows all partitions of a state topic. While `run` is active, all other methods may be called."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        *,
-        record_followed: RecordFollowed = lambda key, before, record: None,
-    ) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         """Create the object without connecting. `cluster` is a client for the topic of this name."""
+        # Called with each followed record, but not during a replay: key, previous state, record.
+        self.record_followed: Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
+        self.record_followed = lambda key, before, record: None
         self._cluster = cluster
         self._topic = topic
-        self._record_followed = record_followed
         self._partitions: list[_FollowedPartition] = []
         self._failure: str | None = "The cluster was not reached yet."
         self._topic_exists: bool | None = None
@@ -296,7 +289,7 @@ class LogFollower:
                     continue
                 before = shard.state(record.key)
                 shard.replay(record, logged.offset, logged.timestamp_ms)
-                self._record_followed(record.key, before, record)
+                self.record_followed(record.key, before, record)
 
     async def _finish_replay(self, each: _FollowedPartition) -> None:
         assert each.replay is not None

@@ -8,7 +8,6 @@ state. Afterwards, the job compares source and target (X4): `migration` folds th
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -26,7 +25,7 @@ from coordinator.operate.migration import (
 )
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import LocationKind
-from coordinator.operate.migration.readers import Progress
+from coordinator.operate.migration.readers import LogReader, Progress
 from coordinator.recovery.deduplication import (
     Row,
     count_state_partitions,
@@ -64,8 +63,11 @@ _COMPARED = attrgetter(
 _CHUNK_STATES = 20_000
 
 
-class _MigrationReader:
-    """Adapts a source of the recovery jobs to the reader interface of a migration."""
+class _MigrationReader(LogReader):
+    """Adapts a source of the recovery jobs to the reader interface of a migration.
+
+    A log can be rewritten while a coordinator uses it, so the source is not locked.
+    """
 
     def __init__(
         self, engine: Engine, source: Source, cut: LogCut, phases: JobPhases, *, may_be_incomplete: bool
@@ -118,13 +120,6 @@ class _MigrationReader:
             return self._ends
         partitions = max(plan.ends, default=-1) + 1
         return tuple(plan.ends.get(number, 0) for number in range(partitions))
-
-    async def check_unlocked(self) -> None:
-        """Do nothing: a log can be rewritten while a coordinator uses it."""
-
-    def exclude_writers(self) -> AbstractContextManager[None]:
-        """Lock nothing: the migration compares end offsets to detect writes."""
-        return nullcontext()
 
 
 def _read_end_offsets(run: RebuildResult) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from typing import Any
 from tests.kafka import ConditionTimeout, wait_until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-PACKAGE = "chromium"
 
 _ANSWER_WITHIN_S = 180
 _WAIT_S = 120

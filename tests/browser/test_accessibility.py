@@ -86,6 +86,8 @@ def test_axe_reports_nothing(page: Page, admin_server: AdminServer, scheme: str,
     for view in VIEWS:
         open_view(page, admin_server, view)
         assert list_violations(page) == [], view
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(245, 246, 248)") == (scheme == "light")
 
 
 def test_axe_finds_a_planted_violation(page: Page, admin_server: AdminServer) -> None:

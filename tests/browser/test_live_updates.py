@@ -1,6 +1,8 @@
-"""Test that the page shows changes during a pending response, even if responses are slow."""
+"""Test that the page shows changes of a running coordinator, and that a coordinator does not answer."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ from coordinator.client import ShareCoordinatorClient
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.browser.chromium import Page
-from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, TOPIC_ID
+from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.ports import free_ports
 
@@ -34,47 +37,114 @@ SLOW = """
 """
 
 
-@contextmanager
-def write_continuously(port: int) -> Iterator[None]:
-    """Acknowledge one offset after the other while the block runs."""
-    over = threading.Event()
+class MovingCoordinator:
+    """A coordinator process with one share-partition."""
 
-    async def write() -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
-            offset = 0
-            while not over.is_set():
-                batch = StateBatch(offset, offset, ACKNOWLEDGED, 1)
-                await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0, batches=[batch])
-                offset += 1
-                await asyncio.to_thread(over.wait, 0.1)
-
-    writing = threading.Thread(target=lambda: asyncio.run(write()))
-    writing.start()
-    try:
-        yield
-    finally:
-        over.set()
-        writing.join()
-
-
-def test_change_events_do_not_suppress_slow_response(page: Page, tmp_path: Path) -> None:
-    port, http_port = free_ports(2)
-    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory")
-
-    async def initialize() -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{port}") as client:
-            await client.initialize(KEY, state_epoch=1, start_offset=0)
-
-    process.start()
-    try:
-        asyncio.run(initialize())
+    def __init__(self, directory: Path) -> None:
+        self.port, http_port = free_ports(2)
+        self.process = CoordinatorProcess(directory, port=self.port, http_port=http_port, log="memory")
+        self.origin = f"http://127.0.0.1:{http_port}"
         view = {"group": KEY.group_id, "topic": topic_id_text(TOPIC_ID), "partition": 0}
-        page.open_url(f"http://127.0.0.1:{http_port}/?{urlencode(view)}")
-        page.wait_for_text("Nothing is in flight")
-        assert "acknowledged" not in page.evaluate("document.body.innerText")
-        page.evaluate(f"(() => {{ {SLOW} }})()")
-        with write_continuously(port):
-            page.wait_for_text("acknowledged")
+        self.url = f"{self.origin}/?{urlencode(view)}"
+
+    def start(self) -> None:
+        self.process.start()
+
+        async def initialize() -> None:
+            async with ShareCoordinatorClient(f"127.0.0.1:{self.port}") as client:
+                await client.initialize(KEY, state_epoch=1, start_offset=0)
+
+        asyncio.run(initialize())
+
+    def write(self, start_offset: int, batch: StateBatch, complete: int = -1) -> None:
+        async def send() -> None:
+            async with ShareCoordinatorClient(f"127.0.0.1:{self.port}") as client:
+                await client.write(
+                    KEY,
+                    state_epoch=1,
+                    leader_epoch=0,
+                    start_offset=start_offset,
+                    delivery_complete_count=complete,
+                    batches=[batch],
+                )
+
+        asyncio.run(send())
+
+    @contextmanager
+    def written_continuously(self) -> Iterator[None]:
+        """Acknowledge one offset after the other while the block runs."""
+        over = threading.Event()
+
+        def write() -> None:
+            offset = 0
+            while not over.wait(0.1):
+                self.write(0, StateBatch(offset, offset, ACKNOWLEDGED, 1))
+                offset += 1
+
+        writing = threading.Thread(target=write)
+        writing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            writing.join()
+
+
+@pytest.fixture
+def coordinator(page: Page, tmp_path: Path) -> Iterator[MovingCoordinator]:
+    """A running coordinator. The page may report that it has ended."""
+    running = MovingCoordinator(tmp_path)
+    running.start()
+    try:
+        yield running
     finally:
-        process.stop()
+        running.process.kill()
     page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
+
+
+def test_changes_do_not_suppress_slow_response(page: Page, coordinator: MovingCoordinator) -> None:
+    page.open_url(coordinator.url)
+    page.wait_for_text("Epochs and snapshots")
+    assert "acknowledged" not in page.evaluate("document.body.innerText")
+    page.evaluate(f"(() => {{ {SLOW} }})()")
+    with coordinator.written_continuously():
+        page.wait_for_text("acknowledged")
+
+
+def test_changes_are_shown_without_reload(page: Page, coordinator: MovingCoordinator) -> None:
+    coordinator.write(100, StateBatch(100, 104, AVAILABLE, 1), 0)
+    page.open_url(coordinator.url)
+    page.wait_for_text("available 5")
+    asked = len(page.requests)
+    coordinator.write(103, StateBatch(103, 104, ACKNOWLEDGED, 1), 2)
+    page.wait_for_text("acknowledged 2")
+    wait_until(lambda: page.texts(".cell[aria-selected=true]") == ["✓"], seconds=120, what="the cell")
+    # The document was requested once and its data repeatedly; the browser loads the icon at any time.
+    assert page.requests.count(coordinator.url) == 1
+    again = {request for request in page.requests[asked:] if "/api/" not in request}
+    assert again <= {f"{coordinator.origin}/assets/icon.svg", f"{coordinator.origin}/healthz"}
+
+    page.click("#live")
+    page.wait_for_text("Resume")
+    coordinator.write(103, StateBatch(105, 109, ARCHIVED, 3), 7)
+    page.click("#live")
+    page.wait_for_text("archived 5")
+    coordinator.process.stop()
+    # The last data remain visible, with their age.
+    page.wait_for_text("no connection, data as of ")
+    legend = ["✓acknowledged 2", "✕archived 5"]
+    wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
+
+
+def test_suspended_coordinator_is_shown_as_not_answering(page: Page, coordinator: MovingCoordinator) -> None:
+    page.open_url(f"{coordinator.origin}/?view=shards")
+    page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
+    page.wait_for_text("50 active")
+    os.kill(coordinator.process.process.pid, signal.SIGSTOP)
+    page.wait_until("document.querySelector('#ready').innerText.startsWith('no connection, data as of')")
+    page.click("#to-groups")
+    page.wait_for_text("The coordinator does not answer")
+    os.kill(coordinator.process.process.pid, signal.SIGCONT)
+    page.wait_until("document.querySelector('#ready').innerText.includes('ready')")
+    page.wait_for_text("State in the log")
+    assert "The coordinator does not answer" not in page.evaluate("document.body.innerText")

@@ -43,26 +43,6 @@ def test_list_shows_sort_by_topic_id(page: Page, admin_server: AdminServer) -> N
     page.wait_for_text("Topic-partition, by topic id \u2191")
 
 
-def test_page_polls_shards_when_event_stream_is_refused(
-    page: Page, admin_server: AdminServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
-    noted = """
-        window.delays = [];
-        const later = window.setTimeout;
-        window.setTimeout = (what, delay, ...rest) => {
-          window.delays.push([String(what), delay]);
-          return later(what, delay, ...rest);
-        };
-    """
-    page.command("Page.addScriptToEvaluateOnNewDocument", source=noted)
-    page.open_url(f"{admin_server.url}/?view=shards")
-    page.wait_until("document.querySelectorAll('tbody tr').length === 4")
-    delays = page.wait_until("window.delays.filter(([what]) => what.startsWith('function watch'))")
-    assert delays[0][1] == 5000
-    page.page_errors[:] = [text for text in page.page_errors if "503" not in text]
-
-
 def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, admin_server: AdminServer) -> None:
     page.resize(390, 844)
     page.open_url(f"{admin_server.url}/")

@@ -1,4 +1,4 @@
-"""Deselect tests with the marker `needs(program, ...)` if a program is missing.
+"""Deselect tests with the marker `needs(program, ...)` or `browser` if a program is missing.
 
 One line at the end of the test report says how to install the missing programs. With
 SHARE_COORDINATOR_REQUIRE_ALL=1 (CI), the tests fail instead. tests.kafka.fixtures does the same for tests
@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
+from tests.browser.chromium import find_chromium
 from tests.kafka.toolchain import are_all_required, program_path
 
 # The Debian package of each program.
 PACKAGES = {
+    "chromium": "chromium",
     "curl": "curl",
     "docker": "docker.io",
     "docker-compose": "docker-compose",
@@ -47,6 +49,8 @@ def missing_programs(needed: Iterable[str]) -> list[str]:
 
 @cache
 def _is_installed(name: str) -> bool:
+    if name == "chromium":
+        return find_chromium() is not None
     return _may_mount() if name == ROOT else program_path(name) is not None
 
 
@@ -77,7 +81,10 @@ def install_hint(names: Iterable[str]) -> str:
 
 
 def _missing_programs_of(item: pytest.Item) -> list[str]:
-    return missing_programs(name for mark in item.iter_markers("needs") for name in mark.args)
+    needed = [name for mark in item.iter_markers("needs") for name in mark.args]
+    if item.get_closest_marker("browser"):
+        needed.append("chromium")
+    return missing_programs(needed)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,4 +121,6 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if left_out := config.stash[_left_out]:
         names = sorted({name for wanted in left_out for name in wanted.split()})
-        terminalreporter.write_line(f"left out, tests of deploy/: {len(left_out)}; {install_hint(names)}")
+        terminalreporter.write_line(
+            f"left out, tests of deploy/ and of the page: {len(left_out)}; {install_hint(names)}"
+        )

@@ -9,7 +9,7 @@ import yaml
 
 from coordinator.config import Config, load_config
 from coordinator.operate.admin.runbook import RUNBOOK_PATH
-from tests.deploy.files import DEPLOY
+from tests.deploy.files import DEPLOY, container_environment
 
 CHART = DEPLOY / "helm" / "share-coordinator"
 NAMESPACE = "queues"
@@ -62,17 +62,9 @@ def find_object(objects: list[Object], kind: str) -> Object:
 
 
 def pod_environment(objects: list[Object]) -> dict[str, str]:
-    """Return the environment of the first pod, with the references to other variables replaced."""
+    """Return the environment of the first pod."""
     pod_fields = {"metadata.name": "jobs-share-coordinator-0", "metadata.namespace": NAMESPACE}
-    (container,) = find_object(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
-    values: dict[str, str] = {}
-    for variable in container["env"]:
-        source = variable.get("valueFrom")
-        text = pod_fields[source["fieldRef"]["fieldPath"]] if source else variable["value"]
-        for name, value in values.items():
-            text = text.replace(f"$({name})", value)
-        values[variable["name"]] = text
-    return values
+    return container_environment(_find_container(objects), pod_fields)
 
 
 @VALUES

@@ -9,7 +9,13 @@ import kubernetes_validate
 import pytest
 
 from coordinator.config import load_config
-from tests.deploy.files import BROKER_LOGGING, DEPLOY, HAPROXY_CFG, yaml_documents
+from tests.deploy.files import (
+    BROKER_LOGGING,
+    DEPLOY,
+    HAPROXY_CFG,
+    container_environment,
+    yaml_documents,
+)
 from tests.deploy.scripts import run_up_to_the_broker
 from tests.kafka.broker import ONE_OF_THREE
 from tests.kafka.jars import REPOSITORY, fetch_jars
@@ -133,24 +139,13 @@ def test_service_monitor_uses_job_name_of_alerts(path: Path) -> None:
 
 
 def coordinator_environment(path: Path) -> dict[str, str]:
-    """Return the environment of the coordinator in the first pod, with the values of Kubernetes."""
-    facts = {
+    """Return the environment of the coordinator in the first pod."""
+    pod_fields = {
         "metadata.name": pod_labels(path)["statefulset.kubernetes.io/pod-name"],
         "metadata.namespace": "default",
         "metadata.labels['apps.kubernetes.io/pod-index']": pod_labels(path)["apps.kubernetes.io/pod-index"],
     }
-    values: dict[str, str] = {}
-    for variable in find_container(path, "share-coordinator")["env"]:
-        if "valueFrom" in variable:
-            values[variable["name"]] = facts[variable["valueFrom"]["fieldRef"]["fieldPath"]]
-            continue
-        text = variable["value"]
-        # A variable can refer only to variables above it.
-        for name, value in values.items():
-            text = text.replace(f"$({name})", value)
-        assert "$(" not in text
-        values[variable["name"]] = text
-    return values
+    return container_environment(find_container(path, "share-coordinator"), pod_fields)
 
 
 @BOTH
@@ -185,21 +180,16 @@ def is_allowed(rules: list[Object], direction: str, labels: Object, port: int) -
 
 
 @BOTH
-def test_coordinators_reach_each_other_at_advertised_address(path: Path) -> None:
+def test_coordinators_reach_each_other_and_the_brokers(path: Path) -> None:
     config = load_config(environ=coordinator_environment(path)).config
     (policy,) = list_objects(path, "NetworkPolicy")
-    assert is_allowed(policy["spec"]["egress"], "to", pod_labels(path), config.advertise.port)
-    assert is_allowed(policy["spec"]["ingress"], "from", pod_labels(path), config.advertise.port)
-
-
-@BOTH
-def test_coordinators_and_brokers_reach_each_other(path: Path) -> None:
-    config = load_config(environ=coordinator_environment(path)).config
-    (policy,) = list_objects(path, "NetworkPolicy")
+    ingress, egress = policy["spec"]["ingress"], policy["spec"]["egress"]
     brokers = pod_labels(BROKERS)
-    assert is_allowed(policy["spec"]["ingress"], "from", brokers, config.advertise.port)
+    assert is_allowed(egress, "to", pod_labels(path), config.advertise.port)
+    for labels in (pod_labels(path), brokers):
+        assert is_allowed(ingress, "from", labels, config.advertise.port)
     for server in config.bootstrap_servers.split(","):
-        assert is_allowed(policy["spec"]["egress"], "to", brokers, int(server.partition(":")[2]))
+        assert is_allowed(egress, "to", brokers, int(server.partition(":")[2]))
 
 
 @BOTH

@@ -1,34 +1,26 @@
 """The files in deploy/relay: valid settings, a patch that fits the manifest, and consistent units."""
 
-from configparser import ConfigParser
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 
 from coordinator.config import load_config
-from tests.deploy.files import DEPLOY, yaml_documents
+from tests.deploy.files import DEPLOY, read_unit, yaml_documents
 
 RELAY = DEPLOY / "relay"
-
-
-def read_unit(name: str) -> ConfigParser:
-    parsed = ConfigParser(strict=True, interpolation=None)
-    parsed.optionxform = str  # type: ignore[assignment, method-assign]
-    parsed.read(RELAY / name)
-    return parsed
+SERVICE = RELAY / "share-coordinator-relay.service"
 
 
 def test_example_properties_are_valid_for_the_relay() -> None:
     config = load_config(file=RELAY / "relay.properties").config
     config.check_relay()
     assert config.relay_security_protocol == "SASL_SSL"
-    socket = read_unit("share-coordinator-relay.socket")["Socket"]
+    socket = read_unit(RELAY / "share-coordinator-relay.socket")["Socket"]
     assert socket["ListenStream"] == str(config.relay_listen)
 
 
 def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
-    service = read_unit("share-coordinator-relay.service")["Service"]
+    service = read_unit(SERVICE)["Service"]
     assert service["ExecStart"].split()[1:3] == ["relay", "--config"]
     config = load_config().config
     assert int(service["TimeoutStopSec"].removesuffix("s")) * 1000 > config.relay_stop_timeout_ms
@@ -38,7 +30,7 @@ def test_systemd_unit_has_sufficient_limits_for_the_relay() -> None:
 
 
 def test_readme_has_the_commands_to_make_the_key_readable() -> None:
-    service = read_unit("share-coordinator-relay.service")["Service"]
+    service = read_unit(SERVICE)["Service"]
     assert service["DynamicUser"] == "yes", "a dynamic user owns no files"
     group = service["SupplementaryGroups"]
     key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
@@ -48,7 +40,7 @@ def test_readme_has_the_commands_to_make_the_key_readable() -> None:
 
 
 def test_systemd_unit_restarts_the_relay_without_a_limit() -> None:
-    relay = read_unit("share-coordinator-relay.service")
+    relay = read_unit(SERVICE)
     assert relay["Service"]["Restart"] == "always"
     # In any section but [Unit], systemd ignores this setting and gives up after five quick failures.
     assert relay["Unit"]["StartLimitIntervalSec"] == "0"
@@ -87,11 +79,11 @@ def test_kubernetes_patch_replaces_haproxy_with_the_relay() -> None:
     splitter, coordinator = containers["splitter"], containers["share-coordinator"]
     assert splitter["image"] == coordinator["image"]
     assert set(splitter["livenessProbe"]) == {"httpGet", "periodSeconds"}
-    relay = load_config(environ=container_environment(splitter)).config
+    relay = load_config(environ=relay_environment(splitter)).config
     relay.check_relay()
     ports = {port["name"]: port["containerPort"] for port in splitter["ports"]}
     assert (relay.relay_listen.port, relay.relay_http.port) == (ports["interbroker"], ports["relay-http"])
-    served = load_config(environ=container_environment(coordinator)).config
+    served = load_config(environ=relay_environment(coordinator)).config
     assert served.listen == relay.relay_coordinator
     assert served.advertise.port == relay.relay_listen.port
 
@@ -101,22 +93,16 @@ def test_readme_states_that_prometheus_cannot_reach_the_relay() -> None:
     (policy,) = (each for each in manifests if each["kind"] == "NetworkPolicy")
     (patch,) = yaml_documents(RELAY / "kubernetes.yaml")
     splitter = patch["spec"]["template"]["spec"]["initContainers"][0]
-    port = load_config(environ=container_environment(splitter)).config.relay_http.port
+    port = load_config(environ=relay_environment(splitter)).config.relay_http.port
     assert port not in {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]}
     notice = f"the kubelet's probes reach port {port}, but Prometheus does not"
     assert notice in (RELAY / "README.md").read_text("utf-8")
 
 
-def container_environment(container: dict[str, Any]) -> dict[str, str]:
+def relay_environment(container: dict[str, Any]) -> dict[str, str]:
     """Return the SHARE_COORDINATOR_ variables of a container with constant values; $(POD_NAME) is kafka-1."""
     return {
         each["name"]: each["value"].replace("$(POD_NAME)", "kafka-1")
         for each in container["env"]
         if "value" in each and each["name"].startswith("SHARE_COORDINATOR_")
     }
-
-
-def test_readme_mentions_the_type_of_each_file() -> None:
-    page = (RELAY / "README.md").read_text("utf-8")
-    files: list[Path] = [file for file in RELAY.iterdir() if file.name != "README.md"]
-    assert [file.name for file in files if file.suffix not in page] == []

@@ -4,19 +4,17 @@ Two systems have the same problems at the same time: an observer of Kafka's own 
 coordinator.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
 import yaml
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.structs import TopicPartition
 
 from tests.deploy.prometheus import PrometheusServer
 from tests.kafka.client import ShareConsumer
 from tests.kafka.jars import KafkaJars
+from tests.kafka.log_start import delete_records
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.processes import wait_until
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
@@ -175,7 +173,7 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Monit
         )
         for system in systems:
             # Delete records, which advances the log start offset, as retention does.
-            asyncio.run(_delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25))
+            delete_records(system.kafka.broker.bootstrap, "slow", before_offset=25)
             consumers[system] = stack.enter_context(closing(system.share_consumer("slow")))
 
         def accept_records(system: MonitoredSystem) -> None:
@@ -186,12 +184,3 @@ def test_deletion_of_undelivered_records_raises_records_lost(systems: list[Monit
 
 def test_member_that_keeps_its_records_raises_stuck(systems: list[MonitoredSystem]) -> None:
     wait_for_alert(systems, "ShareGroupStuck", "hanging")
-
-
-async def _delete_records(bootstrap: str, topic: str, before_offset: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset)})
-    finally:
-        await admin.close()

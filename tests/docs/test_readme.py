@@ -196,7 +196,9 @@ def check_wheel(reader: ReadmeUser) -> None:
 
 def check_observer(reader: ReadmeUser) -> None:
     """The observer shows the group of the cluster."""
-    shown = wait_until(lambda: reader.get("/api/v1/groups/readers"), seconds=60, what="the group is shown")
+    shown = wait_until(
+        lambda: reader.get("/api/v1/share-partitions?group=readers"), seconds=60, what="the group is shown"
+    )
     assert b"readme" in shown
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
@@ -54,14 +55,8 @@ def read_metric(coordinator: CoordinatorProcess, name: str, **labels: str) -> fl
     """Return the sum of the samples of a metric family that have these labels."""
     status, body = coordinator.get("/metrics")
     assert status == 200
-    total = 0.0
-    for line in body.decode().splitlines():
-        found = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
-        if found and found[1] == name:
-            given = dict(re.findall(r'(\w+)="([^"]*)"', found[2] or ""))
-            if labels.items() <= given.items():
-                total += float(found[3])
-    return total
+    samples = (each for family in text_string_to_metric_families(body.decode()) for each in family.samples)
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
 def sum_over_coordinators(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.structs import TopicPartition
 
 from coordinator.client import ShareCoordinatorClient
 from protocol.state_batches import StateBatch
@@ -17,6 +15,7 @@ from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from tests.kafka import BuiltInRig, wait_until
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.log_start import delete_records
 from tests.kafka.ports import free_ports
 
 pytestmark = pytest.mark.broker
@@ -88,7 +87,7 @@ def test_coordinator_reports_rates_and_lost_records(
     assert get_signals(coordinator)["oldest_record_age_seconds"] >= 1
 
     # Advances the log start offset, as retention does; the next leader begins there.
-    asyncio.run(_delete_records(built_in.broker.bootstrap, before_offset=8))
+    delete_records(built_in.broker.bootstrap, TOPIC, before_offset=8)
     write(8)
     shown = _wait_for_loss(coordinator)
     assert (shown["problem"], shown["lost_records"]) == ("lost-before-delivery", 8)
@@ -98,7 +97,7 @@ def test_coordinator_reports_rates_and_lost_records(
 
     # The first write after a restart is seen, too. Offsets 8 to 11 are complete.
     coordinator.stop()
-    asyncio.run(_delete_records(built_in.broker.bootstrap, before_offset=16))
+    delete_records(built_in.broker.bootstrap, TOPIC, before_offset=16)
     coordinator.start()
     write(16)
     assert _wait_for_loss(coordinator)["lost_records"] == 4
@@ -131,12 +130,3 @@ async def _read_event(bootstrap: str, problem: str) -> tuple[bytes | None, str]:
     finally:
         await consumer.stop()
     raise AssertionError("the consumer ended")
-
-
-async def _delete_records(bootstrap: str, before_offset: int) -> None:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-    await admin.start()
-    try:
-        await admin.delete_records({TopicPartition(TOPIC, 0): RecordsToDelete(before_offset)})
-    finally:
-        await admin.close()

@@ -15,8 +15,7 @@ from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.operate.migration.coordinator_target import RETRY, CoordinatorTarget
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import FoldedLog
+from coordinator.operate.migration.fold import FoldedLog, MigrationRefused
 from coordinator.operate.migration.locations import KAFKA_STATE_TOPIC
 from coordinator.operate.migration.log_target import OWNER, LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states

@@ -14,7 +14,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from coordinator.observe.signals.changes import ACKNOWLEDGED, ARCHIVED, AVAILABLE
+from coordinator.observe.signals.changes import RecordCounts
 from protocol.errors import DecodeError
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches
@@ -29,17 +29,8 @@ DECODED_BYTES_MAX = 192 << 10
 _SLICE = 16
 
 
-class RecordCounts:
-    """Numbers of user records that were acknowledged, released and rejected."""
-
-    __slots__ = ("acknowledged", "rejected", "released")
-
-    def __init__(self) -> None:
-        self.acknowledged = self.released = self.rejected = 0.0
-
-
 class SampledAppends:
-    """SampledAppends of one interval: encoded record batches, of which some may be missing."""
+    """The appends of one interval: encoded record batches, of which some may be missing."""
 
     def __init__(self, batches: Sequence[bytes] = (), appended_bytes: int = 0) -> None:
         self._batches = batches
@@ -55,7 +46,9 @@ class SampledAppends:
         groups: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         for number, batch in enumerate(decoded, 1):
             for record in _decode_records(batch):
-                _add_record(groups[record.key.group_id], record, scale)
+                if isinstance(record.value, ShareUpdateValue):
+                    for first, last, state, _ in unpack(record.value.state_batches):
+                        groups[record.key.group_id][state] += (last - first + 1) * scale
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         return groups
@@ -94,19 +87,6 @@ class AppendSampler:
         return SampledAppends(
             [batch[prefix:] for batches, prefix in kept for batch in batches], appended_bytes
         )
-
-
-def _add_record(counts: RecordCounts, record: StateRecord, scale: float) -> None:
-    if not isinstance(record.value, ShareUpdateValue):
-        return
-    for first, last, state, _ in unpack(record.value.state_batches):
-        records = (last - first + 1) * scale
-        if state == AVAILABLE:
-            counts.released += records
-        elif state == ACKNOWLEDGED:
-            counts.acknowledged += records
-        elif state == ARCHIVED:
-            counts.rejected += records
 
 
 def _decode_records(data: bytes) -> Iterator[StateRecord]:

@@ -13,6 +13,7 @@ from coordinator.observe.signals.event_queue import EventDestination, EventQueue
 from coordinator.observe.signals.event_topic import EventTopic
 from coordinator.observe.signals.losses import ReadSkips
 from coordinator.observe.signals.monitor import SignalEvent, SignalMonitor
+from coordinator.observe.signals.user_topics import TopicQueries
 from coordinator.observe.signals.webhook import Webhook
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
@@ -31,27 +32,24 @@ class SignalService:
         config: Config,
         view: StateView,
         metrics: Metrics,
+        topics: TopicQueries | None,
         *,
         sample: AppendSampler | None = None,
         read_skips: ReadSkips | None = None,
     ) -> None:
-        """Create the monitor without connecting. For `sample` and `read_skips`, see `SignalMonitor`."""
-        self._topics = self._share_groups = None
-        if config.bootstrap_servers:
-            try:
-                from coordinator.cluster.kafka.share_groups import ShareGroups
-                from coordinator.cluster.kafka.user_topics import UserTopics
-            except ModuleNotFoundError:
-                # Do not log that aiokafka is missing, because the HTTP server logs it.
-                pass
-            else:
-                security = make_client_security(config)
-                self._topics = UserTopics(config.bootstrap_servers, security=security)
-                self._share_groups = ShareGroups(config.bootstrap_servers, security=security)
+        """Create the monitor without connecting; `topics` are the queries to the cluster, if there is one.
+
+        For `sample` and `read_skips`, see `SignalMonitor`.
+        """
+        self._share_groups = None
+        if topics is not None:
+            from coordinator.cluster.kafka.share_groups import ShareGroups
+
+            self._share_groups = ShareGroups(config.bootstrap_servers, security=make_client_security(config))
         self._queues = [EventQueue(each) for each in _make_destinations(config)]
         self.monitor = SignalMonitor(
             view,
-            topics=self._topics,
+            topics=topics,
             members=None if self._share_groups is None else self._count_members,
             now_ms=SystemClock().now_ms,
             limits=SignalLimits(
@@ -77,7 +75,7 @@ class SignalService:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.monitor.close()
-        for connection in (self._topics, self._share_groups, *self._queues):
+        for connection in (self._share_groups, *self._queues):
             if connection is not None:
                 await connection.close()
 

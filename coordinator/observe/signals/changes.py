@@ -5,7 +5,8 @@ the state before them, so retried writes and periodic snapshots count as no chan
 those of Kafka's RecordState (KIP-932).
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from coordinator.shard import ShareState
@@ -19,19 +20,32 @@ AVAILABLE = 0
 ACKNOWLEDGED = 2
 ARCHIVED = 4
 COMPLETE = (ACKNOWLEDGED, ARCHIVED)
+# Records that get these states were acknowledged, released or rejected.
+COUNTED = (ACKNOWLEDGED, AVAILABLE, ARCHIVED)
+
+
+class RecordCounts(defaultdict[int, float]):
+    """Numbers of user records by the delivery state that they got; other states count as 0."""
+
+    def __init__(self) -> None:
+        super().__init__(float)
+
+    def add(self, counts: Mapping[int, float]) -> None:
+        """Add other counts."""
+        for state, records in counts.items():
+            self[state] += records
 
 
 class RecordChange(NamedTuple):
-    """Numbers of user records whose state one log record changed.
+    """The user records whose state one log record changed.
 
-    `skipped` counts records below the new start offset whose delivery was not complete.  `skipped_to` is the
-    new start offset, -1 if nothing was skipped.  `is_reset` marks an initialisation: a new group, or altered
-    offsets. It skips records intentionally, so none are counted.
+    `counts` has the records that were acknowledged, released and rejected, by delivery state. `skipped`
+    counts records below the new start offset whose delivery was not complete. `skipped_to` is the new start
+    offset, -1 if nothing was skipped. `is_reset` marks an initialisation: a new group, or altered offsets. It
+    skips records intentionally, so none are counted.
     """
 
-    acknowledged: int = 0
-    released: int = 0
-    rejected: int = 0
+    counts: Mapping[int, int] = {}
     skipped: int = 0
     skipped_to: int = -1
     is_reset: bool = False
@@ -49,7 +63,7 @@ def compute_change(before: ShareState | None, record: StateRecord) -> RecordChan
         return NO_CHANGE if isinstance(value, ShareUpdateValue) else RecordChange(is_reset=True)
     if isinstance(value, ShareSnapshotValue) and _is_initialization(before, value):
         return RecordChange(is_reset=True)
-    counts = {AVAILABLE: 0, ACKNOWLEDGED: 0, ARCHIVED: 0}
+    counts = dict.fromkeys(COUNTED, 0)
     known = list(unpack(before.batches))
     for first, last, state, count in unpack(value.state_batches):
         if state in counts:
@@ -62,13 +76,8 @@ def compute_change(before: ShareState | None, record: StateRecord) -> RecordChan
         ):
             if state in COMPLETE and first < value.start_offset:
                 skipped -= min(last, value.start_offset - 1) - first + 1
-    return RecordChange(
-        acknowledged=counts[ACKNOWLEDGED],
-        released=counts[AVAILABLE],
-        rejected=counts[ARCHIVED],
-        skipped=skipped,
-        skipped_to=value.start_offset if skipped else -1,
-    )
+    counts = {state: records for state, records in counts.items() if records}
+    return RecordChange(counts, skipped, value.start_offset if skipped else -1)
 
 
 def _is_initialization(before: ShareState, value: ShareSnapshotValue) -> bool:

@@ -11,11 +11,12 @@ deleted records that the start offset passed, `ReadSkips` reads the skips from t
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from coordinator.errors import CoordinatorError
 from coordinator.observe.signals.detectors import GroupSignals
+from coordinator.observe.signals.user_topics import TopicPartition, TopicQueries, answer_or_none
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -25,14 +26,6 @@ _logger = logging.getLogger(__name__)
 REQUEST_PARTITIONS_MAX = 1_000
 # The pause after reading logs is at least this many times its duration.
 PAUSE_PER_READ = 10.0
-
-TopicPartition = tuple[bytes, int]
-
-
-class LogStarts(Protocol):
-    """The cluster query of this module; implemented by `coordinator.cluster.kafka.user_topics`."""
-
-    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
 
 
 class LoggedSkips(NamedTuple):
@@ -64,7 +57,7 @@ class LossCounter:
     """Counts lost records by group. `topics` is None without a cluster; then nothing is counted."""
 
     def __init__(
-        self, topics: LogStarts | None, now_ms: Callable[[], int], read_skips: ReadSkips | None = None
+        self, topics: TopicQueries | None, now_ms: Callable[[], int], read_skips: ReadSkips | None = None
     ) -> None:
         self._topics = topics
         self._now_ms = now_ms
@@ -149,9 +142,10 @@ class LossCounter:
         starts: dict[TopicPartition, int] = {}
         if self._topics is None:
             return starts
-        try:
-            for at in range(0, len(partitions), REQUEST_PARTITIONS_MAX):
-                starts |= await self._topics.start_offsets(partitions[at : at + REQUEST_PARTITIONS_MAX])
-        except Exception as error:
-            _logger.debug("Log start offsets of user topics are unavailable: %s", error)
+        for at in range(0, len(partitions), REQUEST_PARTITIONS_MAX):
+            query = self._topics.start_offsets(partitions[at : at + REQUEST_PARTITIONS_MAX])
+            found = await answer_or_none("Log start offsets of user topics", query)
+            if found is None:
+                break
+            starts |= found
         return starts

@@ -8,20 +8,24 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import NamedTuple, Protocol
-
-import msgspec
+from typing import NamedTuple
 
 from coordinator.cluster.topics import compute_lag
-from coordinator.observe.signals.append_sample import AppendSampler, RecordCounts
-from coordinator.observe.signals.changes import COMPLETE, compute_change
+from coordinator.observe.signals.append_sample import AppendSampler
+from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts, compute_change
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
-from coordinator.observe.signals.record_age import OffsetsAtTimesQuery, group_ages
-from coordinator.observe.signals.topic_names import TopicNameCache, TopicNames
+from coordinator.observe.signals.record_age import group_ages
+from coordinator.observe.signals.user_topics import (
+    TopicNameCache,
+    TopicPartition,
+    TopicQueries,
+    answer_or_none,
+)
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
 from protocol.routing import state_partition
@@ -45,18 +49,10 @@ EVENTS_MAX = 1_000
 # problem.
 _SMOOTHING = 0.5
 
-TopicPartition = tuple[bytes, int]
 
-
-class TopicOffsetQueries(OffsetsAtTimesQuery, TopicNames, Protocol):
-    """The cluster queries of the monitor; implemented by `coordinator.cluster.kafka.user_topics`."""
-
-    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-
-
-class SignalEvent(msgspec.Struct, frozen=True):
-    """A problem of a group that began or ended."""
+@dataclass(frozen=True)
+class SignalEvent:
+    """A problem of a group began (`began` is true) or ended."""
 
     timestamp_ms: int
     group: str
@@ -95,7 +91,7 @@ class SignalMonitor:
         self,
         view: StateView,
         *,
-        topics: TopicOffsetQueries | None,
+        topics: TopicQueries | None,
         members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
         now_ms: Callable[[], int],
         limits: SignalLimits | None = None,
@@ -125,7 +121,7 @@ class SignalMonitor:
         # Shards that were loaded since the last pass began.
         self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._most_lag: dict[str, _MaxLag] = {}
-        self._rates: dict[str, tuple[float, float, float]] = {}
+        self._rates: dict[str, list[float]] = {}
         self._looked_s: float | None = None
         self._outdated: Collection[int] = ()
         self._stuck: dict[str, TopicPartition] = {}
@@ -149,11 +145,8 @@ class SignalMonitor:
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         """Count the user records that a log record changed."""
         change = compute_change(before, record)
-        if change.acknowledged or change.released or change.rejected:
-            counts = self._counts[key.group_id]
-            counts.acknowledged += change.acknowledged
-            counts.released += change.released
-            counts.rejected += change.rejected
+        if change.counts:
+            self._counts[key.group_id].add(change.counts)
         if change.skipped:
             self._losses.record_skip(key, change.skipped, change.skipped_to)
         if change.is_reset:
@@ -197,7 +190,8 @@ class SignalMonitor:
         if await self._names.add(hidden):
             self.missing_access.set_topics(hidden - self._names.known)
         if self._sample is not None:
-            self._add_counts(await self._sample.take_sample().count_changes())
+            for group, counts in (await self._sample.take_sample().count_changes()).items():
+                self._counts[group].add(counts)
         await self._losses.count(self._view.state_partitions)
         self._add_rates(groups, began_s)
         await self._add_ages(groups)
@@ -240,11 +234,7 @@ class SignalMonitor:
     async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
             return None
-        try:
-            return await self._topics.end_offsets(set(partitions))
-        except Exception as error:
-            _logger.debug("End offsets of user topics are unavailable: %s", error)
-            return None
+        return await answer_or_none("End offsets of user topics", self._topics.end_offsets(set(partitions)))
 
     def _add_partition(
         self,
@@ -304,31 +294,20 @@ class SignalMonitor:
     def _is_outdated(self, key: SharePartitionKey) -> bool:
         return bool(self._outdated) and state_partition(key, self._view.state_partitions) in self._outdated
 
-    def _add_counts(self, changes: Mapping[str, RecordCounts]) -> None:
-        for group, fresh in changes.items():
-            counts = self._counts[group]
-            counts.acknowledged += fresh.acknowledged
-            counts.released += fresh.released
-            counts.rejected += fresh.rejected
-
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
         counts, self._counts = self._counts, defaultdict(RecordCounts)
         looked_s, self._looked_s = self._looked_s, now_s
         if looked_s is None:
             return
         seconds = max(now_s - looked_s, 0.001)
-        rates: dict[str, tuple[float, float, float]] = {}
+        rates: dict[str, list[float]] = {}
         for group, signals in groups.items():
-            count = counts.get(group) or RecordCounts()
-            fresh = (count.acknowledged / seconds, count.released / seconds, count.rejected / seconds)
+            fresh = [counts[group][state] / seconds if group in counts else 0.0 for state in COUNTED]
             old = self._rates.get(group, fresh)
-            acknowledged, released, rejected = (
+            rates[group] = [
                 _SMOOTHING * new + (1 - _SMOOTHING) * last for new, last in zip(fresh, old, strict=True)
-            )
-            rates[group] = acknowledged, released, rejected
-            signals.acknowledged_rate = acknowledged
-            signals.released_rate = released
-            signals.rejected_rate = rejected
+            ]
+            signals.acknowledged_rate, signals.released_rate, signals.rejected_rate = rates[group]
         self._rates = rates
 
     async def _add_ages(self, groups: dict[str, GroupSignals]) -> None:
@@ -340,12 +319,9 @@ class SignalMonitor:
         if self._topics is None or not asked:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
-        try:
-            ages = await group_ages(self._topics, starts, self._now_ms())
-        except Exception as error:
-            _logger.debug("Ages of records are unavailable: %s", error)
-            return
-        for group, age_s in ages.items():
+        query = group_ages(self._topics.offsets_at_times, starts, self._now_ms())
+        ages = await answer_or_none("Ages of records", query)
+        for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s
 
     async def _add_stuck_topics(self, groups: dict[str, GroupSignals]) -> None:
@@ -362,11 +338,8 @@ class SignalMonitor:
         asked = nlargest(MEMBERS_ASKED_MAX, groups.values(), key=lambda each: each.lag)
         if not asked:
             return
-        try:
-            members = await self._members([each.group for each in asked])
-        except Exception as error:
-            _logger.debug("Members of share groups are unavailable: %s", error)
-            return
+        query = self._members([each.group for each in asked])
+        members = await answer_or_none("Members of share groups", query) or {}
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 

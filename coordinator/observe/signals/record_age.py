@@ -6,10 +6,9 @@ search over fixed ages finds the age to within 30 %, with at most six rounds of 
 share-partitions.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
 
-TopicPartition = tuple[bytes, int]
+from coordinator.observe.signals.user_topics import TopicPartition
 
 # 1 s, 1.3 s, ... 173 days.
 AGES_S = tuple(1.3**step for step in range(63))
@@ -18,16 +17,12 @@ AGES_S = tuple(1.3**step for step in range(63))
 GROUPS_OF_PARTITION_MAX = 4
 
 
-class OffsetsAtTimesQuery(Protocol):
-    """The query of the search; `coordinator.cluster.kafka.user_topics.UserTopics` implements it."""
-
-    async def offsets_at_times(
-        self, times_ms: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int]: ...
+# Returns for each partition the offset of the first record at or after its time, else -1.
+OffsetsAtTimes = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
 
 
 async def group_ages(
-    topics: OffsetsAtTimesQuery, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
+    offsets_at_times: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
 ) -> dict[str, float]:
     """Return the ages of the records at one start offset of each group, without unknown ones."""
     ages: dict[str, float] = {}
@@ -36,7 +31,7 @@ async def group_ages(
         offsets = dict(reversed(waiting.values()))
         if not offsets:
             break
-        found = await record_ages(topics, offsets, now_ms)
+        found = await record_ages(offsets_at_times, offsets, now_ms)
         for group, (partition, offset) in waiting.items():
             if offset == offsets[partition] and partition in found:
                 ages[group] = found[partition]
@@ -45,7 +40,7 @@ async def group_ages(
 
 
 async def record_ages(
-    topics: OffsetsAtTimesQuery, start_offsets: Mapping[TopicPartition, int], now_ms: int
+    offsets_at_times: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
 ) -> dict[TopicPartition, float]:
     """Return the minimum age in whole seconds of each record at these offsets; omit records of unknown age.
 
@@ -57,7 +52,7 @@ async def record_ages(
     bound = dict.fromkeys(start_offsets, len(AGES_S))
     while searched := {each: (older[each] + bound[each]) // 2 for each in older if older[each] < bound[each]}:
         times_ms = {each: now_ms - round(AGES_S[step] * 1000) for each, step in searched.items()}
-        found = await topics.offsets_at_times(times_ms)
+        found = await offsets_at_times(times_ms)
         for each, step in searched.items():
             offset = found.get(each)
             if offset is None:

@@ -22,8 +22,6 @@ from coordinator.printable import escape_unprintable
 CERTIFICATE = "client_certificate"
 PRINCIPAL = "principal"
 AUTHORIZE_WRITE = "authorize_write"
-# Key of the flag for a response without a body (HEAD).
-HEAD_ONLY = "head_only"
 
 # Maximum size of a request body; requests to the API take a few hundred bytes.
 BODY_BYTES_MAX = 64 << 10
@@ -38,7 +36,7 @@ class AccessMiddleware:
     """ASGI middleware that passes permitted requests to the application.
 
     `request.state.principal` is the client. `authorize_write()` raises AccessDenied if the client may not
-    write. `head_only` is true for HEAD requests.
+    write.
     """
 
     def __init__(
@@ -71,9 +69,9 @@ class AccessMiddleware:
             await JSONResponse(answer, denied.status, headers)(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        state[PRINCIPAL], state[HEAD_ONLY] = principal, scope["method"] == "HEAD"
+        state[PRINCIPAL] = principal
         state[AUTHORIZE_WRITE] = partial(self._access.authorize_write, principal)
-        if state[HEAD_ONLY]:
+        if scope["method"] == "HEAD":
             # HEAD is handled as GET; the server omits the body.
             scope = {**scope, "method": "GET"}
         await self._app(scope, receive, send)

@@ -5,7 +5,7 @@
 
 from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from coordinator.operate.admin.owner_directory import Owner
 
@@ -37,9 +37,16 @@ class Page(BaseModel, Generic[Item]):
     offset: int
 
 
-_NEXT = (
-    "The value of `after` for the next page; null if there is none, or if the order is not the default one."
-)
+class StatePage(Page[Item], Generic[Item]):
+    """A part of a list of state, which may be incomplete."""
+
+    next: str | None = Field(
+        description="The value of `after` for the next page; null if there is none, or if the order is not "
+        "the default one."
+    )
+    missing_shards: list[int] = Field(
+        description="State partitions that are not loaded; the list is incomplete without their state."
+    )
 
 
 class Liveness(BaseModel):
@@ -79,8 +86,6 @@ class Summary(BaseModel):
 class Shard(BaseModel):
     """The shard of one state partition, with its log and its owner."""
 
-    model_config = ConfigDict(from_attributes=True)
-
     owner: Owner | None = Field(description="The owner of the shard, or null if it is not known.")
     here: bool = Field(description="Whether this process owns the shard.")
     state_partition: int
@@ -111,15 +116,6 @@ class Group(BaseModel):
     problem: str = Field(description="The most severe problem (see /api/v1/signals), or none.")
     last_write: str | None
     last_write_ms: int
-
-
-class GroupPage(Page[Group]):
-    """A part of the list of groups."""
-
-    next: str | None = Field(description=_NEXT)
-    missing_shards: list[int] = Field(
-        description="State partitions that are not loaded; the list is incomplete without their state."
-    )
 
 
 class SharePartition(BaseModel):
@@ -162,15 +158,6 @@ class SharePartition(BaseModel):
     )
 
 
-class SharePartitionPage(Page[SharePartition]):
-    """A part of a list of share-partitions."""
-
-    next: str | None = Field(description=_NEXT)
-    missing_shards: list[int] = Field(
-        description="State partitions that are not loaded; the list is incomplete without their state."
-    )
-
-
 class OffsetRange(BaseModel):
     """A range of offsets, both ends inclusive, with one delivery state and delivery count."""
 
@@ -210,31 +197,13 @@ class SharePartitionDetail(SharePartition):
     in_flight: Page[OffsetRange]
 
 
-class WindowChart(BaseModel):
-    """The data for a chart of a share-partition; its size does not depend on the number of offset ranges."""
+class SharePartitionWithNearRanges(SharePartitionDetail):
+    """The whole state of one share-partition, and its offset ranges from `from_offset` on."""
 
     near: list[OffsetRange] = Field(
+        default=[],
         description="The first 256 offset ranges that end at or above `from_offset`. They cover at least 256 "
-        "offsets."
-    )
-    columns: list[dict[str, int]] = Field(
-        description="The window, from the start offset to the last in-flight offset, in columns of equal "
-        "width. Each column has its number of records by delivery state."
-    )
-
-
-class SharePartitionWithChart(SharePartitionDetail):
-    """The whole state of one share-partition, and the chart data if `columns` was given."""
-
-    drawing: WindowChart | None = Field(default=None, description="Present only if `columns` is given.")
-
-
-class GroupDetail(Group):
-    """A share group and its share-partitions, by topic id and partition."""
-
-    partitions: Page[SharePartition]
-    missing_shards: list[int] = Field(
-        description="State partitions that are not loaded; the list is incomplete without their state."
+        "offsets. Present only if `from_offset` is given.",
     )
 
 

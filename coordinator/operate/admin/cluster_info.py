@@ -7,11 +7,14 @@ share one query.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from coordinator.config import Config
 from coordinator.errors import CoordinatorError
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.user_topics import UserTopics
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ _CACHED_MAX = 100_000
 
 
 class TopicQueries(Protocol):
-    """Queries to the cluster, implemented by `coordinator.cluster.kafka.user_topics`."""
+    """The queries of the HTTP API; `coordinator.cluster.kafka.user_topics.UserTopics` implements them."""
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the names of the topics that could be resolved. Raises CoordinatorError."""
@@ -91,6 +94,11 @@ class ClusterInfoCache:
             _logger.debug("The id of topic %s is unavailable: %s", name, error)
             return None
 
+    async def close(self) -> None:
+        """Close the connections to the cluster."""
+        if self._topics is not None:
+            await self._topics.close()
+
     async def lookup(self, partitions: Collection[TopicPartition]) -> ClusterInfo:
         """Return the names and end offsets of partitions that are available within a second."""
         if self._end_offsets is None:
@@ -101,7 +109,7 @@ class ClusterInfoCache:
         return ClusterInfo(names, ends)
 
 
-def make_user_topics(config: Config) -> TopicQueries | None:
+def make_user_topics(config: Config) -> "UserTopics | None":
     """Return the source of topic names and end offsets, or None if no cluster is configured."""
     if not config.bootstrap_servers:
         return None

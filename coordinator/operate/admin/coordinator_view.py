@@ -3,35 +3,34 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import asdict
+
 from coordinator.config import Config
 from coordinator.metrics import Metrics
 from coordinator.observe.signals import GroupSignals, SignalMonitor
 from coordinator.operate.admin.api_models import Shard
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from coordinator.operate.admin.owner_directory import OwnerDirectory
-from coordinator.operate.admin.views import make_shard
 from coordinator.operate.expiry import Expiry
 from coordinator.operate.history import HistoryProcess
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.state_view import StateView
 
-# Requests the hand-over of a shard to an instance, or to any other instance if it is "".
-HandOver = Callable[[int, str], None]
-
-
-def hand_over_unavailable(state_partition: int, instance: str) -> None:
-    """Do nothing, because a coordinator without a group cannot hand shards over."""
-
 
 class CoordinatorView(NamedTuple):
-    """A coordinator's runtime, the owners of other shards, and information from the cluster."""
+    """A coordinator's runtime, the owners of other shards, and information from the cluster.
+
+    If `runtime` is that of an observer, there are no routes that write.
+    """
 
     runtime: StateView
     metrics: Metrics
     config: Config
     owners: OwnerDirectory
+    # Without a cluster, topic names and end offsets are unknown.
     cluster: ClusterInfoCache
-    hand_over: HandOver = hand_over_unavailable
+    # Requests the hand-over of a shard to an instance, or to any other instance if it is "".
+    hand_over: Callable[[int, str], None] = lambda state_partition, instance: None
     # None if no cluster is configured, because abandoned state is not known then.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
@@ -57,12 +56,15 @@ class CoordinatorView(NamedTuple):
         """Return all shards, including those of other coordinators. The cost is independent of the state."""
         here = set(self.runtime.owned_shards())
         return [
-            make_shard(
-                shard_view,
-                here=shard_view.state_partition in here,
-                owner=self.owners.owner(shard_view.state_partition),
+            Shard(
+                **asdict(shard),
+                here=shard.state_partition in here,
+                owner=self.owners.owner(shard.state_partition),
+                # While a shard is not loaded, only the start of its log is known.
+                log_records=max(0, shard.end_log_offset - shard.start_log_offset),
+                prune_lag=max(0, shard.redundant_offset - shard.start_log_offset),
             )
-            for shard_view in self.runtime.shard_views()
+            for shard in self.runtime.shard_views()
         ]
 
     def missing_shards(self) -> list[int]:

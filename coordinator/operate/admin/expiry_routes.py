@@ -5,15 +5,15 @@ from collections.abc import Awaitable
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from coordinator.errors import CoordinatorError
-from coordinator.operate.admin.api_models import ErrorResponse, Page, Responses
+from coordinator.operate.admin.api_models import Page
 from coordinator.operate.admin.cluster_info import NO_CLUSTER
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import MALFORMED, Limit, Offset
+from coordinator.operate.admin.paths import Limit, Offset
 from coordinator.operate.admin.views import iso_time
-from coordinator.operate.admin.write_routes import run_audited
+from coordinator.operate.admin.write_routes import WriteRequest, run_audited
 from coordinator.operate.expiry import AbandonedState, Expiry, ExpiryForecast, ExpiryStatus
 from protocol.state_records import topic_id_text
 
@@ -23,16 +23,6 @@ Answer = TypeVar("Answer")
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1
-
-_NO_ANSWER: Responses = {
-    503: {
-        "model": ErrorResponse,
-        "description": "The cluster does not answer, or none is configured; see the message.",
-    }
-}
-_REFUSALS: Responses = {
-    409: {"model": ErrorResponse, "description": "No retention time is set, so state never expires."},
-}
 
 RetentionMinutes = Annotated[
     int | None,
@@ -75,14 +65,6 @@ class ExpiryPage(Page[AbandonedTopic]):
     )
 
 
-class ExpiryRequest(BaseModel):
-    """The request body."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
-
-
 class RemovedTopic(BaseModel):
     """The result for one topic of a group that was due."""
 
@@ -105,7 +87,7 @@ class ExpiryRound(BaseModel):
 
 def expiry_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes of expiry."""
-    routes = APIRouter(tags=["expiry"], responses={**MALFORMED, **_NO_ANSWER})
+    routes = APIRouter(tags=["expiry"])
 
     @routes.get("/api/v1/expiry")
     async def list_abandoned_state(
@@ -115,8 +97,8 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
         found = await _await_or_503(_require_expiry(view).forecast(retention_minutes))
         return _make_page(found, view.missing_shards(), limit, offset)
 
-    @routes.post("/api/v1/expiry", responses=_REFUSALS)
-    async def run_expiry(order: ExpiryRequest, request: Request) -> ExpiryRound:
+    @routes.post("/api/v1/expiry")
+    async def run_expiry(order: WriteRequest, request: Request) -> ExpiryRound:
         """Remove the due state now, as the periodic rounds do."""
         expiry = _require_expiry(view)
         if not expiry.enabled:

@@ -47,16 +47,16 @@ def make_summary(view: CoordinatorView) -> Summary:
     )
 
 
-def health_routes(view: CoordinatorView) -> APIRouter:
-    """Create the routes of probes and metrics."""
-    runtime, metrics, config = view.runtime, view.metrics, view.config
+def probe_routes(view: CoordinatorView) -> APIRouter:
+    """Create the routes of the probes."""
+    runtime = view.runtime
     routes = APIRouter(tags=["health"])
     started = False
 
     @routes.get("/livez")
     async def livez() -> Liveness:
         """Respond; any response shows that the event loop runs."""
-        return Liveness(status="alive", event_loop_lag_seconds=metrics.event_loop_lag_last_seconds)
+        return Liveness(status="alive", event_loop_lag_seconds=view.metrics.event_loop_lag_last_seconds)
 
     @routes.get("/readyz", responses=_UNREADY)
     async def readyz(response: Response) -> Readiness:
@@ -74,6 +74,14 @@ def health_routes(view: CoordinatorView) -> APIRouter:
         return Readiness(
             status="started" if started else "starting", reasons=[] if started else runtime.health()
         )
+
+    return routes
+
+
+def health_routes(view: CoordinatorView) -> APIRouter:
+    """Create the routes of the summary and of the metrics."""
+    runtime, metrics, config = view.runtime, view.metrics, view.config
+    routes = APIRouter(tags=["health"])
 
     @routes.get("/healthz", responses={503: {"model": Summary}})
     async def healthz(response: Response) -> Summary:

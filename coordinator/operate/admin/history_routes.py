@@ -1,6 +1,5 @@
 """API route of the delivery history of a share-partition or of one record."""
 
-import json
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query
@@ -9,8 +8,8 @@ from coordinator.errors import CoordinatorError
 from coordinator.operate.admin.api_models import DeliveryEvent, DeliveryHistory
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.listing import ListingLimiter
-from coordinator.operate.admin.paths import MALFORMED, PartitionQuery, ShortLimit, Topic, resolve_topic
-from coordinator.operate.admin.state_routes import NOT_FOUND, require_loaded
+from coordinator.operate.admin.paths import PartitionQuery, ShortLimit, Topic, resolve_topic
+from coordinator.operate.admin.state_routes import require_loaded
 from coordinator.operate.admin.views import iso_time
 from protocol.state_records import SharePartitionKey, topic_id_text
 
@@ -20,10 +19,10 @@ _WAITING_MAX = 4
 
 def history_routes(view: CoordinatorView) -> APIRouter:
     """Create the route."""
-    routes = APIRouter(tags=["state"], responses=MALFORMED)
+    routes = APIRouter(tags=["state"])
     limiter = ListingLimiter(_WAITING_MAX)
 
-    @routes.get("/api/v1/delivery-history", responses=NOT_FOUND)
+    @routes.get("/api/v1/delivery-history")
     async def get_delivery_history(
         group: Annotated[str, Query(description="The group id.")],
         topic: Topic,
@@ -46,10 +45,9 @@ def history_routes(view: CoordinatorView) -> APIRouter:
             raise HTTPException(503, "this process cannot read its log")
         async with limiter.wait_for_turn():
             try:
-                page = await view.history.read(number, key, record_offset, before, limit)
+                found = await view.history.read(number, key, record_offset, before, limit)
             except CoordinatorError as error:
                 raise HTTPException(503, f"the delivery history of {key} cannot be read: {error}") from None
-        found = json.loads(page)
         if not found["records"]:
             raise HTTPException(404, f"the log has no records of share-partition {key}")
         names = await view.cluster.lookup([(key.topic_id, key.partition)])

@@ -30,9 +30,8 @@ _HEAD_TIMEOUT_S = 20.0
 _BODY_WITHIN_S = 20.0
 # Maximum time that a client may leave a response unread.
 _UNREAD_WITHIN_S = 20.0
-# Maximum time from the end of the headers to the last byte of the response, except for event streams.
+# Maximum time from the end of the headers to the last byte of the response.
 _RESPONSE_WITHIN_S = 120.0
-_EVENT_STREAMS = ("/api/v1/live",)
 
 
 class Connection(HttpToolsProtocol):
@@ -136,8 +135,7 @@ class Connection(HttpToolsProtocol):
         self._cancel_deadline("head")
         self._start_deadline("body", _BODY_WITHIN_S, self.transport.abort)
         super().on_headers_complete()
-        if self.scope.get("path") not in _EVENT_STREAMS:
-            self._start_deadline("response", _RESPONSE_WITHIN_S, self.transport.abort)
+        self._start_deadline("response", _RESPONSE_WITHIN_S, self.transport.abort)
 
     def on_message_complete(self) -> None:
         """Stop the timer of the request body."""

@@ -37,15 +37,13 @@ class HttpServer:
         address: HostPort,
         *,
         tls: ServerTls | None = None,
-        before_stop: Callable[[], None] = lambda: None,
         refused: Callable[[int], None] = lambda status: None,
     ) -> None:
         """Create a server; if `tls` is None, it uses plaintext.
 
-        `before_stop` is called to end endless responses, such as event streams. `refused` is called with the
-        HTTP status of each connection or request that is refused before the application handles it.
+        `refused` is called with the HTTP status of each connection or request that is refused before the
+        application handles it.
         """
-        self._before_stop = before_stop
         self._refused = refused
         self._address = address
         self._server = _EmbeddedServer(
@@ -106,7 +104,7 @@ class HttpServer:
         )
 
     def close_untrusted_connections(self, now_ms: int) -> None:
-        """Abort connections whose certificate is no longer valid, including event streams."""
+        """Abort connections whose certificate is no longer valid."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
             if trust is not None and not trust.holds(now_ms):
@@ -130,7 +128,6 @@ class HttpServer:
         """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
         if self._task is None:
             return
-        self._before_stop()
         if self._acceptor is not None:
             self._acceptor.stop()
         self._server.should_exit = True

@@ -5,7 +5,7 @@ and another ten thousand.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from heapq import merge, nlargest, nsmallest
@@ -16,7 +16,7 @@ from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
 from coordinator.observe.signals import GroupSignals
-from coordinator.operate.admin.offset_ranges import DeliverySums, WindowHistogram, unpack_slices
+from coordinator.operate.admin.offset_ranges import DeliverySums, unpack_slices
 from coordinator.operate.admin.views import GroupTotals
 from coordinator.serve.state_view import StateView
 from coordinator.shard import ShareState
@@ -24,7 +24,6 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 
 Entry = TypeVar("Entry")
-Answer = TypeVar("Answer")
 
 # The amount of work, in units, after which a task yields to the event loop: about a millisecond. One unit is
 # the cost of skipping a share-partition.
@@ -111,13 +110,6 @@ class ListingLimiter:
             self._lock.release()
 
 
-class GroupSelection(NamedTuple):
-    """The number of groups, and the groups of one page with their totals."""
-
-    total: int
-    page: list[tuple[str, GroupTotals]]
-
-
 async def select_groups(
     runtime: StateView,
     contained: str,
@@ -128,31 +120,32 @@ async def select_groups(
     limit: int,
     offset: int,
     after: str | None = None,
-) -> GroupSelection:
-    """Select a page of the groups whose id contains a text, ignoring case, and is greater than `after`.
+) -> tuple[int, list[tuple[str, GroupTotals]]]:
+    """Return the number of selected groups, and one page of them with their totals.
 
-    For each group, only its sort value is kept; totals are computed only for the groups of the page.
+    Selected are groups whose id contains a text, ignoring case, and is greater than `after`. For each group,
+    only its sort value is kept; totals are computed only for the groups of the page.
     """
-    figure_after = _GROUP_SORT_VALUES.get(order, _no_figure)
-    figures: dict[str, int] = {}
+    update: Callable[[int, ShareState], int] = _GROUP_SORT_VALUES.get(order, lambda before, state: 0)
+    values: dict[str, int] = {}
     contained = contained.casefold()
     yield_timer = YieldTimer()
     async for key, state in runtime.share_partitions():
         group_id = key.group_id
         if after is not None and group_id <= after:
             continue
-        if group_id in figures or contained in group_id.casefold():
-            figures[group_id] = figure_after(figures.get(group_id, 0), state)
+        if group_id in values or contained in group_id.casefold():
+            values[group_id] = update(values.get(group_id, 0), state)
             await yield_timer.add_work(1)
-    sign = -1 if descending else 1
     if order in (GroupOrder.LAG, GroupOrder.PROBLEM):
         unknown = GroupSignals(group="")
-        for group_id in figures:
+        for group_id in values:
             known = signals.get(group_id, unknown)
-            figures[group_id] = known.lag if order is GroupOrder.LAG else known.problem
+            values[group_id] = known.lag if order is GroupOrder.LAG else known.problem
+    sign = -1 if descending else 1
     chosen = await sorted_page(
-        figures,
-        lambda group_id: (sign * figures[group_id], group_id),
+        values,
+        lambda group_id: (sign * values[group_id], group_id),
         limit=limit,
         offset=offset,
         backwards=descending and order is GroupOrder.GROUP,
@@ -162,14 +155,7 @@ async def select_groups(
         if (group := totals.get(key.group_id)) is not None:
             group.add(key, state)
             await yield_timer.add_work(1)
-    return GroupSelection(len(figures), list(totals.items()))
-
-
-class SharePartitionSelection(NamedTuple):
-    """The number of share-partitions, and the first ones in their order, unsorted."""
-
-    total: int
-    first: list[ListedSharePartition]
+    return len(values), list(totals.items())
 
 
 async def select_share_partitions(
@@ -178,75 +164,60 @@ async def select_share_partitions(
     order: SharePartitionOrder,
     *,
     descending: bool,
-    count: int,
-    seen: Callable[[SharePartitionKey, ShareState], None] = lambda key, state: None,
-) -> SharePartitionSelection:
-    """Select the first `count` share-partitions in an order; `seen` is called with each match.
+    limit: int,
+    offset: int,
+) -> tuple[int, list[ListedSharePartition]]:
+    """Return the number of share-partitions that match, and one page of them.
 
-    At most 2 x `count` entries are kept in memory, unless `count` is above `_SELECTED_MAX`.
+    At most twice the entries up to the end of the page are kept in memory, unless these are more than
+    `_SELECTED_MAX`.
     """
     backwards = descending and order is SharePartitionOrder.KEY
     select = nlargest if backwards else nsmallest
+    sign = -1 if descending else 1
+    count = offset + limit
+    held_max = max(2 * count, SLICE)
     total = 0
     first: list[ListedSharePartition] = []
-    held_max = max(2 * count, SLICE)
-    async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending):
-        total += 1
-        seen(found.key, found.state)
-        first.append(found)
-        if len(first) > held_max and count <= _SELECTED_MAX:
-            first = select(count, first, key=lambda entry: entry[:2])
-    return SharePartitionSelection(total, first)
-
-
-async def list_matching_share_partitions(
-    runtime: StateView,
-    wanted: Callable[[SharePartitionKey], bool],
-    order: SharePartitionOrder,
-    *,
-    descending: bool,
-) -> list[ListedSharePartition]:
-    """Return the matching share-partitions in the order of the shards, each with its sort key."""
-    return [found async for found in _iterate_share_partitions(runtime, wanted, order, descending=descending)]
-
-
-async def _iterate_share_partitions(
-    runtime: StateView,
-    wanted: Callable[[SharePartitionKey], bool],
-    order: SharePartitionOrder,
-    *,
-    descending: bool,
-) -> AsyncIterator[ListedSharePartition]:
-    rank = _SORT_VALUES.get(order)
-    sign = -1 if descending else 1
     yield_timer = YieldTimer()
     async for key, state in runtime.share_partitions():
-        if wanted(key):
-            place = state.last_write_ms if order is SharePartitionOrder.LAST_WRITE else 0
-            if rank is not None:
-                for some in unpack_slices(state.batches):
-                    place = rank(place, some)
-                    await yield_timer.add_work(_SORT_WORK * len(some))
-            yield ListedSharePartition(sign * place, key, state)
-            await yield_timer.add_work(1)
+        if not wanted(key):
+            continue
+        total += 1
+        value = await _sort_value(state, order, yield_timer)
+        first.append(ListedSharePartition(sign * value, key, state))
+        if len(first) > held_max and count <= _SELECTED_MAX:
+            first = select(count, first, key=_place)
+        await yield_timer.add_work(1)
+    return total, await sorted_page(first, _place, limit=limit, offset=offset, backwards=backwards)
 
 
-async def sum_batches(
-    state: ShareState, yield_timer: YieldTimer, window: WindowHistogram | None = None
-) -> DeliverySums:
-    """Sum the offset ranges of a share-partition, and add them to the histogram of its window."""
+def _place(entry: ListedSharePartition) -> tuple[int, SharePartitionKey]:
+    return entry.rank, entry.key
+
+
+async def _sort_value(state: ShareState, order: SharePartitionOrder, yield_timer: YieldTimer) -> int:
+    if order is SharePartitionOrder.LAST_WRITE:
+        return state.last_write_ms
+    value = 0
+    if (update := _SORT_VALUES.get(order)) is not None:
+        for some in unpack_slices(state.batches):
+            value = update(value, some)
+            await yield_timer.add_work(_SORT_WORK * len(some))
+    return value
+
+
+async def sum_batches(state: ShareState, yield_timer: YieldTimer) -> DeliverySums:
+    """Sum the offset ranges of a share-partition."""
     sums = DeliverySums(state)
     for some in unpack_slices(state.batches):
         sums.add(some)
         await yield_timer.add_work(_SUM_WORK * len(some))
-        if window is not None:
-            for batch in some:
-                await yield_timer.add_work(window.add(batch))
     return sums
 
 
 async def sorted_page(
-    entries: Collection[Entry],
+    entries: Iterable[Entry],
     place: Callable[[Entry], Any],
     *,
     limit: int,
@@ -259,29 +230,16 @@ async def sorted_page(
     """
     yield_timer = YieldTimer()
     runs = []
-    for one in _split_slices(entries):
-        runs.append(sorted(one, key=place, reverse=backwards))
+    left = iter(entries)
+    while one := sorted(islice(left, SLICE), key=place, reverse=backwards):
+        runs.append(one)
         await yield_timer.add_work(len(one))
     part: list[Entry] = []
-    for number, entry in enumerate(merge(*runs, key=place, reverse=backwards)):
-        if number == offset + limit:
-            break
+    for number, entry in enumerate(islice(merge(*runs, key=place, reverse=backwards), offset + limit)):
         if number >= offset:
             part.append(entry)
         await yield_timer.add_work(1)
     return part
-
-
-async def build_responses(
-    entries: Iterable[Entry], make: Callable[[Entry], Answer], work: Callable[[Entry], int]
-) -> list[Answer]:
-    """Create the response of each entry; `work` is its cost relative to skipping a share-partition."""
-    yield_timer = YieldTimer()
-    answers = []
-    for entry in entries:
-        answers.append(make(entry))
-        await yield_timer.add_work(work(entry))
-    return answers
 
 
 async def render_page(
@@ -291,17 +249,15 @@ async def render_page(
 
     FastAPI would validate and encode a list of any length in one step.
     """
-    texts = await build_responses(items, lambda item: item.model_dump_json(), lambda _: work)
+    yield_timer = YieldTimer()
+    texts = []
+    for item in items:
+        texts.append(item.model_dump_json())
+        await yield_timer.add_work(work)
     # No string in the JSON text can contain this marker, because JSON escapes quotes.
     before, empty, behind = answer.model_dump_json(exclude=exclude).partition('"items":[]')
     assert empty
     return Response(f'{before}"items":[{",".join(texts)}]{behind}', media_type="application/json")
-
-
-def _split_slices(entries: Collection[Entry]) -> Iterator[list[Entry]]:
-    left = iter(entries)
-    while one := list(islice(left, SLICE)):
-        yield one
 
 
 def _add_in_flight(before: int, batches: list[StateBatch]) -> int:
@@ -310,10 +266,6 @@ def _add_in_flight(before: int, batches: list[StateBatch]) -> int:
 
 def _max_delivery_count(before: int, batches: list[StateBatch]) -> int:
     return max(before, *(count for _, _, _, count in batches))
-
-
-def _no_figure(before: int, state: ShareState) -> int:
-    return 0
 
 
 # Functions that update the sort value of a group with each of its share-partitions.

@@ -1,7 +1,7 @@
-"""Compute sums and the window histogram of a share-partition's offset ranges.
+"""Compute sums over the offset ranges of a share-partition.
 
-Both are computed range by range, so that the caller can yield to the event loop: a share-partition may have
-two ranges or a million.
+The sums are computed range by range, so that the caller can yield to the event loop: a share-partition may
+have two ranges or a million.
 """
 
 from collections import Counter
@@ -106,36 +106,6 @@ class DeliverySums:
     def most_delivered_ranges(self) -> list[OffsetRange]:
         """Return the ranges that were delivered more than once, most often delivered first."""
         return [make_offset_range(batch) for batch in self._most]
-
-
-class WindowHistogram:
-    """The window of a share-partition, start offset to last in-flight offset, in columns of equal width.
-
-    There are as many `columns` as requested, or one for each offset if there are fewer offsets. Each column
-    counts its records by delivery state.
-    """
-
-    def __init__(self, state: ShareState, columns: int) -> None:
-        last = last_offset(state.batches)
-        self._first = max(0, state.start_offset)
-        self._size = 0 if last is None else max(0, last - self._first + 1)
-        self.columns: list[dict[str, int]] = [{} for _ in range(min(columns, self._size))]
-
-    def add(self, batch: StateBatch) -> int:
-        """Add a state batch; return the number of columns that it overlaps."""
-        many, size = len(self.columns), self._size
-        name = delivery_state_name(batch.delivery_state)
-        index, end = max(0, batch.first_offset - self._first), batch.last_offset - self._first + 1
-        taken = 0
-        while index < end:
-            at = index * many // size
-            # The first offset of the next column, rounded up.
-            border = min(end, -(-(at + 1) * size // many))
-            column = self.columns[at]
-            column[name] = column.get(name, 0) + border - index
-            index = border
-            taken += 1
-        return taken
 
 
 def _record_count(batch: StateBatch) -> int:

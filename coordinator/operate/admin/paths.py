@@ -1,30 +1,19 @@
-"""Parameters of paths and queries: group ids with any characters, topic ids in two formats, paging."""
+"""Parameters of queries: topic ids in two formats, paging and sorting."""
 
 from typing import Annotated
-from urllib.parse import unquote
 from uuid import UUID
 
-from fastapi import Depends, HTTPException, Path, Query
+from fastapi import HTTPException, Query
 
-from coordinator.operate.admin.api_models import ErrorResponse, Responses
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from protocol.state_records import parse_topic_id
-
-GROUPS_PATH = "/api/v1/groups"
-
-MALFORMED: Responses = {
-    422: {"model": ErrorResponse, "description": "A parameter of the path or the query is invalid."}
-}
 
 Limit = Annotated[int, Query(ge=1, le=10_000, description="Maximum number of items.")]
 # A smaller maximum page size, for lists whose items take more work.
 ShortLimit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items.")]
 Offset = Annotated[int, Query(ge=0, description="Number of items to skip.")]
-Columns = Annotated[
-    int, Query(ge=0, le=1_000, description="Add chart data of the window with this number of columns.")
-]
 FromOffset = Annotated[
-    int, Query(ge=0, description="With columns: add up to 256 offset ranges from this offset on.")
+    int | None, Query(ge=0, description="Add up to 256 offset ranges, from this offset on.")
 ]
 After = Annotated[
     str | None,
@@ -39,15 +28,6 @@ Contains = Annotated[
     str, Query(max_length=1_000, description="Only groups whose id contains this text, ignoring case.")
 ]
 Descending = Annotated[bool, Query(description="Reverse the order.")]
-
-
-async def _decode_group(
-    group: Annotated[str, Path(description="The group id, percent-encoded (`/` as %2F).")],
-) -> str:
-    try:
-        return unquote(group, errors="strict")
-    except UnicodeDecodeError:
-        raise HTTPException(422, f"group: {group!r} is not percent-encoded UTF-8") from None
 
 
 async def resolve_topic(cluster: ClusterInfoCache, topic: str) -> bytes:
@@ -85,5 +65,4 @@ Topic = Annotated[
 # Kafka's partition numbers are signed 32-bit integers.
 PARTITION_MAX = 2**31 - 1
 
-GroupId = Annotated[str, Depends(_decode_group)]
 PartitionQuery = Annotated[int, Query(ge=0, le=PARTITION_MAX)]

@@ -7,16 +7,11 @@ from fastapi import APIRouter, HTTPException, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.observe.signals import Problem
-from coordinator.operate.admin.api_models import ErrorResponse as HttpErrorResponse
-from coordinator.operate.admin.api_models import Responses
+from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import MALFORMED, Limit
+from coordinator.operate.admin.paths import Limit
 
 SIGNALS_PATH = "/api/v1/signals"
-
-_NO_GROUP: Responses = {
-    404: {"model": HttpErrorResponse, "description": "The group has no state in this coordinator."}
-}
 
 
 def _none_if_unknown(value: float) -> float | None:
@@ -63,27 +58,15 @@ class SignalsAnswer(BaseModel):
     problems: int
 
 
-class EventAnswer(BaseModel):
-    """A problem of a group began (`began` is true) or ended."""
-
-    model_config = ConfigDict(from_attributes=True)
-
-    timestamp_ms: int
-    group: str
-    problem: str
-    began: bool
-    message: str
-
-
 class EventsAnswer(BaseModel):
     """The newest events, oldest first."""
 
-    items: list[EventAnswer]
+    items: list[SignalEvent]
 
 
 def signal_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes; without a monitor, the lists are empty."""
-    routes = APIRouter(tags=["signals"], responses=MALFORMED)
+    routes = APIRouter(tags=["signals"])
 
     @routes.get(SIGNALS_PATH)
     async def list_signals(
@@ -108,9 +91,9 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     async def list_events(limit: Limit = 100) -> EventsAnswer:
         """List the newest events: problems that began or ended."""
         events = list(view.signals.events)[-limit:] if view.signals is not None else []
-        return EventsAnswer(items=[EventAnswer.model_validate(each) for each in events])
+        return EventsAnswer(items=events)
 
-    @routes.get("/api/v1/signal", responses=_NO_GROUP)
+    @routes.get("/api/v1/signal")
     async def get_signals(
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:

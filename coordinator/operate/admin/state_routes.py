@@ -1,23 +1,19 @@
 """API routes of shards, share groups, and share-partitions with their in-flight records."""
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.api_models import (
-    ErrorResponse,
-    ErrorWithOwner,
-    GroupDetail,
-    GroupPage,
+    Group,
     OffsetRange,
     Page,
-    Responses,
     Shard,
     SharePartition,
-    SharePartitionPage,
-    SharePartitionWithChart,
-    WindowChart,
+    SharePartitionWithNearRanges,
+    StatePage,
 )
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.listing import (
@@ -26,21 +22,13 @@ from coordinator.operate.admin.listing import (
     ListingLimiter,
     SharePartitionOrder,
 )
-from coordinator.operate.admin.offset_ranges import (
-    WindowHistogram,
-    make_offset_range,
-    unpack_slices,
-)
+from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_slices
 from coordinator.operate.admin.owner_directory import Owner
 from coordinator.operate.admin.paths import (
-    GROUPS_PATH,
-    MALFORMED,
     After,
-    Columns,
     Contains,
     Descending,
     FromOffset,
-    GroupId,
     Limit,
     Offset,
     PartitionQuery,
@@ -49,27 +37,21 @@ from coordinator.operate.admin.paths import (
     resolve_topic,
 )
 from coordinator.operate.admin.views import (
-    GroupTotals,
     make_group,
-    make_share_partition,
-    make_share_partition_detail,
+    share_partition_detail_fields,
+    share_partition_fields,
 )
 from coordinator.shard import ShareState
 from coordinator.shard.batches import first_batch_index
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
-NOT_FOUND: Responses = {
-    404: {"model": ErrorResponse, "description": "The state does not exist."},
-    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
-}
-
 # Cost of creating and of encoding the response for a share-partition, a group or an offset range, relative
 # to skipping a share-partition.
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Number of offset ranges in a chart of single offsets.
+# Number of offset ranges from `from_offset` on. Each has an offset, so they cover at least 256 offsets.
 _NEAR = 256
 
 
@@ -83,15 +65,14 @@ class OwnedElsewhereError(HTTPException):
 
 def state_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that return state."""
-    routes = APIRouter(tags=["state"], responses=MALFORMED)
-    _add_shard_routes(routes, view)
+    routes = APIRouter(tags=["state"])
     turns = ListingLimiter()
-    _add_group_routes(routes, view, turns)
+    _add_shard_and_group_routes(routes, view, turns)
     _add_share_partition_routes(routes, view, turns)
     return routes
 
 
-def _add_shard_routes(routes: APIRouter, view: CoordinatorView) -> None:
+def _add_shard_and_group_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
     @routes.get("/api/v1/shards", response_model=Page[Shard])
     async def list_shards(limit: Limit = 1000, offset: Offset = 0) -> Response:
         """List all shards, including those of other coordinators."""
@@ -99,9 +80,7 @@ def _add_shard_routes(routes: APIRouter, view: CoordinatorView) -> None:
         page = Page[Shard](items=[], total=len(shards), limit=limit, offset=offset)
         return await listing.render_page(page, shards[offset : offset + limit], _WRITE_WORK)
 
-
-def _add_group_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
-    @routes.get(GROUPS_PATH, response_model=GroupPage)
+    @routes.get("/api/v1/groups", response_model=StatePage[Group])
     async def list_groups(
         limit: Limit = 100,
         offset: Offset = 0,
@@ -114,7 +93,7 @@ def _add_group_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLi
         in_order = sort is GroupOrder.GROUP and not descending
         _check_after_parameter(after, in_order=in_order, offset=offset)
         async with turns.wait_for_turn():
-            selected = await listing.select_groups(
+            total, selected = await listing.select_groups(
                 view.runtime,
                 contains,
                 sort,
@@ -124,59 +103,21 @@ def _add_group_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLi
                 offset=offset,
                 after=after,
             )
-            more = in_order and offset + limit < selected.total
-            page = GroupPage(
+            page = StatePage[Group](
                 items=[],
-                next=selected.page[-1][0] if more else None,
-                total=selected.total,
+                next=selected[-1][0] if in_order and offset + limit < total else None,
+                total=total,
                 limit=limit,
                 offset=offset,
                 missing_shards=view.missing_shards(),
             )
             return await listing.render_page(
-                page, (make_group(*entry, view.group_signals) for entry in selected.page), _WRITE_WORK
+                page, (make_group(*entry, view.group_signals) for entry in selected), _WRITE_WORK
             )
-
-    @routes.get(GROUPS_PATH + "/{group}", responses=NOT_FOUND, response_model=GroupDetail)
-    async def get_group(group: GroupId, limit: ShortLimit = 100, offset: Offset = 0) -> Response:
-        """Return a group and its share-partitions, ordered by topic id and partition."""
-        totals = GroupTotals()
-        async with turns.wait_for_turn():
-            found = await listing.select_share_partitions(
-                view.runtime,
-                lambda key: key.group_id == group,
-                SharePartitionOrder.KEY,
-                descending=False,
-                count=offset + limit,
-                seen=totals.add,
-            )
-            items = await _make_page(view, found.first, limit=limit, offset=offset)
-        missing = view.missing_shards()
-        if not found.total and missing:
-            raise _group_elsewhere_error(view, group, missing)
-        if not found.total:
-            raise HTTPException(404, f"group {group!r} has no state here")
-        described = dict(make_group(group, totals, view.group_signals))
-        page = Page[SharePartition](items=[], total=found.total, limit=limit, offset=offset)
-        shown = GroupDetail(**described, partitions=page, missing_shards=missing)
-        return await listing.render_page(shown, items, _WRITE_WORK)
-
-
-def _group_elsewhere_error(view: CoordinatorView, group: str, missing: list[int]) -> OwnedElsewhereError:
-    """Return the error with the coordinators that may have state of a group."""
-    owners = {owner.wire: owner for number in missing if (owner := view.owners.owner(number)) is not None}
-    where = ", ".join(owner.page or wire for wire, owner in sorted(owners.items()))
-    message = (
-        f"group {group!r} has no state in the shards that are loaded here; {len(missing)} shards are not"
-    )
-    return OwnedElsewhereError(
-        f"{message}; {where} owns them" if where else message,
-        next(iter(owners.values())) if len(owners) == 1 else None,
-    )
 
 
 def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns: ListingLimiter) -> None:
-    @routes.get("/api/v1/share-partitions", response_model=SharePartitionPage)
+    @routes.get("/api/v1/share-partitions", response_model=StatePage[SharePartition])
     async def list_share_partitions(
         group: Annotated[str | None, Query(description="Only share-partitions of this group.")] = None,
         topic: Topic | None = None,
@@ -200,35 +141,33 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
             )
 
         async with turns.wait_for_turn():
-            found = await listing.select_share_partitions(
-                view.runtime, matches_filter, sort, descending=descending, count=offset + limit
+            total, selected = await listing.select_share_partitions(
+                view.runtime, matches_filter, sort, descending=descending, limit=limit, offset=offset
             )
-            backwards = descending and sort is SharePartitionOrder.KEY
-            items = await _make_page(view, found.first, limit=limit, offset=offset, backwards=backwards)
-        more = in_order and items and offset + limit < found.total
-        page = SharePartitionPage(
+            items = await _make_share_partitions(view, selected)
+        more = in_order and items and offset + limit < total
+        page = StatePage[SharePartition](
             items=[],
             next=f"{items[-1].group}:{items[-1].topic_id}:{items[-1].partition}" if more else None,
-            total=found.total,
+            total=total,
             limit=limit,
             offset=offset,
             missing_shards=view.missing_shards(),
         )
         return await listing.render_page(page, items, _WRITE_WORK)
 
-    @routes.get("/api/v1/share-partition", responses=NOT_FOUND, response_model=SharePartitionWithChart)
+    @routes.get("/api/v1/share-partition", response_model=SharePartitionWithNearRanges)
     async def get_share_partition(
         group: Annotated[str, Query(description="The group id.")],
         topic: Topic,
         partition: PartitionQuery,
         limit: Limit = 1_000,
         offset: Offset = 0,
-        columns: Columns = 0,
-        from_offset: FromOffset = 0,
+        from_offset: FromOffset = None,
     ) -> Response:
         """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""
         key = SharePartitionKey(group, await resolve_topic(view.cluster, topic), partition)
-        return await _show_detail(view, key, limit, offset, columns, from_offset)
+        return await _show_detail(view, key, limit, offset, from_offset)
 
 
 def _check_after_parameter(after: str | None, *, in_order: bool, offset: int) -> None:
@@ -256,14 +195,9 @@ def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
 
 
 async def _show_detail(
-    view: CoordinatorView,
-    key: SharePartitionKey,
-    limit: int,
-    offset: int,
-    columns: int = 0,
-    from_offset: int = 0,
+    view: CoordinatorView, key: SharePartitionKey, limit: int, offset: int, from_offset: int | None
 ) -> Response:
-    """Return a share-partition, a page of its offset ranges, and chart data if columns are requested."""
+    """Return a share-partition, a page of its offset ranges, and the ranges from an offset on."""
     require_loaded(view, key)
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
@@ -272,46 +206,38 @@ async def _show_detail(
     state = view.runtime.share_partition(key)
     if state is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
-    window = WindowHistogram(state, columns) if columns else None
-    sums = await listing.sum_batches(state, listing.YieldTimer(), window)
-    shown = SharePartitionWithChart(
-        **make_share_partition_detail(key, state, sums, view.runtime.state_partitions, cluster_info),
+    sums = await listing.sum_batches(state, listing.YieldTimer())
+    near: Iterable[OffsetRange] = ()
+    if from_offset is not None:
+        first = first_batch_index(state.batches, max(from_offset, state.start_offset))
+        near = _make_offset_ranges(state, first, _NEAR)
+    fields = share_partition_fields(key, state, sums, view.runtime.state_partitions, cluster_info)
+    shown = SharePartitionWithNearRanges(
+        **fields,
+        **share_partition_detail_fields(state, sums, fields["end_offset"]),
         in_flight=Page[OffsetRange](items=[], total=state.batch_count, limit=limit, offset=offset),
-        drawing=None if window is None else _make_chart(state, window, from_offset),
+        near=list(near),
     )
-    runs = (
-        make_offset_range(batch) for some in unpack_slices(state.batches, offset, limit) for batch in some
-    )
-    return await listing.render_page(shown, runs, _WRITE_WORK, exclude=None if columns else {"drawing"})
+    ranges = _make_offset_ranges(state, offset, limit)
+    exclude = {"near"} if from_offset is None else None
+    return await listing.render_page(shown, ranges, _WRITE_WORK, exclude=exclude)
 
 
-def _make_chart(state: ShareState, window: WindowHistogram, from_offset: int) -> WindowChart:
-    near = unpack_slices(
-        state.batches, first_batch_index(state.batches, max(from_offset, state.start_offset)), _NEAR
-    )
-    return WindowChart(
-        near=[make_offset_range(batch) for some in near for batch in some], columns=window.columns
-    )
+def _make_offset_ranges(state: ShareState, offset: int, limit: int) -> Iterator[OffsetRange]:
+    for some in unpack_slices(state.batches, offset, limit):
+        yield from map(make_offset_range, some)
 
 
-async def _make_page(
-    view: CoordinatorView,
-    found: list[ListedSharePartition],
-    *,
-    limit: int,
-    offset: int,
-    backwards: bool = False,
+async def _make_share_partitions(
+    view: CoordinatorView, selected: list[ListedSharePartition]
 ) -> list[SharePartition]:
-    """Create the responses for a page of a list of share-partitions."""
-    part = await listing.sorted_page(
-        found, lambda entry: entry[:2], limit=limit, offset=offset, backwards=backwards
-    )
-    cluster_info = await view.cluster.lookup([(entry.key.topic_id, entry.key.partition) for entry in part])
+    cluster_info = await view.cluster.lookup([(key.topic_id, key.partition) for _, key, _ in selected])
     state_partitions = view.runtime.state_partitions
     items = []
     yield_timer = listing.YieldTimer()
-    for entry in part:
-        sums = await listing.sum_batches(entry.state, yield_timer)
-        items.append(make_share_partition(entry.key, entry.state, sums, state_partitions, cluster_info))
+    for _, key, state in selected:
+        sums = await listing.sum_batches(state, yield_timer)
+        fields = share_partition_fields(key, state, sums, state_partitions, cluster_info)
+        items.append(SharePartition(**fields))
         await yield_timer.add_work(_ANSWER_WORK)
     return items

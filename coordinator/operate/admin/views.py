@@ -7,11 +7,9 @@ from uuid import UUID
 
 from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals import GroupSignals, Problem
-from coordinator.operate.admin.api_models import Group, Shard, SharePartition
+from coordinator.operate.admin.api_models import Group
 from coordinator.operate.admin.cluster_info import ClusterInfo
 from coordinator.operate.admin.offset_ranges import DeliverySums, last_offset
-from coordinator.operate.admin.owner_directory import Owner
-from coordinator.serve.state_view import ShardView
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, topic_id_text
@@ -52,69 +50,14 @@ def make_group(group_id: str, totals: GroupTotals, all_signals: Mapping[str, Gro
     )
 
 
-def make_shard(shard_view: ShardView, *, here: bool, owner: Owner | None) -> Shard:
-    """Create the response for a shard."""
-    return Shard(
-        state_partition=shard_view.state_partition,
-        status=shard_view.status,
-        here=here,
-        owner=owner,
-        failure=shard_view.failure,
-        owner_epoch=shard_view.owner_epoch,
-        share_partitions=shard_view.share_partitions,
-        start_log_offset=shard_view.start_log_offset,
-        end_log_offset=shard_view.end_log_offset,
-        redundant_offset=shard_view.redundant_offset,
-        load_ms=shard_view.load_ms,
-        loaded_records=shard_view.loaded_records,
-        live_bytes=shard_view.live_bytes,
-        # While a shard is not loaded, only the start of its log is known.
-        log_records=max(0, shard_view.end_log_offset - shard_view.start_log_offset),
-        prune_lag=max(0, shard_view.redundant_offset - shard_view.start_log_offset),
-        state_batches=shard_view.state_batches,
-    )
-
-
-def make_share_partition(
-    key: SharePartitionKey,
-    state: ShareState,
-    sums: DeliverySums,
-    state_partitions: int,
-    cluster_info: ClusterInfo,
-) -> SharePartition:
-    """Create the response for a share-partition in a list."""
-    return SharePartition(**_share_partition_fields(key, state, sums, state_partitions, cluster_info))
-
-
-def make_share_partition_detail(
+def share_partition_fields(
     key: SharePartitionKey,
     state: ShareState,
     sums: DeliverySums,
     state_partitions: int,
     cluster_info: ClusterInfo,
 ) -> dict[str, Any]:
-    """Return the fields of the response for one share-partition, without its offset ranges."""
-    end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
-    return {
-        **_share_partition_fields(key, state, sums, state_partitions, cluster_info),
-        "leader_epoch_max": state.leader_epoch_max,
-        "snapshot_epoch": state.snapshot_epoch,
-        "snapshot_created_ms": state.create_timestamp,
-        "snapshot_written_ms": state.write_timestamp,
-        "updates_since_snapshot": state.updates,
-        "last_in_flight_offset": last_offset(state.batches),
-        "oldest_unfinished": sums.oldest_unfinished_record(state, end_offset),
-        "most_delivered": sums.most_delivered_ranges(),
-    }
-
-
-def _share_partition_fields(
-    key: SharePartitionKey,
-    state: ShareState,
-    sums: DeliverySums,
-    state_partitions: int,
-    cluster_info: ClusterInfo,
-) -> dict[str, Any]:
+    """Return the fields of the response for a share-partition in a list."""
     end_offset = cluster_info.end_offsets.get((key.topic_id, key.partition))
     return {
         "group": key.group_id,
@@ -136,6 +79,22 @@ def _share_partition_fields(
         "last_write": iso_time(state.last_write_ms),
         "last_write_ms": state.last_write_ms,
         "unreadable": state.unreadable,
+    }
+
+
+def share_partition_detail_fields(
+    state: ShareState, sums: DeliverySums, end_offset: int | None
+) -> dict[str, Any]:
+    """Return the further fields of the response for one share-partition, without its offset ranges."""
+    return {
+        "leader_epoch_max": state.leader_epoch_max,
+        "snapshot_epoch": state.snapshot_epoch,
+        "snapshot_created_ms": state.create_timestamp,
+        "snapshot_written_ms": state.write_timestamp,
+        "updates_since_snapshot": state.updates,
+        "last_in_flight_offset": last_offset(state.batches),
+        "oldest_unfinished": sums.oldest_unfinished_record(state, end_offset),
+        "most_delivered": sums.most_delivered_ranges(),
     }
 
 

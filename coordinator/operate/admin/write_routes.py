@@ -13,43 +13,34 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.errors import OperationFailed
-from coordinator.operate.admin import listing
 from coordinator.operate.admin.access_control import HttpPrincipal, audit
 from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
-from coordinator.operate.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.listing import ListedSharePartition, SharePartitionOrder
 from coordinator.operate.admin.owner_directory import Owner, make_owner
-from coordinator.operate.admin.paths import MALFORMED, PARTITION_MAX, resolve_topic
+from coordinator.operate.admin.paths import PARTITION_MAX, resolve_topic
 from coordinator.operate.admin.state_routes import OwnedElsewhereError
 from coordinator.printable import escape_unprintable
+from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
 Answer = TypeVar("Answer", bound=BaseModel)
+_FoundState = tuple[SharePartitionKey, ShareState]
 
 # A hand-over includes a rebalance and waits for the operations in progress in the shard.
 _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
 
-_REFUSALS: Responses = {
-    404: {"model": ErrorResponse, "description": "The state or the shard does not exist."},
-    409: {
-        "model": ErrorResponse,
-        "description": "The request failed or was executed in part; see the message.",
-    },
-    503: {"model": ErrorWithOwner, "description": "The shard is not loaded, or another coordinator owns it."},
-}
 
+class WriteRequest(BaseModel):
+    """A request that changes something; it is validated strictly."""
 
-class _WriteRequest(BaseModel):
-    # Requests that change something are validated strictly.
     model_config = ConfigDict(extra="forbid", strict=True)
 
     execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
 
 
-class SnapshotRequest(_WriteRequest):
+class SnapshotRequest(WriteRequest):
     """Selects all share-partitions of a shard or of a group, or one share-partition."""
 
     shard: int | None = Field(default=None, ge=0)
@@ -72,7 +63,7 @@ class SnapshotResponse(BaseModel):
     )
 
 
-class PruneRequest(_WriteRequest):
+class PruneRequest(WriteRequest):
     """Selects a shard; if `shard` is null, all shards of this coordinator."""
 
     shard: int | None = Field(default=None, ge=0)
@@ -94,7 +85,7 @@ class PruneResponse(BaseModel):
     shards: list[PrunedShard]
 
 
-class HandOverRequest(_WriteRequest):
+class HandOverRequest(WriteRequest):
     """The shard, and the coordinator that should get it."""
 
     shard: int = Field(ge=0)
@@ -117,7 +108,7 @@ class HandOverResponse(BaseModel):
 
 def write_routes(view: CoordinatorView) -> APIRouter:
     """Create the routes that write. `run_audited` authorizes each executed request."""
-    routes = APIRouter(tags=["writes"], responses={**MALFORMED, **_REFUSALS})
+    routes = APIRouter(tags=["writes"])
 
     @routes.post("/api/v1/snapshots")
     async def write_snapshots(request_body: SnapshotRequest, request: Request) -> SnapshotResponse:
@@ -126,8 +117,8 @@ def write_routes(view: CoordinatorView) -> APIRouter:
         plan = SnapshotResponse(
             executed=request_body.execute,
             share_partitions=len(found),
-            updates=sum(entry.state.updates for entry in found),
-            bytes=sum(entry.state.snapshot_bytes for entry in found),
+            updates=sum(state.updates for _, state in found),
+            bytes=sum(state.snapshot_bytes for _, state in found),
             missing_shards=missing,
         )
         if not request_body.execute:
@@ -212,7 +203,7 @@ def _describe_outcome(done: BaseModel) -> str:
 
 async def _select_share_partitions(
     view: CoordinatorView, request_body: SnapshotRequest
-) -> tuple[list[ListedSharePartition], list[int]]:
+) -> tuple[list[_FoundState], list[int]]:
     """Return the selected share-partitions, and unloaded shards that may have more. Raises HTTPException."""
     parts = (request_body.topic is not None, request_body.partition is not None)
     if (
@@ -245,22 +236,21 @@ async def _select_share_partitions(
     state = runtime.share_partition(wanted)
     if state is None:
         raise HTTPException(404, f"share-partition {wanted} has no state here")
-    return [ListedSharePartition(0, wanted, state)], []
+    return [(wanted, state)], []
 
 
-async def _find_share_partitions(view: CoordinatorView, wanted: Any) -> list[ListedSharePartition]:
-    return await listing.list_matching_share_partitions(
-        view.runtime, wanted, SharePartitionOrder.KEY, descending=False
-    )
+async def _find_share_partitions(
+    view: CoordinatorView, wanted: Callable[[SharePartitionKey], bool]
+) -> list[_FoundState]:
+    return [entry async for entry in view.runtime.share_partitions() if wanted(entry[0])]
 
 
 async def _write_snapshots(
-    view: CoordinatorView, found: list[ListedSharePartition], plan: SnapshotResponse
+    view: CoordinatorView, found: list[_FoundState], plan: SnapshotResponse
 ) -> SnapshotResponse:
     by_shard: dict[int, list[SharePartitionKey]] = {}
-    for entry in found:
-        number = state_partition(entry.key, view.runtime.state_partitions)
-        by_shard.setdefault(number, []).append(entry.key)
+    for key, _ in found:
+        by_shard.setdefault(state_partition(key, view.runtime.state_partitions), []).append(key)
     written = 0
     for number, keys in by_shard.items():
         written += await view.writable_runtime.jobs.snapshot_now(number, keys)

@@ -18,7 +18,7 @@ from typing import Any
 from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
 from coordinator.observe.signals.losses import LoggedSkips
-from coordinator.operate.history.request import HistoryRequest, SkipsRequest
+from coordinator.operate.history.reads import HistoryRequest, SkipsRequest
 from coordinator.operate.history.worker import SECONDS_MAX, HistoryResponse
 from protocol.state_records import SharePartitionKey
 
@@ -51,9 +51,9 @@ class HistoryProcess:
 
     async def read(
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
-    ) -> bytes:
-        """Return a page as JSON. Raises CoordinatorError."""
-        page: bytes = await self._request(
+    ) -> dict[str, Any]:
+        """Return a page as values for JSON. Raises CoordinatorError."""
+        page: dict[str, Any] = await self._request(
             state_partition,
             lambda log: HistoryRequest(log, state_partition, key, offset, before, limit),
         )

@@ -4,7 +4,6 @@ A timer ends the process if a request takes longer than `SECONDS_MAX`. The memor
 """
 
 import asyncio
-import json
 import resource
 import signal
 import sys
@@ -12,9 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from coordinator.errors import CoordinatorError
-from coordinator.operate.history.page import read_page
-from coordinator.operate.history.request import HistoryRequest, SkipsRequest
-from coordinator.operate.history.skips import read_skips
+from coordinator.operate.history.reads import HistoryRequest, SkipsRequest
 from protocol.errors import DecodeError
 
 # Below the timeouts of the page and of the command line, which include the start of the process.
@@ -48,10 +45,7 @@ def _make_answer(request: HistoryRequest | SkipsRequest) -> HistoryResponse:
     result: Any = None
     problem = ""
     try:
-        if isinstance(request, SkipsRequest):
-            result = asyncio.run(read_skips(request))
-        else:
-            result = json.dumps(asyncio.run(read_page(request))).encode()
+        result = asyncio.run(request.read())
     except (CoordinatorError, DecodeError, OSError) as error:
         problem = str(error)
     except MemoryError:

@@ -6,10 +6,14 @@ that is missing there.  Then it reads the target again and compares.  Equal stat
 interrupted migration continues when it is run again, and a completed one writes nothing.
 """
 
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.factory import make_source, make_target
-from coordinator.operate.migration.fold import ComparableState, FoldedLog
-from coordinator.operate.migration.locations import MigrationLocation, parse_source, parse_target
+from coordinator.operate.migration.fold import ComparableState, FoldedLog, MigrationRefused
+from coordinator.operate.migration.locations import (
+    MigrationLocation,
+    make_source,
+    make_target,
+    parse_source,
+    parse_target,
+)
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import MigrationAction, MigrationPlan
 

@@ -23,12 +23,16 @@ from coordinator.client import (
 )
 from coordinator.client.addresses import parse_addresses
 from coordinator.operate.migration import requests
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import ComparableState
-from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.fold import ComparableState, MigrationRefused
+from coordinator.operate.migration.plan import (
+    LookupResult,
+    MigrationAction,
+    MigrationDifference,
+    MigrationPlan,
+    MigrationTarget,
+)
 from coordinator.operate.migration.readers import Progress, TopicReader
 from coordinator.operate.migration.requests import NO_COMPLETE_COUNT, Failures
-from coordinator.operate.migration.target import LookupResult
 from coordinator.shard import ShareState
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import unpack
@@ -55,7 +59,7 @@ class _ServerFeatures(NamedTuple):
     is_broker: bool
 
 
-class CoordinatorTarget:
+class CoordinatorTarget(MigrationTarget):
     """A share coordinator that is found with FindCoordinator at its bootstrap addresses.
 
     If the addresses are those of brokers, `topic` reads the topic of Kafka's own coordinator. The topic shows
@@ -164,9 +168,6 @@ class CoordinatorTarget:
         return LookupResult({**held, **others}, frozenset(unknown))
 
     # Write.
-
-    async def check_unlocked(self) -> None:
-        """Do nothing: a coordinator has no lock."""
 
     async def apply_plan(
         self,

@@ -7,12 +7,16 @@ share-partition whose last record is a tombstone has no state.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.errors import CoordinatorError
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey, decode_record
+
+
+class MigrationRefused(CoordinatorError):
+    """The migration could lose state. The message is one line for the operator with the remedy."""
 
 
 class ComparableState(NamedTuple):

@@ -15,9 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.operate.migration.fold import ComparableState, LogFold
-from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.plan import (
+    LookupResult,
+    MigrationAction,
+    MigrationDifference,
+    MigrationPlan,
+    MigrationTarget,
+)
 from coordinator.operate.migration.readers import LogReader, Progress
-from coordinator.operate.migration.target import LookupResult
 from coordinator.process.clock import Clock
 from coordinator.shard import ShareState
 from coordinator.shard.state import next_snapshot
@@ -35,7 +40,7 @@ APPEND_BYTES_MAX = 256 << 10
 _Records = list[tuple[bytes, bytes | None]]
 
 
-class LogTarget:
+class LogTarget(MigrationTarget):
     """A state topic or a journal as a target.
 
     `make_log` makes the log for a number of state partitions; `state_partitions` is used if the log does not
@@ -54,17 +59,6 @@ class LogTarget:
         self._make_log = make_log
         self._state_partitions = state_partitions
         self._clock = clock
-
-    def as_stored(self, state: ShareState) -> ComparableState:
-        """Return the whole state, because a log stores all fields."""
-        return ComparableState.from_state(state)
-
-    def describe_losses(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
-        """Return an empty list, because a log stores all fields of a state."""
-        return []
-
-    async def query_features(self) -> None:
-        """Do nothing: a log has no features to query."""
 
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress

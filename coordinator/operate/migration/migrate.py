@@ -8,18 +8,18 @@ again and compare; verify that the source has not changed meanwhile.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import ComparableState, FoldedLog
+from coordinator.operate.migration.fold import ComparableState, FoldedLog, MigrationRefused
 from coordinator.operate.migration.plan import (
     DESTRUCTIVE,
+    LookupResult,
     MigrationAction,
     MigrationDifference,
     MigrationPlan,
+    MigrationTarget,
     find_differences,
     make_plan,
 )
 from coordinator.operate.migration.readers import LogReader, Progress
-from coordinator.operate.migration.target import LookupResult, MigrationTarget
 from protocol.state_records import SharePartitionKey
 
 # A message names at most this many share-partitions.
@@ -69,7 +69,7 @@ async def migrate_states(
     lookup = await target.lookup(wanted, progress)
 
     def plan_migration(lookup: LookupResult) -> MigrationPlan:
-        plan = make_plan(wanted, lookup.held, lookup.unknown_topics)
+        plan = make_plan(wanted, lookup)
         _check_options(plan, lookup, options)
         return plan
 

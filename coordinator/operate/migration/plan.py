@@ -1,11 +1,13 @@
-"""Plan the action for each share-partition by comparing source and target. Pure."""
+"""Define a migration target, and plan the action for each share-partition by comparing it with the source."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from coordinator.operate.migration.fold import ComparableState
+from coordinator.operate.migration.readers import Progress
+from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
 
 
@@ -48,15 +50,24 @@ class MigrationPlan(NamedTuple):
         return not self.keys(MigrationAction.COPY, *DESTRUCTIVE)
 
 
-def make_plan(
-    wanted: Mapping[SharePartitionKey, ComparableState],
-    held: Mapping[SharePartitionKey, ComparableState],
-    unknown_topics: Collection[SharePartitionKey],
-) -> MigrationPlan:
+class LookupResult(NamedTuple):
+    """The state of a target, including share-partitions that the source does not have.
+
+    `unknown_topics` are the wanted share-partitions whose topic does not exist in the target's cluster.
+    `owners` maps each claimed state partition to its owner.
+    """
+
+    held: Mapping[SharePartitionKey, ComparableState]
+    unknown_topics: frozenset[SharePartitionKey] = frozenset()
+    owners: Mapping[int, str] = {}
+
+
+def make_plan(wanted: Mapping[SharePartitionKey, ComparableState], lookup: LookupResult) -> MigrationPlan:
     """Return the plan after which the target has the wanted states."""
+    held = lookup.held
     steps: dict[SharePartitionKey, MigrationAction] = {}
     for key, state in wanted.items():
-        if key in unknown_topics:
+        if key in lookup.unknown_topics:
             steps[key] = MigrationAction.OMIT
         elif key not in held:
             steps[key] = MigrationAction.COPY
@@ -95,3 +106,39 @@ def _describe_difference(state: ComparableState, there: ComparableState) -> str:
         if is_there != should_be and name != "batches"
     ]
     return "; ".join(fields) or "its state batches differ"
+
+
+class MigrationTarget:
+    """The location that a migration writes state to. By default, it stores all fields of a state."""
+
+    async def query_features(self) -> None:
+        """Query the features of the target. Changes nothing. Raises MigrationRefused."""
+
+    def as_stored(self, state: ShareState) -> ComparableState:
+        """Return the state as the target stores it."""
+        return ComparableState.from_state(state)
+
+    def describe_losses(self, states: Mapping[SharePartitionKey, ShareState]) -> list[str]:
+        """Return one sentence for each part of the states that the target cannot store."""
+        return []
+
+    async def lookup(
+        self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
+    ) -> LookupResult:
+        """Return the current state of the target. Changes nothing."""
+        raise NotImplementedError
+
+    async def check_unlocked(self) -> None:
+        """Raise LogLocked if another process locks the target. Changes nothing."""
+
+    async def apply_plan(
+        self,
+        states: Mapping[SharePartitionKey, ShareState],
+        plan_for: Callable[[LookupResult], MigrationPlan],
+        progress: Progress,
+    ) -> list[MigrationDifference]:
+        """Write the states; return the share-partitions that could not be written.
+
+        `plan_for` is called after the target is claimed or locked. If it raises, nothing is changed.
+        """
+        raise NotImplementedError

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogUnavailable
@@ -13,8 +13,7 @@ from coordinator.log.journal import RealDisk, check_not_locked
 from coordinator.log.journal.inspect import dump_journal, verify_journal
 from coordinator.log.kafka.offsets import OffsetFinder
 from coordinator.log.kafka.replay import PartitionReader
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import FoldedLog, LogFold
+from coordinator.operate.migration.fold import FoldedLog, LogFold, MigrationRefused
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
 
@@ -25,24 +24,26 @@ Progress = Callable[[str, int, int], None]
 SLICE_BATCHES = 128
 
 
-class LogReader(Protocol):
-    """Reads a log and folds its records to states."""
+class LogReader:
+    """Reads a log and folds its records to states. The defaults are those of a log without a lock."""
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Return the folded log, None if it does not exist. Raises LogError and MigrationRefused."""
-        ...
+        raise NotImplementedError
 
     async def end_offsets(self) -> tuple[int, ...]:
         """Return the end offset of each state partition."""
-        ...
+        raise NotImplementedError
 
     async def check_unlocked(self) -> None:
         """Raise LogLocked if another process locks the log. Changes nothing."""
-        ...
 
     def exclude_writers(self) -> AbstractContextManager[None]:
-        """Return a context manager that excludes other writers, if it can without changing the log."""
-        ...
+        """Return a context manager that excludes other writers, if it can without changing the log.
+
+        Otherwise, the migration detects changes afterwards.
+        """
+        return nullcontext()
 
 
 class _OffsetBounds(NamedTuple):
@@ -54,8 +55,8 @@ class _OffsetBounds(NamedTuple):
         return sum(self.ends.values()) - sum(self.starts.values())
 
 
-class TopicReader:
-    """Reads a state topic or Kafka's __share_group_state."""
+class TopicReader(LogReader):
+    """Reads a state topic or Kafka's __share_group_state. `fold` returns the owners of its claims."""
 
     def __init__(self, topic: str, connect: Callable[[str], Cluster], *, timeout_s: float) -> None:
         """Read `topic`; `connect` makes a cluster client that is not connected yet."""
@@ -88,13 +89,6 @@ class TopicReader:
                 yield cluster, await self._offset_bounds(cluster, shape.partitions)
         finally:
             await cluster.close()
-
-    async def check_unlocked(self) -> None:
-        """Do nothing, because a topic has no lock; `fold` returns the owners of its claims."""
-
-    def exclude_writers(self) -> AbstractContextManager[None]:
-        """Exclude no writer. The migration detects changes afterwards."""
-        return nullcontext()
 
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
@@ -163,7 +157,7 @@ class _RecordFilter:
             self.fold.take(partition, record)
 
 
-class JournalReader:
+class JournalReader(LogReader):
     """Reads a journal, even while a coordinator writes to it."""
 
     def __init__(self, folder: Path) -> None:

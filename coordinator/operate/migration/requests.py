@@ -14,8 +14,7 @@ from coordinator.client.rpcs import (
     make_request,
     results_by_key,
 )
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import ComparableState
+from coordinator.operate.migration.fold import ComparableState, MigrationRefused
 from coordinator.shard.batches import NO_START_OFFSET, normalise
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api

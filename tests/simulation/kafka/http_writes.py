@@ -1,5 +1,6 @@
 """Send requests that write to the HTTP routes of a coordinator, without a socket."""
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ from coordinator.metrics import Metrics
 from coordinator.operate.admin.access_control import HttpPrincipal
 from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
-from coordinator.operate.admin.coordinator_view import CoordinatorView, HandOver
+from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.owner_directory import OwnerDirectory
 from coordinator.operate.admin.write_routes import write_routes
 from coordinator.serve.runtime import Runtime
@@ -28,7 +29,11 @@ class HttpWrites:
     """The routes of a coordinator that write, for an operator who is logged in."""
 
     def __init__(
-        self, runtime: Runtime, metrics: Metrics, owners: OwnerDirectory, hand_over: HandOver
+        self,
+        runtime: Runtime,
+        metrics: Metrics,
+        owners: OwnerDirectory,
+        hand_over: Callable[[int, str], None],
     ) -> None:
         config = Config(log="kafka", ownership="group", bootstrap_servers="broker-1:9092")
         view = CoordinatorView(runtime, metrics, config, owners, ClusterInfoCache(None), hand_over)

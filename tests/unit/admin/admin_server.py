@@ -15,7 +15,13 @@ from coordinator.log.memory import MemoryLog
 from coordinator.log.other_process import locate_log
 from coordinator.metrics import Metrics
 from coordinator.observe.signals import SignalMonitor
-from coordinator.operate.admin import HttpServer, OwnerDirectory, create_app
+from coordinator.operate.admin import (
+    ClusterInfoCache,
+    CoordinatorView,
+    HttpServer,
+    OwnerDirectory,
+    create_app,
+)
 from coordinator.operate.admin.access_control import AccessControl
 from coordinator.operate.admin.http_service import make_server_tls
 from coordinator.operate.expiry import Expiry
@@ -91,18 +97,18 @@ class AdminTester:
         self.tls = make_server_tls(config)
         # Requested hand-overs: (state partition, instance id).
         self.wishes: list[tuple[int, str]] = []
-        self.app: FastAPI = create_app(
+        self.view = CoordinatorView(
             runtime,
             metrics,
             config,
-            owners=self.owners,
-            topics=topics,
-            access=self.access,
-            hand_over=self._record_hand_over,
-            expiry=expiry,
-            signals=signals,
-            history=self.history,
+            self.owners,
+            ClusterInfoCache(topics),
+            self._record_hand_over,
+            expiry,
+            signals,
+            self.history,
         )
+        self.app: FastAPI = create_app(self.view, self.access)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1:9096"
         )
@@ -206,12 +212,11 @@ def serve_admin(
     async def run_server() -> None:
         try:
             async with run_admin(records, make_topics(), make_expiry, signals, **settings) as coordinator:
-                event_stream, tls = coordinator.app.state.event_stream, coordinator.tls
+                tls = coordinator.tls
                 server = HttpServer(
                     coordinator.app,
                     HostPort("127.0.0.1", 0),
                     tls=tls,
-                    before_stop=event_stream.end,
                     refused=coordinator.metrics.http_refused,
                 )
                 await server.start()

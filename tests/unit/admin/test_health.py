@@ -74,9 +74,3 @@ async def test_metrics_are_plain_text_if_the_version_in_accept_is_invalid() -> N
         for accept in ("text/plain; version=latest", 'application/openmetrics-text;version="1.0.0"'):
             answer = await coordinator.get("/metrics", {"Accept": accept})
             assert answer.headers["content-type"].startswith("text/plain; version=0.0.4"), accept
-
-
-async def test_metrics_partition_level_adds_share_partition_metrics() -> None:
-    async with run_admin([make_snapshot()], metrics_partition_level="all") as coordinator:
-        answer = await coordinator.get("/metrics")
-    assert 'share_coordinator_share_partition_start_offset{group="orders"' in answer.text

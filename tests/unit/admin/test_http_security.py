@@ -5,7 +5,7 @@ import json
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,22 +47,27 @@ class CertificateFiles:
             **settings,
         }
 
-    def connection(self, url: str, certificate: Path | None = None) -> http.client.HTTPSConnection:
-        context = client_context(str(self.authority.certificate), str(certificate or ""))
-        host, port = url.removeprefix("https://").split(":")
-        return http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
+
+class SecuredServer:
+    """A running coordinator with TLS, and its clients."""
+
+    def __init__(self, files: CertificateFiles, running: AdminServer) -> None:
+        self.files = files
+        self.url = running.url
+        self.coordinator = running.coordinator
+        self.run_in_loop = running.run_in_loop
+        host, port = running.url.removeprefix("https://").split(":")
+        self.address = host, int(port)
+
+    def connection(self, certificate: Path | None = None) -> http.client.HTTPSConnection:
+        context = client_context(str(self.files.authority.certificate), str(certificate or ""))
+        return http.client.HTTPSConnection(*self.address, context=context, timeout=60)
 
     def send_request(
-        self,
-        url: str,
-        path: str,
-        *,
-        certificate: Path | None = None,
-        token: str = "",
-        order: object = None,
+        self, path: str, *, certificate: Path | None = None, token: str = "", order: object = None
     ) -> tuple[int, dict[str, Any]]:
         """Send a request on a new connection; return the status and the decoded JSON body."""
-        connection = self.connection(url, certificate)
+        connection = self.connection(certificate)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = None
         if order is not None:
@@ -74,132 +79,103 @@ class CertificateFiles:
         return response.status, answer
 
 
-@pytest.fixture(scope="module")
-def certificate_files(tmp_path_factory: pytest.TempPathFactory) -> CertificateFiles:
-    return CertificateFiles(tmp_path_factory.mktemp("certificates"))
+@contextmanager
+def serve_securely(folder: Path, **settings: str) -> Iterator[SecuredServer]:
+    files = CertificateFiles(folder)
+    with serve_admin([make_snapshot()], **files.settings(**settings)) as running:
+        yield SecuredServer(files, running)
 
 
 @pytest.fixture(scope="module")
-def certificate_required_server(certificate_files: CertificateFiles) -> Iterator[AdminServer]:
+def certificate_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that requires client certificates."""
-    settings = certificate_files.settings(
+    with serve_securely(
+        tmp_path_factory.mktemp("required"),
         http_ssl_client_auth="required",
         http_allowed_principals=BOB,
         http_write_principals=ALICE,
         http_writes="true",
-    )
-    with serve_admin([make_snapshot()], **settings) as running:
-        yield running
+    ) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")
-def certificate_requested_server(certificate_files: CertificateFiles) -> Iterator[AdminServer]:
+def certificate_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that accepts client certificates or tokens, and probes without either."""
-    settings = certificate_files.settings(
+    folder = tmp_path_factory.mktemp("requested")
+    with serve_securely(
+        folder,
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
-        http_token_file=str(certificate_files.tokens),
+        http_token_file=str(folder / "tokens"),
         http_writes="true",
-    )
-    with serve_admin([make_snapshot()], **settings) as running:
-        yield running
+    ) as server:
+        yield server
 
 
-def test_certificate_principals_have_their_configured_rights(
-    certificate_files: CertificateFiles, certificate_required_server: AdminServer
-) -> None:
-    for certificate in (certificate_files.alice.combined_file, certificate_files.bob.combined_file):
-        assert (
-            certificate_files.send_request(
-                certificate_required_server.url, "/healthz", certificate=certificate
-            )[0]
-            == 200
-        )
+def test_certificate_principals_have_their_configured_rights(certificate_required: SecuredServer) -> None:
+    server, files = certificate_required, certificate_required.files
+    for certificate in (files.alice.combined_file, files.bob.combined_file):
+        assert server.send_request("/healthz", certificate=certificate)[0] == 200
     order = {"group": "orders", "execute": True}
-    status, answer = certificate_files.send_request(
-        certificate_required_server.url,
-        "/api/v1/snapshots",
-        certificate=certificate_files.alice.combined_file,
-        order=order,
+    status, answer = server.send_request(
+        "/api/v1/snapshots", certificate=files.alice.combined_file, order=order
     )
     assert (status, answer["share_partitions"]) == (200, 1)
-    status, answer = certificate_files.send_request(
-        certificate_required_server.url,
-        "/api/v1/snapshots",
-        certificate=certificate_files.bob.combined_file,
-        order=order,
+    status, answer = server.send_request(
+        "/api/v1/snapshots", certificate=files.bob.combined_file, order=order
     )
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(
-    certificate_files: CertificateFiles, certificate_required_server: AdminServer
+    certificate_required: SecuredServer,
 ) -> None:
-    status, answer = certificate_files.send_request(
-        certificate_required_server.url, "/healthz", certificate=certificate_files.eve.combined_file
-    )
+    eve = certificate_required.files.eve.combined_file
+    status, answer = certificate_required.send_request("/healthz", certificate=eve)
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
-    assert (
-        certificate_files.send_request(
-            certificate_required_server.url, "/readyz", certificate=certificate_files.eve.combined_file
-        )[0]
-        == 200
-    )
+    assert certificate_required.send_request("/readyz", certificate=eve)[0] == 200
 
 
 @pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
 def test_missing_or_invalid_client_certificate_fails_the_connection(
-    certificate_files: CertificateFiles, certificate_required_server: AdminServer, which: str
+    certificate_required: SecuredServer, which: str
 ) -> None:
-    certificate = None if which == "nobody" else getattr(certificate_files, which).combined_file
+    files = certificate_required.files
+    certificate = None if which == "nobody" else getattr(files, which).combined_file
     # In TLS 1.3 the client sees the refusal when it reads the first response.
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        certificate_files.send_request(certificate_required_server.url, "/readyz", certificate=certificate)
+        certificate_required.send_request("/readyz", certificate=certificate)
 
 
-def test_probes_need_no_certificate_if_client_auth_is_requested(
-    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
-) -> None:
-    assert certificate_files.send_request(certificate_requested_server.url, "/readyz")[0] == 200
-    status, answer = certificate_files.send_request(certificate_requested_server.url, "/healthz")
+def test_probes_need_no_certificate_if_client_auth_is_requested(certificate_requested: SecuredServer) -> None:
+    server, files = certificate_requested, certificate_requested.files
+    assert server.send_request("/readyz")[0] == 200
+    status, answer = server.send_request("/healthz")
     assert status == 401
     assert "or connect with a certificate" in answer["message"]
-    for how in ({"token": READING}, {"certificate": certificate_files.bob.combined_file}):
-        assert certificate_files.send_request(certificate_requested_server.url, "/healthz", **how)[0] == 200  # type: ignore[arg-type]
+    assert server.send_request("/healthz", token=READING)[0] == 200
+    assert server.send_request("/healthz", certificate=files.bob.combined_file)[0] == 200
     # A token takes precedence over the certificate.
-    assert (
-        certificate_files.send_request(
-            certificate_requested_server.url,
-            "/healthz",
-            token="x",
-            certificate=certificate_files.bob.combined_file,
-        )[0]
-        == 401
-    )
+    assert server.send_request("/healthz", token="x", certificate=files.bob.combined_file)[0] == 401
     with pytest.raises((ssl.SSLError, ConnectionError)):
-        certificate_files.send_request(
-            certificate_requested_server.url, "/readyz", certificate=certificate_files.stranger.combined_file
-        )
+        server.send_request("/readyz", certificate=files.stranger.combined_file)
 
 
 def test_client_rejects_server_of_another_authority(
-    certificate_files: CertificateFiles, certificate_requested_server: AdminServer, tmp_path: Path
+    certificate_requested: SecuredServer, tmp_path: Path
 ) -> None:
     other = CertificateAuthority(tmp_path, "somebody-else")
-    host, port = certificate_requested_server.url.removeprefix("https://").split(":")
     context = client_context(str(other.certificate))
-    connection = http.client.HTTPSConnection(host, int(port), context=context, timeout=60)
+    connection = http.client.HTTPSConnection(*certificate_requested.address, context=context, timeout=60)
     with pytest.raises(ssl.SSLCertVerificationError):
         connection.request("GET", "/readyz")
 
 
-def test_plaintext_to_the_tls_port_is_closed(
-    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
-) -> None:
-    host, port = certificate_requested_server.url.removeprefix("https://").split(":")
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+def test_plaintext_to_the_tls_port_is_closed(certificate_requested: SecuredServer) -> None:
+    with socket.create_connection(certificate_requested.address, timeout=60) as connection:
         connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         received = b""
         try:
@@ -208,25 +184,24 @@ def test_plaintext_to_the_tls_port_is_closed(
         except ConnectionResetError:
             pass
     assert b"HTTP" not in received
-    assert certificate_files.send_request(certificate_requested_server.url, "/readyz")[0] == 200
+    assert certificate_requested.send_request("/readyz")[0] == 200
 
 
 def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
-    files = CertificateFiles(tmp_path)
-    settings = files.settings(http_token_file=str(files.tokens))
-    with serve_admin(**settings) as running:
-        assert _common_name(files, running.url) == "coordinator"
+    with serve_securely(tmp_path, http_token_file=str(tmp_path / "tokens")) as server:
+        assert _common_name(server) == "coordinator"
+        files = server.files
         renewed = files.authority.issue_certificate("renewed")
         files.server.key.write_bytes(renewed.key.read_bytes())
         files.server.certificate.write_bytes(renewed.certificate.read_bytes())
-        tls = running.coordinator.tls
+        tls = server.coordinator.tls
         assert tls is not None
-        running.run_in_loop(tls.reload_if_changed)
-        assert _common_name(files, running.url) == "renewed"
+        server.run_in_loop(tls.reload_if_changed)
+        assert _common_name(server) == "renewed"
 
 
-def _common_name(files: CertificateFiles, url: str) -> str:
-    connection = files.connection(url)
+def _common_name(server: SecuredServer) -> str:
+    connection = server.connection()
     connection.connect()
     assert isinstance(connection.sock, ssl.SSLSocket)
     certificate: Any = connection.sock.getpeercert()
@@ -238,11 +213,11 @@ def _common_name(files: CertificateFiles, url: str) -> str:
 
 
 def test_body_over_the_limit_returns_413(
-    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
+    certificate_requested: SecuredServer,
 ) -> None:
     # The server does not read a refused body to its end, so that later sends may fail.
     for chunked in (False, True):
-        connection = certificate_files.connection(certificate_requested_server.url)
+        connection = certificate_requested.connection()
         connection.putrequest("POST", "/api/v1/prunes")
         connection.putheader("Authorization", f"Bearer {WRITING}")
         connection.putheader("Content-Type", "application/json")
@@ -257,7 +232,7 @@ def test_body_over_the_limit_returns_413(
         assert response.status == 413
         assert json.loads(response.read())["message"] == "the body is too large; the limit is 65536 bytes"
         connection.close()
-    metrics = certificate_requested_server.coordinator.metrics.registry
+    metrics = certificate_requested.coordinator.metrics.registry
     assert metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "413"}) == 2
 
 
@@ -280,14 +255,13 @@ def test_body_over_the_limit_returns_413(
     ],
 )
 def test_write_request_without_json_or_from_another_site_is_refused(
-    certificate_files: CertificateFiles,
-    certificate_requested_server: AdminServer,
+    certificate_requested: SecuredServer,
     headers: dict[str, str],
     status: int,
     said: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = certificate_files.connection(certificate_requested_server.url)
+    connection = certificate_requested.connection()
     connection.request("POST", "/api/v1/prunes", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
     response = connection.getresponse()
     answer = json.loads(response.read())
@@ -299,9 +273,9 @@ def test_write_request_without_json_or_from_another_site_is_refused(
 
 
 def test_oversized_request_head_is_refused(
-    certificate_files: CertificateFiles, certificate_requested_server: AdminServer
+    certificate_requested: SecuredServer,
 ) -> None:
-    connection = certificate_files.connection(certificate_requested_server.url)
+    connection = certificate_requested.connection()
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
     received = b""
@@ -316,30 +290,24 @@ def test_oversized_request_head_is_refused(
     connection.close()
 
 
-def test_silent_tls_handshakes_do_not_block_probes(
-    certificate_files: CertificateFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_tls_handshakes_do_not_block_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.process.open_files.HTTP_CONNECTIONS_MAX", 2)
     monkeypatch.setattr("coordinator.operate.admin.http_server._HANDSHAKE_S", 300.0)
     # A separate coordinator, so that connections of other tests do not count.
-    settings = certificate_files.settings(http_token_file=str(certificate_files.tokens))
-    with serve_admin(**settings) as coordinator, ExitStack() as crowd:
-        host, port = coordinator.url.removeprefix("https://").split(":")
-        silent = [
-            crowd.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(3)
-        ]
+    with serve_securely(tmp_path, http_token_file=str(tmp_path / "tokens")) as server, ExitStack() as crowd:
+        silent = [crowd.enter_context(socket.create_connection(server.address, timeout=60)) for _ in range(3)]
         assert silent[0].recv(1) == b"", "the limit is two, so the third connection closes the oldest one"
-        assert _is_served(certificate_files, coordinator.url)
+        assert _is_served(server)
         assert silent[1].recv(1) == b""
-        metrics = coordinator.coordinator.metrics.registry
+        metrics = server.coordinator.metrics.registry
         refused = metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "503"})
         assert refused is not None
         assert refused >= 2
 
 
-def _is_served(files: CertificateFiles, url: str) -> bool:
+def _is_served(server: SecuredServer) -> bool:
     try:
-        return files.send_request(url, "/readyz")[0] == 200
+        return server.send_request("/readyz")[0] == 200
     except (ssl.SSLError, ConnectionError):
         return False
 
@@ -353,18 +321,17 @@ def _is_served(files: CertificateFiles, url: str) -> bool:
         ("GET", "/assets/../app.py", 404),
         ("GET", "/%6C%69vez", 200),
         ("PUT", "/livez", 405),
-        ("DELETE", "/api/v1/groups/orders", 405),
+        ("DELETE", "/api/v1/groups", 405),
         ("POST", "/api/v1/shards", 405),
     ],
 )
 def test_unknown_paths_and_methods_return_the_same_json_error(
-    certificate_files: CertificateFiles,
-    certificate_requested_server: AdminServer,
+    certificate_requested: SecuredServer,
     method: str,
     path: str,
     status: int,
 ) -> None:
-    connection = certificate_files.connection(certificate_requested_server.url)
+    connection = certificate_requested.connection()
     headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
     connection.request(method, path, b"{}" if method != "GET" else None, headers)
     response = connection.getresponse()
@@ -379,12 +346,11 @@ def test_unknown_paths_and_methods_return_the_same_json_error(
 
 
 def test_forwarded_for_header_does_not_change_the_audited_address(
-    certificate_files: CertificateFiles,
-    certificate_requested_server: AdminServer,
+    certificate_requested: SecuredServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):
-        connection = certificate_files.connection(certificate_requested_server.url)
+        connection = certificate_requested.connection()
         headers = {"Authorization": "Bearer wrong-wrong-wrong-wrong", "X-Forwarded-For": "192.0.2.1"}
         connection.request("GET", "/healthz", headers=headers)
         assert connection.getresponse().status == 401

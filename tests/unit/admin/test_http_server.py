@@ -4,7 +4,8 @@ import asyncio
 import gc
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -33,40 +34,37 @@ async def send_bytes(port: int, said: bytes) -> bytes:
     return answers
 
 
-async def test_server_serves_from_start_to_stop() -> None:
+@asynccontextmanager
+async def run_server(
+    refused: Callable[[int], None] = lambda status: None,
+) -> AsyncIterator[HttpServer]:
+    """Serve the admin application on a free port."""
     async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
+        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused)
         await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()
+
+
+async def test_server_serves_from_start_to_stop() -> None:
+    async with run_server() as server:
         assert server.port != 0
         assert (await send_get(server.port, "/readyz")).startswith(b"HTTP/1.1 200 OK\r\n")
-        await server.stop()
-        with pytest.raises(ConnectionRefusedError):
-            await send_get(server.port, "/readyz")
-
-
-async def test_encoded_slash_stays_in_one_path_segment() -> None:
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
-        answer = await send_get(server.port, "/api/v1/groups/a%2Fb")
-        await server.stop()
-    assert b"group 'a/b' has no state here" in answer
+    with pytest.raises(ConnectionRefusedError):
+        await send_get(server.port, "/readyz")
 
 
 async def test_server_keeps_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server():
         during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-        await server.stop()
     assert during == before
 
 
 async def test_idle_connection_does_not_delay_stop() -> None:
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server() as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port)
         async with asyncio.timeout(60):
             await server.stop()
@@ -74,9 +72,7 @@ async def test_idle_connection_does_not_delay_stop() -> None:
 
 
 async def test_head_request_returns_headers_without_body() -> None:
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server() as server:
         for path in ("/readyz", "/", "/metrics"):
             answer = await send_bytes(
                 server.port,
@@ -85,40 +81,16 @@ async def test_head_request_returns_headers_without_body() -> None:
             assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
             assert answer.endswith(b"\r\n\r\n")
             assert answer.count(b"\r\n\r\n") == 1
-        await server.stop()
-
-
-async def test_head_request_of_event_stream_ends() -> None:
-    """A HEAD request must not subscribe to the event stream."""
-    async with run_admin() as coordinator:
-        event_stream = coordinator.app.state.event_stream
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
-        await server.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        async with asyncio.timeout(60):
-            writer.write(b"HEAD /api/v1/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            head = await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            after = await reader.read()
-        writer.close()
-        await server.stop()
-    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b"content-type: text/event-stream" in head
-    assert after.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b'"alive"' in after
 
 
 @pytest.mark.slow
 async def test_incomplete_request_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._HEAD_TIMEOUT_S", 1.0)
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server() as server:
         whole = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
         for begun in (b"", b"GET /livez HTTP/1.1\r\nHo", whole + b"GET /livez HTTP/1.1\r\nHo"):
             answers = await send_bytes(server.port, begun)
             assert answers.count(b"HTTP/1.1 200 OK") == begun.count(whole)
-        await server.stop()
 
 
 @pytest.mark.slow
@@ -133,9 +105,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
         # This request is answered, but its body never ends.
         b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
     )
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
-        await server.start()
+    async with run_server(refused.append) as server:
         crowd = []
         for said in begun:
             crowd.append(await asyncio.open_connection("127.0.0.1", server.port))
@@ -149,15 +119,12 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
         assert await crowd[0][0].read() == b""
         for _, writer in crowd:
             writer.close()
-        await server.stop()
 
 
 @pytest.mark.slow
 async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None:
     refused: list[int] = []
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
-        await server.start()
+    async with run_server(refused.append) as server:
         gc.collect()
         gc.disable()
         try:
@@ -170,13 +137,10 @@ async def test_long_pipeline_is_refused_with_429_and_leaves_no_objects() -> None
             assert len(left) <= 1
         finally:
             gc.enable()
-        await server.stop()
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server() as server:
         asked = b"".join(
             b"GET /%b HTTP/1.1\r\nHost: localhost\r\n%b\r\n"
             % (path, b"" if more else b"Connection: close\r\n")
@@ -184,14 +148,11 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         )
         answers = await send_bytes(server.port, asked)
         assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", b"404", b"200"]
-        await server.stop()
 
 
 async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coordinator.operate.admin.http_protocol._BODY_WITHIN_S", 0.2)
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0))
-        await server.start()
+    async with run_server() as server:
         for request in (
             b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
             b"POST /api/v1/shards/0/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
@@ -205,7 +166,6 @@ async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest
                 except ConnectionError:
                     pass
             writer.close()
-        await server.stop()
 
 
 async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,13 +191,10 @@ async def test_unread_response_closes_its_connection(monkeypatch: pytest.MonkeyP
 
 async def test_non_http_requests_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     refused: list[int] = []
-    async with run_admin() as coordinator:
-        server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), refused=refused.append)
-        await server.start()
+    async with run_server(refused.append) as server:
         for _ in range(3):
             answer = await send_bytes(server.port, b"\x00\x01 nothing\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        await server.stop()
     assert refused == [400] * 3
     assert caplog.messages == []
 

@@ -1,4 +1,4 @@
-"""Share-partitions with many state batches: pages, columns, and no long step of the event loop."""
+"""Share-partitions with many state batches: pages, and no long step of the event loop."""
 
 import asyncio
 import json
@@ -31,7 +31,6 @@ CALLS_MAX = 5_000
     [
         ONE,
         f"{ONE}&limit=10000",
-        f"{ONE}&columns=1000&limit=1",
         "/api/v1/share-partitions",
         "/api/v1/share-partitions?sort=in-flight",
         "/api/v1/share-partitions?sort=delivery-count",
@@ -88,39 +87,20 @@ def test_first_batch_index_finds_the_batch_at_an_offset(offset: int, number: int
     assert first_batch_index(MANY, offset) == number
 
 
-async def test_drawing_has_nearby_batches_and_records_by_column() -> None:
+async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
     batches = pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 118, 2, 1))
     async with run_admin([make_snapshot(batches=batches)]) as coordinator:
-        drawn = (await coordinator.get(f"{ONE}&columns=4&from_offset=110&limit=1")).json()
+        detail = (await coordinator.get(f"{ONE}&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
-    # The window has 19 offsets, from 100, in 4 columns. Offset n belongs to column (n - 100) * 4 // 19.
-    assert drawn["drawing"] == {
-        "near": [offset_range(110, 110, "ARCHIVED", 4, 5), offset_range(112, 118, "ACKNOWLEDGED", 2, 1)],
-        "columns": [
-            {"AVAILABLE": 5},
-            {"AVAILABLE": 5},
-            {"ARCHIVED": 1, "ACKNOWLEDGED": 3},
-            {"ACKNOWLEDGED": 4},
-        ],
-    }
-    assert [item["first_offset"] for item in drawn["in_flight"]["items"]] == [100]
-    assert "drawing" not in plain
+    assert detail["near"] == [
+        offset_range(110, 110, "ARCHIVED", 4, 5),
+        offset_range(112, 118, "ACKNOWLEDGED", 2, 1),
+    ]
+    assert [item["first_offset"] for item in detail["in_flight"]["items"]] == [100]
+    assert "near" not in plain
 
 
-@pytest.mark.parametrize(
-    ("batches", "columns"), [(b"", []), (pack_batches((100, 101, 2, 1)), [{"ACKNOWLEDGED": 1}] * 2)]
-)
-async def test_small_window_has_one_column_for_each_offset(
-    batches: bytes, columns: list[dict[str, int]]
-) -> None:
-    async with run_admin([make_snapshot(batches=batches)]) as coordinator:
-        drawn = (await coordinator.get(f"{ONE}&columns=600")).json()["drawing"]
-    assert drawn["columns"] == columns
-
-
-async def test_drawing_has_at_most_256_nearby_batches() -> None:
+async def test_at_most_256_offset_ranges_are_near() -> None:
     async with run_admin([make_snapshot(batches=MANY)]) as coordinator:
-        drawn = (await coordinator.get(f"{ONE}&columns=600&from_offset=10240")).json()["drawing"]
-    assert [item["first_offset"] for item in drawn["near"]] == list(range(10_240, 10_752, 2))
-    assert len(drawn["columns"]) == 600
-    assert sum(sum(column.values()) for column in drawn["columns"]) == 10_000
+        detail = (await coordinator.get(f"{ONE}&from_offset=10240")).json()
+    assert [item["first_offset"] for item in detail["near"]] == list(range(10_240, 10_752, 2))

@@ -1,18 +1,15 @@
-"""Owners of shards on other replicas, the event stream and the security headers of the page."""
+"""Owners of shards on other replicas, and the security headers of the page."""
 
 import asyncio
-import json
 
-import httpx
 import pytest
 
 from coordinator.cluster.ownership import Assignment, Replica
-from coordinator.config import HostPort
-from coordinator.operate.admin import HttpServer, OwnerDirectory
+from coordinator.operate.admin import OwnerDirectory
 from protocol.routing import state_partition
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, run_admin
+from tests.unit.admin.admin_server import SHARDS, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 TOPIC = topic_id_text(TOPIC_ID)
@@ -80,7 +77,6 @@ async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
         while coordinator.runtime.resigning_shards:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
-        group = await coordinator.get("/api/v1/groups/orders")
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
         unreachable = Replica("b", "10.0.0.2:9095", "127.0.0.1:9096", 2)
         coordinator.owners.follow(Assignment(4, (US, unreachable), make_assignment(*[1] * SHARDS).owners))
@@ -93,83 +89,6 @@ async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
     assert named.json()["message"].endswith("is CLOSED; 10.0.0.2:9095 owns it")
     assert named.json()["owner"]["page"] is None
     assert set(unknown.json()) == {"status", "message"}
-    assert group.json() == {
-        "status": 503,
-        "message": "group 'orders' has no state in the shards that are loaded here; 1 shards are not; "
-        "http://10.0.0.2:9096 owns them",
-        "owner": answer.json()["owner"],
-    }
-
-
-class EventReader:
-    """A reader of server-sent events."""
-
-    def __init__(self, lines: "httpx.Response") -> None:
-        self._lines = lines.aiter_lines()
-
-    async def event(self) -> tuple[str, object]:
-        """Return the name and the data of the next event; ("end", None) at the end."""
-        name = ""
-        async for line in self._lines:
-            if line.startswith("event: "):
-                name = line.removeprefix("event: ")
-            elif line.startswith("data: "):
-                return name, json.loads(line.removeprefix("data: "))
-        return "end", None
-
-
-async def start_server(coordinator: AdminTester) -> HttpServer:
-    event_stream = coordinator.app.state.event_stream
-    server = HttpServer(coordinator.app, HostPort("127.0.0.1", 0), before_stop=event_stream.end)
-    await server.start()
-    return server
-
-
-async def test_event_stream_sends_all_shards_first_and_then_changes() -> None:
-    async with run_admin([make_snapshot()]) as coordinator:
-        server = await start_server(coordinator)
-        address = f"http://127.0.0.1:{server.port}/api/v1/live"
-        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
-            assert response.headers["content-type"].startswith("text/event-stream")
-            viewer = EventReader(response)
-            name, overview = await viewer.event()
-            assert (name, isinstance(overview, dict) and overview["status"]) == ("overview", "ready")
-            name, shards = await viewer.event()
-            assert name == "shards"
-            assert isinstance(shards, list)
-            assert [shard["state_partition"] for shard in shards] == [0, 1, 2, 3]
-            coordinator.owners.follow(make_assignment(0, 0, 1, 0))
-            while (news := await viewer.event())[0] != "shards":
-                assert news[0] == "overview"
-            changed = news[1]
-            assert isinstance(changed, list)
-            assert changed[2]["owner"]["wire"] == "10.0.0.2:9095"
-            # A stop of the server ends the event stream.
-            stopping = asyncio.create_task(server.stop())
-            while (await viewer.event())[0] != "end":
-                pass
-        await stopping
-
-
-async def test_event_stream_stops_refreshing_without_subscribers() -> None:
-    async with run_admin([make_snapshot()]) as coordinator:
-        server = await start_server(coordinator)
-        event_stream = coordinator.app.state.event_stream
-        address = f"http://127.0.0.1:{server.port}/api/v1/live"
-        async with httpx.AsyncClient(timeout=60) as client, client.stream("GET", address) as response:
-            await EventReader(response).event()
-            assert event_stream._refresh_task is not None
-        while event_stream._refresh_task is not None:  # noqa: ASYNC110 (until the server has noticed)
-            await asyncio.sleep(0)
-        await server.stop()
-
-
-async def test_subscribers_over_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.operate.admin.event_stream.SUBSCRIBERS_MAX", 0)
-    async with run_admin() as coordinator:
-        answer = await coordinator.get("/api/v1/live")
-    assert answer.status_code == 503
-    assert answer.json()["message"] == "0 clients are subscribed already, which is the limit"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.metrics import Metrics, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
+from coordinator.observe.signals.monitor import SignalEvent
 from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
@@ -59,6 +60,15 @@ async def test_signals_are_listed_by_severity_and_filtered() -> None:
         assert [item["message"] for item in listed["items"]] == ["stuck"]
         listed = (await coordinator.get("/api/v1/signals?group=a")).json()
         assert [item["group"] for item in listed["items"]] == ["a"]
+
+
+async def test_newest_events_are_listed() -> None:
+    monitor = make_monitor()
+    monitor.events.extend(SignalEvent(number, "a", "stuck", began=True, message="why") for number in range(3))
+    async with run_admin([], signals=monitor) as coordinator:
+        listed = (await coordinator.get("/api/v1/events?limit=2")).json()["items"]
+    event = {"timestamp_ms": 1, "group": "a", "problem": "stuck", "began": True, "message": "why"}
+    assert listed == [event, {**event, "timestamp_ms": 2}]
 
 
 @pytest.mark.parametrize(("sort", "order"), [("problem", ["b", "a", "c"]), ("lag", ["a", "b", "c"])])

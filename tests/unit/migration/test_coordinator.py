@@ -7,8 +7,7 @@ import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
-from coordinator.operate.migration.errors import MigrationRefused
-from coordinator.operate.migration.fold import ComparableState
+from coordinator.operate.migration.fold import ComparableState, MigrationRefused
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
 from coordinator.operate.migration.plan import MigrationAction
 from protocol.state_batches import StateBatch, pack

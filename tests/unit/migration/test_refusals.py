@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogFenced, LogLocked
-from coordinator.operate.migration.errors import MigrationRefused
+from coordinator.operate.migration.fold import MigrationRefused
 from coordinator.operate.migration.log_target import LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
-from coordinator.operate.migration.plan import MigrationAction, MigrationDifference, MigrationPlan
+from coordinator.operate.migration.plan import (
+    LookupResult,
+    MigrationAction,
+    MigrationDifference,
+    MigrationPlan,
+)
 from coordinator.operate.migration.readers import JournalReader
-from coordinator.operate.migration.target import LookupResult
 from coordinator.shard.state import next_snapshot
 from protocol.record_batch import encode_batch
 from protocol.routing import state_partition

@@ -42,7 +42,8 @@ class FollowedTopic:
         self.fake = FakeKafka()
         self.fake.topics[TOPIC] = [FakePartition() for _ in range(PARTITIONS)]
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
-        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC, record_followed=self._record_change)
+        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC)
+        self.follower.record_followed = self._record_change
 
     def _record_change(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         assert key == KEY

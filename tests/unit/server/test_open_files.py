@@ -4,7 +4,6 @@ import resource
 
 import pytest
 
-from coordinator.operate.admin.event_stream import SUBSCRIBERS_MAX, subscriber_limit
 from coordinator.process.open_files import (
     FILES_KEPT_BACK,
     HTTP_CONNECTIONS_MAX,
@@ -65,20 +64,19 @@ def test_accepted_connections_leave_files_for_other_uses(
 
 
 @pytest.mark.parametrize(
-    ("open_files", "accepted", "viewers"),
+    ("open_files", "accepted"),
     [
-        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX, SUBSCRIBERS_MAX),
-        (1_048_576, HTTP_CONNECTIONS_MAX, SUBSCRIBERS_MAX),
-        (1_024, 128, 64),
-        (64, 8, 4),
+        (resource.RLIM_INFINITY, HTTP_CONNECTIONS_MAX),
+        (1_048_576, HTTP_CONNECTIONS_MAX),
+        (1_024, 128),
+        (64, 8),
     ],
 )
-def test_http_connections_and_subscribers_take_a_bounded_part_of_the_files(
-    open_files: int, accepted: int, viewers: int, monkeypatch: pytest.MonkeyPatch
+def test_http_connections_take_a_bounded_part_of_the_files(
+    open_files: int, accepted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", FakeResourceLimits(open_files, open_files).getrlimit)
     assert http_connection_limit() == accepted
-    assert subscriber_limit() == viewers
 
 
 def test_open_file_limit_is_raised_above_the_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:

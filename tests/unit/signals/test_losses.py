@@ -14,8 +14,7 @@ from coordinator.observe.signals.losses import (
     LoggedSkips,
     LossCounter,
 )
-from coordinator.operate.history.request import SkipsRequest
-from coordinator.operate.history.skips import read_skips
+from coordinator.operate.history.reads import SkipsRequest
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -84,7 +83,7 @@ class SkippingCoordinator:
         await asyncio.sleep(READ_S)
         if not self.is_log_readable:
             raise LogUnavailable("no disk")
-        return await read_skips(SkipsRequest(self, number, from_offsets))
+        return await SkipsRequest(self, number, from_offsets).read()
 
     # What the coordinator does.
 
@@ -201,7 +200,7 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
 
     async def main() -> None:
         topics = Topics()
-        losses = LossCounter(topics, lambda: 0)
+        losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
         for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
             losses.record_skip(KEY._replace(partition=number), 1, 5)
         await losses.count(1)

@@ -269,11 +269,3 @@ async def test_unreachable_cluster_leaves_lag_unknown() -> None:
     await world.monitor.compute_signals()
     signals = world.monitor.groups[KEY.group_id]
     assert (signals.lag, signals.in_flight) == (-1, 2)
-
-
-async def test_lag_without_members_is_reported() -> None:
-    world = MonitorSetup()
-    world.members = 0
-    world.view.states = {KEY: make_state()}
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS

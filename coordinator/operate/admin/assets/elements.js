@@ -1,7 +1,6 @@
 // Make elements, and format numbers, times and names. Strings only become text nodes, never markup; the page's
 // Content-Security-Policy enforces this.
 
-const SVG = "http://www.w3.org/2000/svg";
 const COUNT = new Intl.NumberFormat("en");
 const AGO = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
@@ -12,14 +11,7 @@ const UNSEEN = /(?! )[\p{C}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 
 // Make an element. Attributes that are null or false are omitted, `on` has listeners, `style` has properties.
 export function el(name, attributes, ...children) {
-  return furnished(document.createElement(name), attributes, children);
-}
-
-export function svg(name, attributes, ...children) {
-  return furnished(document.createElementNS(SVG, name), attributes, children);
-}
-
-function furnished(node, attributes, children) {
+  const node = document.createElement(name);
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "on") for (const [event, listen] of Object.entries(value)) node.addEventListener(event, listen);
@@ -101,4 +93,15 @@ export function address(view) {
     if (value !== undefined && value !== null && value !== "" && value !== false) query.set(name, value);
   }
   return query.size ? `/?${query}` : "/";
+}
+
+// Links to other parts of a list or window. An item is a text, or [label, value of `parameter`, whether it exists].
+export function pagerLinks(name, view, items, parameter) {
+  return el("nav", { class: "pager", "aria-label": name }, items.map((item) => {
+    if (!Array.isArray(item)) return el("span", {}, item);
+    const [label, value, exists] = item;
+    return exists
+      ? link({ ...view, [parameter]: value }, { class: "button", "data-key": label }, label)
+      : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
+  }));
 }

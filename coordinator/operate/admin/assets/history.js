@@ -1,6 +1,6 @@
 // The view of the delivery history: what the state log contains about a share-partition or about one record.
 
-import { count, el, link, named, plural, refill, seen } from "./elements.js";
+import { count, el, link, named, pagerLinks, plural, refill, seen } from "./elements.js";
 import { stateMark } from "./offsets.js";
 import { number, query, table, topicName } from "./views.js";
 
@@ -64,10 +64,8 @@ function eventTable(found, context) {
 
 function pager(found, view) {
   if (found.next === null && view.before === undefined) return null;
-  const item = (label, before, there) => there
-    ? link({ ...view, before }, { class: "button", "data-key": label }, label)
-    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
-  return el("nav", { class: "pager", "aria-label": "Pages" },
-    item("« latest", undefined, view.before !== undefined),
-    item("earlier ›", found.next === null ? undefined : String(found.next), found.next !== null));
+  return pagerLinks("Pages", view, [
+    ["« latest", undefined, view.before !== undefined],
+    ["earlier ›", String(found.next), found.next !== null],
+  ], "before");
 }

@@ -1,14 +1,12 @@
 // Draw the window of a share-partition: the offsets from the start offset to the last one with a delivery state.
-// A map shows the whole window, and cells show the offsets of one block. Blocks begin at multiples of their size, so
-// that cells keep their place while the window moves.
+// Cells show the offsets of one block. Blocks begin at multiples of their size, so that cells keep their place while the
+// window moves.
 
-import { count, el, link, plural, svg } from "./elements.js";
+import { count, el, pagerLinks, plural } from "./elements.js";
 
 export const BLOCK = 256;
 // Maximum number of cells in a row. Rows begin at multiples of it.
 const ROW = 32;
-export const MAP_COLUMNS = 600;
-const MAP_HEIGHT = 100;
 
 export const STATES = {
   ACKNOWLEDGED: { sign: "✓", said: "acknowledged", meaning: "processed" },
@@ -65,63 +63,6 @@ export function legend(detail) {
   return el("ul", { class: "legend", "aria-label": "Records in the window by delivery state" }, items);
 }
 
-// The map: columns of equal width from the response, each filled with the shares of the delivery states.
-export function map(detail, block, go) {
-  const { first, last } = windowOf(detail);
-  const size = last - first + 1;
-  if (size <= 0) return el("p", { class: "quiet" }, "Nothing is in flight.");
-  const { columns } = detail.drawing;
-  const drawn = svg("svg", { viewBox: `0 0 ${columns.length} ${MAP_HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
-    mapRects(columns, size / columns.length));
-  const from = Math.max(first, block), to = Math.min(last, block + BLOCK - 1);
-  const scale = (offset) => `${(100 * (offset - first)) / size}%`;
-  const frame = size > BLOCK && from <= to &&
-    el("span", { class: "frame", style: { left: scale(from), width: scale(first + to - from + 1) } });
-  const clamp = (offset) => Math.min(last, Math.max(first, offset));
-  const keys = {
-    ArrowRight: block + BLOCK, PageDown: block + BLOCK, ArrowLeft: block - BLOCK, PageUp: block - BLOCK,
-    Home: first, End: last,
-  };
-  const slider = el("div", {
-    class: "map", role: "slider", tabindex: 0, "data-key": "map", "aria-label": "Range of the window that is shown offset by offset",
-    "aria-valuemin": first, "aria-valuemax": last, "aria-valuenow": from, "aria-valuetext": `offsets ${from} to ${to}`,
-    on: {
-      click: (event) => {
-        const box = slider.getBoundingClientRect();
-        go({ at: clamp(first + Math.floor(((event.clientX - box.left) / box.width) * size)) });
-      },
-      keydown: (event) => {
-        if (!(event.key in keys)) return;
-        event.preventDefault();
-        go({ at: clamp(keys[event.key]) });
-      },
-    },
-  }, drawn, frame);
-  return el("div", { class: "map-box" }, slider,
-    el("div", { class: "ends" }, el("span", {}, String(first)), el("span", {}, String(last))));
-}
-
-function mapRects(columns, perColumn) {
-  const rects = [];
-  let before = "", last = null;
-  columns.forEach((shares, x) => {
-    const mixture = Object.entries(shares).sort().join();
-    if (mixture === before && last) {
-      for (const rect of last) rect.setAttribute("width", Number(rect.getAttribute("width")) + 1);
-      return;
-    }
-    let y = MAP_HEIGHT;
-    last = Object.keys(STATES).filter((state) => state in shares).map((state) => {
-      const height = Math.min(y, (MAP_HEIGHT * shares[state]) / perColumn);
-      y -= height;
-      return svg("rect", { class: shade(state), x, y, width: 1, height });
-    });
-    before = mixture;
-    rects.push(...last);
-  });
-  return rects;
-}
-
 export const blockOf = (offset) => Math.floor(offset / BLOCK) * BLOCK;
 
 // The cells of a block: a list box with arrow keys, in which one offset is selected and described.
@@ -129,7 +70,7 @@ export function cells(detail, block, chosen, go) {
   const { first, last } = windowOf(detail);
   const end = Math.max(last, detail.end_offset === null ? last : detail.end_offset - 1);
   const items = [];
-  const runs = detail.drawing.near;
+  const runs = detail.near;
   let at = 0;
   // Rows entirely below or after the window are omitted, unless they contain the selected offset.
   const row = (offset) => Math.floor(offset / ROW) * ROW;
@@ -149,10 +90,12 @@ export function cells(detail, block, chosen, go) {
         if (clicked) go({ at: Number(clicked.dataset.offset) }, { focus: true });
       },
       keydown: (event) => {
-        const step = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columnsOf(box), ArrowUp: -columnsOf(box) }[event.key];
-        if (step === undefined) return;
+        const steps = {
+          ArrowRight: 1, ArrowLeft: -1, ArrowDown: columnsOf(box), ArrowUp: -columnsOf(box), PageDown: BLOCK, PageUp: -BLOCK,
+        };
+        if (!(event.key in steps)) return;
         event.preventDefault();
-        go({ at: Math.max(0, chosen + step) }, { focus: true });
+        go({ at: Math.max(0, chosen + steps[event.key]) }, { focus: true });
       },
     },
   }, items);
@@ -193,7 +136,7 @@ export function described(detail, offset) {
   const { first, last } = windowOf(detail);
   const about = [el("b", {}, `Offset ${offset}`), " "];
   if (offset < first) return [...about, `is below the start offset ${first}: complete.`];
-  const run = detail.drawing.near.find(({ last_offset }) => last_offset >= offset);
+  const run = detail.near.find(({ last_offset }) => last_offset >= offset);
   if (run && run.first_offset <= offset) {
     about.push("is ", stateMark(run.delivery_state), `, delivered ${times(run.delivery_count)}`);
     if (run.records > 1) about.push(`, in a range of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);
@@ -207,11 +150,11 @@ export function described(detail, offset) {
 // Links to the previous and next block, if they are in the window.
 export function blockLinks(detail, block, view) {
   const { first, last } = windowOf(detail);
-  const item = (label, at, there) => there
-    ? link({ ...view, at }, { class: "button", "data-key": label }, label)
-    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
-  return el("nav", { class: "pager", "aria-label": "Offsets" },
-    item("‹ earlier", Math.max(first, block - BLOCK), block > first),
-    el("span", {}, `offsets ${block} to ${block + BLOCK - 1}`),
-    item("later ›", Math.min(last, block + BLOCK), block + BLOCK <= last));
+  return pagerLinks("Offsets", view, [
+    ["« first", first, block > first],
+    ["‹ earlier", Math.max(first, block - BLOCK), block > first],
+    `offsets ${block} to ${block + BLOCK - 1}`,
+    ["later ›", Math.min(last, block + BLOCK), block + BLOCK <= last],
+    ["last »", last, block + BLOCK <= last],
+  ], "at");
 }

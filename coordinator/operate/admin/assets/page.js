@@ -1,11 +1,17 @@
-// The page: the URL selects the view, the API provides its data, server-sent events trigger updates.
+// The page: the URL selects the view, and the API provides its data. The page polls the status of the coordinator and of
+// its shards. A changed shard triggers a request for the data of the view.
 
 import * as api from "./api.js";
 import { address, bytes, el, refill, seen, since } from "./elements.js";
 import { deliveryHistory } from "./history.js";
 import * as views from "./views.js";
 
-// The polling interval for data without events, such as lag.
+// The polling interval of the status. Its cost does not depend on the size of the state.
+const LOOK_EVERY_MS = 1000;
+const STATUS = ["/healthz", "/api/v1/shards?limit=10000"];
+// Without a status for this time, the connection is considered lost.
+const SILENT_MS = 8000;
+// The polling interval of data that changes without a change of a shard, such as lag.
 const ASK_EVERY_MS = 5000;
 // A list over a large state takes long, so requests use at most a fifth of the time.
 const ASK_SHARE = 5;
@@ -16,10 +22,11 @@ const $ = (id) => document.getElementById(id);
 const context = { view: {}, overview: null, shards: new Map() };
 let shown = null;          // the view, its element and its update function
 let paused = false;
-let events = null;         // the event stream, while subscribed
 let wanting = false;       // true while a token is required
-let asking = null;         // the AbortController of the request in progress
-let missed = false;        // an event arrived during the request
+let looking = null;        // the AbortController of the request for the status
+let lookTimer = 0;
+let asking = null;         // the AbortController of the request for the view
+let missed = false;        // a shard changed during the request
 let askedAt = 0;
 let tookMs = 0;
 let timer = 0;
@@ -129,7 +136,7 @@ async function ask(how = {}) {
 
 // Schedule the next request with a minimum pause; a slow request is not aborted for the next one.
 function later(ms) {
-  if (paused || wanting || document.hidden || (shown.kind.once && shown.answers)) return;
+  if (!isActive() || (shown.kind.once && shown.answers)) return;
   clearTimeout(timer);
   const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
   timer = setTimeout(() => { if (asking) missed = true; else ask(); }, Math.max(ms, rest, 0));
@@ -186,7 +193,7 @@ function want(problem) {
   wanting = true;
   lastLooks = "";
   api.keepToken("");
-  unwatch();
+  suspend();
   asking?.abort();
   pill("bad", "token required");
   shown.node.hidden = true;
@@ -211,7 +218,7 @@ function given(token) {
   shown.node.hidden = false;
   requested = "";
   ask({ moved: true });
-  watch();
+  look();
   status();
 }
 
@@ -224,53 +231,37 @@ function lost() {
 
 // Updates.
 
-function watch() {
-  if (events || paused || wanting || document.hidden) return;
-  const mine = (events = api.watch({
-    opened: status,
-    lost: (gone) => {
-      status();
-      if (gone) lost();
-    },
-    event: (name, data) => {
-      freshMs = Date.now();
-      ({ overview, shards: shardsChanged })[name]?.(data);
-    },
-    refused: async (response) => {
-      if (events !== mine) return;
-      if (response.status === 401) {
-        const problem = await response.json();
-        // A token may have been entered since; then another subscription exists.
-        if (events === mine) want(problem);
-        return;
-      }
-      events = null;
-      // The limit of subscribers is reached: poll, and retry later.
-      setTimeout(watch, ASK_EVERY_MS);
-      askAbout();
-      status();
-    },
-  }));
-}
+// True while updates are shown; a hidden page sends no requests.
+const isActive = () => !paused && !wanting && !document.hidden;
 
-async function askAbout() {
+async function look() {
+  suspend();
+  const mine = (looking = new AbortController());
   try {
-    const [health, page] = await Promise.all(["/healthz", "/api/v1/shards?limit=10000"].map(async (path) => JSON.parse((await api.ask(path)).text)));
-    if (!page.items) return;
+    const answers = await Promise.all(STATUS.map((path) => api.ask(path, { signal: mine.signal, lateMs: SILENT_MS })));
+    if (mine.signal.aborted) return;
+    const [health, shards] = answers.map(({ text }) => JSON.parse(text));
+    if (answers.some(({ status }) => status === 401)) return want(shards);
+    if (!shards.items) return;
+    freshMs = Date.now();
     overview(health);
-    shardsChanged(page.items);
-  } catch { lost(); }
+    shardsChanged(shards.items);
+  } catch {
+    if (!mine.signal.aborted) lost();
+  } finally {
+    if (looking === mine && isActive()) lookTimer = setTimeout(look, LOOK_EVERY_MS);
+  }
 }
 
-function unwatch() {
-  events?.close();
-  events = null;
-  clearTimeout(timer);
+function suspend() {
+  looking?.abort();
+  looking = null;
+  clearTimeout(lookTimer);
 }
 
-function shardsChanged(changed) {
+function shardsChanged(shards) {
   let news = false;
-  for (const shard of changed) {
+  for (const shard of shards) {
     const before = context.shards.get(shard.state_partition);
     context.shards.set(shard.state_partition, shard);
     const moved = !before || before.end_log_offset !== shard.end_log_offset || before.status !== shard.status;
@@ -309,25 +300,27 @@ function pill(kind, text) {
 }
 
 function status() {
-  const live = events?.open;
   $("forget").hidden = !api.hasToken();
   $("live").hidden = wanting;
-  $("live").textContent = paused ? "▶ Resume" : held ? "❚❚ Pause (text is selected)" : live ? "❚❚ Pause" : "❚❚ Pause (polling)";
-  $("live").title = paused ? "Updates are paused." : held ? "New data is shown when no text is selected." : live ? "Live: changes are shown within a second." : "Updated every few seconds.";
+  $("live").textContent = paused ? "▶ Resume" : held ? "❚❚ Pause (text is selected)" : "❚❚ Pause";
+  $("live").title = paused ? "Updates are paused." : held ? "New data is shown when no text is selected." : "Changes are shown within two seconds.";
   $("live").setAttribute("aria-pressed", String(paused));
+}
+
+function resume() {
+  if (!isActive()) return;
+  look();
+  ask();
 }
 
 $("live").addEventListener("click", () => {
   paused = !paused;
-  if (paused) unwatch();
-  else { watch(); ask(); }
+  if (paused) { suspend(); clearTimeout(timer); } else resume();
   status();
 });
 $("forget").addEventListener("click", () => { api.keepToken(""); location.reload(); });
-// A hidden page uses no connection, because browsers open at most six to a server.
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) unwatch();
-  else if (!paused) { watch(); ask(); }
+  if (document.hidden) { suspend(); clearTimeout(timer); } else resume();
 });
 setInterval(() => {
   for (const node of document.querySelectorAll("time[data-ms]")) node.textContent = since(Number(node.dataset.ms));
@@ -335,4 +328,4 @@ setInterval(() => {
 
 status();
 arrive(read(location.search));
-watch();
+look();

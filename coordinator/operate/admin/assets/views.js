@@ -2,8 +2,8 @@
 // its element from the responses. The content depends only on the responses and the URL.
 
 import { hasToken } from "./api.js";
-import { ago, bytes, count, duration, el, link, named, plural, refill, seen, unknown } from "./elements.js";
-import { MAP_COLUMNS, STATES, blockLinks, blockOf, cells, described, legend, look, map, stateBar, stateMark, times, windowOf } from "./offsets.js";
+import { ago, bytes, count, duration, el, link, named, pagerLinks, plural, refill, seen, unknown } from "./elements.js";
+import { STATES, blockLinks, blockOf, cells, described, legend, look, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
 const RUNS_PAGE = 100;
@@ -36,20 +36,19 @@ function sortLink(column, view) {
   return link({ ...view, sort: column.sort, desc: desc ? 1 : "", offset: "" }, { "data-key": `sort ${column.sort}` }, column.label + arrow);
 }
 
-function pager(page, view) {
+// Links to the other parts of a list; `parameter` of the query string is the offset of the part.
+function pager(page, view, parameter = "offset") {
   if (page.total <= page.limit && page.offset === 0) return null;
   const last = Math.floor(Math.max(0, page.total - 1) / page.limit) * page.limit;
   // A link may point after the end of a list that was longer before.
   const part = page.items.length ? `${count(page.offset + 1)}–${count(page.offset + page.items.length)}` : "none";
-  const item = (label, offset, there) => there
-    ? link({ ...view, offset: offset || "" }, { class: "button", "data-key": label }, label)
-    : el("span", { class: "button off", role: "link", "aria-disabled": "true" }, label);
-  return el("nav", { class: "pager", "aria-label": "Pages" },
-    item("« first", 0, page.offset > 0),
-    item("‹ previous", Math.min(last, Math.max(0, page.offset - page.limit)), page.offset > 0),
-    el("span", {}, `${part} of ${count(page.total)}`),
-    item("next ›", page.offset + page.limit, page.offset + page.limit < page.total),
-    item("last »", last, page.offset < last));
+  return pagerLinks("Pages", view, [
+    ["« first", "", page.offset > 0],
+    ["‹ previous", Math.min(last, Math.max(0, page.offset - page.limit)) || "", page.offset > 0],
+    `${part} of ${count(page.total)}`,
+    ["next ›", page.offset + page.limit, page.offset + page.limit < page.total],
+    ["last »", last, page.offset < last],
+  ], parameter);
 }
 
 function facts(...pairs) {
@@ -248,7 +247,7 @@ export const sharePartition = {
     // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
       group: view.group, topic: view.topic, partition: view.partition, limit: RUNS_PAGE, offset: number(view.run, 0),
-      columns: MAP_COLUMNS, from_offset: blockOf(number(view.at, 0)),
+      from_offset: blockOf(number(view.at, 0)),
     }),
   }),
   build(view, go) {
@@ -265,7 +264,7 @@ export const sharePartition = {
       const chosen = number(context.view.at, first);
       const block = blockOf(chosen);
       refill(readout, described(detail, chosen));
-      refill(strip, el("h2", {}, "Window"), legend(detail), map(detail, block, go),
+      refill(strip, el("h2", {}, "Window"), legend(detail),
         cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
       refill(lists, el("div", {}, mostDelivered(detail, context.view), more(detail, context)), runs(detail, context.view));
     };
@@ -322,16 +321,7 @@ function mostDelivered(detail, view) {
 function runs(detail, view) {
   const page = detail.in_flight;
   if (!page.total) return null;
-  const shown = pager(page, view);
-  // The pager uses the parameter `offset`; here it is the number of a range, `run`.
-  shown?.querySelectorAll("a").forEach((node) => {
-    const there = new URLSearchParams(node.search);
-    if (there.has("offset")) there.set("run", there.get("offset"));
-    else there.delete("run");
-    there.delete("offset");
-    node.href = `/?${there}`;
-  });
-  return el("section", {}, el("h2", {}, "All offset ranges"), table("All offset ranges", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), shown);
+  return el("section", {}, el("h2", {}, "All offset ranges"), table("All offset ranges", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), pager(page, view, "run"));
 }
 
 function more(detail, context) {
@@ -357,26 +347,20 @@ export const shards = {
       el("p", { class: "quiet" }, "Each share-partition belongs to one shard. A shard has its own log and one owner."), figures, list);
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
-      refill(figures, shardStrip(all, context.view));
+      refill(figures, shardCounts(all));
       refill(list, shardTable(all, context));
     };
     return { node, update };
   },
 };
 
-const SIGNS = { ACTIVE: "✓", LOADING: "…", FAILED: "!", CLOSED: "–" };
-
 const standing = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
 
-function shardStrip(all, view) {
+// The number of shards in each status.
+function shardCounts(all) {
   const counts = new Map();
   for (const shard of all) counts.set(standing(shard), (counts.get(standing(shard)) ?? 0) + 1);
-  const words = el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
-  const tiles = all.map((shard) => link({ ...view, shard: String(shard.state_partition) }, {
-    class: `tile t-${standing(shard)}`, "data-key": `tile ${shard.state_partition}`,
-    "aria-label": `shard ${shard.state_partition}: ${standing(shard)}`, title: `${standing(shard)}, ${plural(shard.share_partitions, "share-partition")}`,
-  }, el("span", { "aria-hidden": "true" }, standing(shard) === "elsewhere" ? "→" : SIGNS[shard.status] ?? "?"), String(shard.state_partition)));
-  return [words, el("div", { class: "tiles" }, tiles)];
+  return el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
 }
 
 function shardTable(all, context) {

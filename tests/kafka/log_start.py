@@ -1,0 +1,20 @@
+"""Move the log start offset of a user topic, as retention does."""
+
+import asyncio
+
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.structs import TopicPartition
+
+
+def delete_records(bootstrap: str, topic: str, *, before_offset: int) -> None:
+    """Delete the records of partition 0 below an offset."""
+
+    async def delete() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset)})
+        finally:
+            await admin.close()
+
+    asyncio.run(delete())
