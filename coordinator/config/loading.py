@@ -6,7 +6,7 @@ unknown name is an error with the most similar known name, and a Kafka setting w
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -56,13 +56,6 @@ class LoadedConfig:
 class _SettingValue:
     text: str
     origin: str
-
-
-@dataclass
-class _SettingSource:
-    """The values of one source by dotted setting name."""
-
-    values: dict[str, _SettingValue] = field(default_factory=dict)
 
 
 def load_config(
@@ -202,11 +195,7 @@ def _check_kafka_setting(name: str, value: _SettingValue) -> str:
     except ValueError:
         accepted = False
     if not accepted:
-        span = (
-            str(kafka_setting.low)
-            if kafka_setting.low == kafka_setting.high
-            else f"a whole number from {kafka_setting.low} to {kafka_setting.high}"
-        )
+        span = f"a whole number from {kafka_setting.low} to {kafka_setting.high}"
         raise _invalid_value(name, value, f"{span}: {kafka_setting.reason}")
     return f"{name} has no effect: {kafka_setting.reason} ({value.origin})"
 

@@ -48,11 +48,7 @@ def render_reference() -> str:
         )
     parts.append("\n" + _KAFKA_SETTINGS_HEAD)
     for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
-        span = (
-            str(kafka_setting.low)
-            if kafka_setting.low == kafka_setting.high
-            else f"{kafka_setting.low} to {kafka_setting.high}"
-        )
+        span = f"{kafka_setting.low} to {kafka_setting.high}"
         parts.append(f"| `{kafka_setting.name}` | {span} | {kafka_setting.reason} |\n")
     return "".join(parts)
 
