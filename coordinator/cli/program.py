@@ -14,18 +14,14 @@ from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
-from coordinator.cli.groups_commands import groups_app
+from coordinator.cli.groups_commands import groups_app, shards
 from coordinator.cli.help import GroupedCommands
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
-from coordinator.cli.observe_command import OBSERVE_FLAGS, observe
-from coordinator.cli.offsets_commands import offsets_app
 from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
-from coordinator.cli.relay_command import RELAY_FLAGS, relay
-from coordinator.cli.run_commands import serve, version
+from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
-from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
@@ -55,7 +51,6 @@ app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.add_typer(recovery_app, name="recovery")
 app.add_typer(groups_app, name="groups")
 app.add_typer(state_app, name="state")
-app.add_typer(offsets_app, name="offsets")
 app.command()(shards)
 app.command()(top)
 app.command()(expiry)

@@ -7,8 +7,8 @@ from uuid import UUID
 import typer
 
 from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
-from coordinator.cli.groups_commands import format_or_dash
-from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
+from coordinator.cli.groups_commands import VERBOSE_COLUMNS
+from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
@@ -29,6 +29,24 @@ Partition = Annotated[
     int, typer.Argument(metavar="PARTITION", help="The partition.", min=0, show_default=False)
 ]
 
+_STATE_COLUMNS: Columns = {
+    head: VERBOSE_COLUMNS[head]
+    for head in (
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "LEADER-EPOCH",
+        "START-OFFSET",
+        "LAG",
+        "END-OFFSET",
+        "IN-FLIGHT",
+    )
+}
+_EVENT_FIELDS = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
+_EVENT_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _EVENT_FIELDS}
+_RANGE_FIELDS = ("first_offset", "last_offset", "records", "delivery_state", "delivery_count")
+_RANGE_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _RANGE_FIELDS}
+
 _RUNS = 10_000
 _BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
@@ -40,7 +58,7 @@ def show(
     group: Group,
     topic: Topic,
     partition: Partition,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -50,10 +68,10 @@ def show(
     config = load_cluster_config(ctx.args)
     detail = _read_detail(api, group, find_topic_id(api, group, topic, config), partition)
     add_cluster_data([detail], config)
-    if output is OutputForm.TABLE:
-        _print_state(detail)
+    if output is Output.JSON:
+        print_json(detail)
     else:
-        (print_json if output is OutputForm.JSON else print_yaml)(detail)
+        _print_state(detail)
 
 
 @state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
@@ -73,7 +91,7 @@ def history(
     before: Annotated[
         int | None, typer.Option(metavar="LOG-OFFSET", help="Only events before this log offset.", min=0)
     ] = None,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -86,14 +104,10 @@ def history(
         **{"group": group, "topic": topic_id, "partition": partition},
         **{"record_offset": offset, "before": before, "limit": limit},
     )
-    if output is not OutputForm.TABLE:
-        (print_json if output is OutputForm.JSON else print_yaml)(found)
+    if output is Output.JSON:
+        print_json(found)
         return
-    columns = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
-    heads = [name.upper().replace("_", "-") for name in columns]
-    events = found["events"]
-    rows = [["-" if event[name] in (None, -1) else event[name] for name in columns] for event in events]
-    print_table(heads, rows)
+    print_items(found["events"], _EVENT_COLUMNS, output)
     if found["next"] is not None:
         print_line(f"earlier events: --before {found['next']}")
     if found["pruned"]:
@@ -144,21 +158,7 @@ def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) 
 
 def _print_state(detail: "Answer") -> None:
     oldest = detail["oldest_unfinished"]
-    print_table(
-        ("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"),
-        [
-            (
-                detail["group"],
-                detail["topic"] or detail["topic_id"],
-                detail["partition"],
-                detail["leader_epoch"],
-                format_or_dash(detail["start_offset"]),
-                format_or_dash(detail["lag"]),
-                format_or_dash(detail["end_offset"]),
-                detail["in_flight_records"],
-            )
-        ],
-    )
+    print_items([detail], _STATE_COLUMNS, Output.TABLE)
     typer.echo()
     for name, value in (
         ("oldest incomplete record", "none known" if oldest is None else oldest["offset"]),
@@ -173,19 +173,7 @@ def _print_state(detail: "Answer") -> None:
         print_line(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
     if detail["in_flight"]:
         typer.echo()
-        print_table(
-            ("FIRST-OFFSET", "LAST-OFFSET", "RECORDS", "DELIVERY-STATE", "DELIVERY-COUNT"),
-            [
-                (
-                    run["first_offset"],
-                    run["last_offset"],
-                    run["records"],
-                    run["delivery_state"],
-                    run["delivery_count"],
-                )
-                for run in detail["in_flight"]
-            ],
-        )
+        print_items(detail["in_flight"], _RANGE_COLUMNS, Output.TABLE)
 
 
 def _format_counts(records_by_state: dict[str, int]) -> str:
