@@ -15,7 +15,7 @@ from coordinator.operate.admin.owner_directory import OwnerDirectory
 from coordinator.operate.expiry import Expiry
 from coordinator.operate.history import HistoryProcess
 from coordinator.process.clock import SystemClock
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import make_server_tls
 from coordinator.serve.state_view import StateView
 
 _logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class HttpService:
         self._topics = topics
         self._history = history
         self._access = AccessControl(config)
-        self._tls = make_server_tls(config)
+        self._tls = make_server_tls(config, "http") if config.http_uses_tls else None
         app = create_app(
             runtime,
             metrics,
@@ -112,17 +112,3 @@ class HttpService:
             if self._access.reload_if_changed():
                 # Subscribers reconnect and authenticate again.
                 self._event_stream.restart_streams()
-
-
-def make_server_tls(config: Config) -> ServerTls | None:
-    """Return the TLS configuration of the HTTP server, or None. Raises ConfigError for invalid files."""
-    if not config.http_uses_tls:
-        return None
-    files = TlsFiles(
-        config.http_ssl_certificate_location,
-        config.http_ssl_key_location,
-        config.http_ssl_key_password,
-        config.http_ssl_ca_location,
-        config.http_ssl_client_auth,
-    )
-    return ServerTls(files, "http")
