@@ -72,10 +72,8 @@ def check(
     if loaded.config.bootstrap_servers:
         flags.client_security(None, loaded.config)
     if output is Output.JSON:
-        print_json({"good": True, "notes": list(loaded.notes)})
+        print_json({"good": True})
         return
-    for note in loaded.notes:
-        typer.echo(note)
     typer.echo("Configuration is valid.")
 
 

@@ -84,8 +84,6 @@ def _load_settings_of_process(
 
     loaded = flags.load_settings(ctx.args, file, settings, defaults)
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
-    for note in loaded.notes:
-        logging.getLogger("coordinator.config").warning("%s", note)
     return loaded.config
 
 
