@@ -8,7 +8,6 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from coordinator.cli import admin_client
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import serve_admin
@@ -170,21 +169,6 @@ def test_unreachable_url_is_an_error(share_coordinator: CommandLine, given: str,
     assert given in done.err
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("NO_PROXY", "localhost,fd00::/8"), ("ALL_PROXY", "socks5://[::1]:1"), ("HTTP_PROXY", "http://[::1]:1")],
-)
-def test_proxy_variables_have_no_effect(
-    share_coordinator: CommandLine,
-    coordinator_url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    value: str,
-) -> None:
-    monkeypatch.setenv(name, value)
-    assert share_coordinator("shards", "--url", coordinator_url).exit_code == 0
-
-
 @contextmanager
 def serve_bytes(*pieces: bytes) -> Iterator[str]:
     """Send the same bytes, piece by piece, to each HTTP client; yield the URL."""
@@ -251,16 +235,6 @@ def test_error_message_of_the_server_is_escaped(share_coordinator: CommandLine) 
     with serve_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(body) + body) as url:
         done = share_coordinator("shards", "--url", url)
     assert done == (1, "", "share-coordinator: x\\x1b[31mred\\x07\n")
-
-
-def test_response_that_never_ends_times_out(
-    share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(admin_client, "_TIMEOUT_S", 0.3)
-    with serve_bytes(b"HTTP/1.1 200 OK\r\n\r\n", *[b" "] * 100) as url:
-        done = share_coordinator("shards", "--url", url)
-    assert (done.exit_code, done.out) == (1, "")
-    assert done.err.endswith(": no complete response within 0.3 s\n")
 
 
 @pytest.mark.parametrize(
