@@ -101,35 +101,27 @@ class RawClient:
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
-def test_share_group_works_with_sasl_between_brokers(plain_rig: RelayedRig) -> None:
-    consume_with_group(plain_rig, "behind-a-login")
-    assert plain_rig.relay.metric('connections{destination="coordinator"}') >= 1
-
-
-def test_principal_not_on_list_reaches_only_broker(plain_rig: RelayedRig) -> None:
+def test_only_authenticated_and_allowed_persisters_reach_coordinator(plain_rig: RelayedRig) -> None:
+    find_coordinator = encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)
+    requests = {
+        client_id: encode_request(METADATA, client_id, NO_TOPICS, version=4)
+        for client_id in (PERSISTER, FETCHER)
+    }
     before = plain_rig.relay.metric('connections_decided_total{destination="coordinator"}')
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.exchange_frame(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
+        assert eve.exchange_frame(requests[FETCHER]) != b""
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert (
-            eve.exchange_frame(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
-        )
+        assert eve.exchange_frame(find_coordinator) == b""
     assert plain_rig.relay.metric('connections_refused_total{reason="principal"}') == 1
-    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
-
-
-def test_wrong_password_is_refused_by_broker(plain_rig: RelayedRig) -> None:
     with closing(RawClient(plain_rig)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert stranger.exchange_frame(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
-
-
-def test_client_without_login_is_refused(plain_rig: RelayedRig) -> None:
-    for client_id in (PERSISTER, FETCHER):
+        assert stranger.exchange_frame(requests[PERSISTER]) == b""
+    for request in requests.values():
         with closing(RawClient(plain_rig)) as stranger:
-            assert stranger.exchange_frame(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
+            assert stranger.exchange_frame(request) == b""
+    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
 def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:

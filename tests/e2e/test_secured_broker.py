@@ -21,7 +21,6 @@ from tests.e2e.ledger import (
 )
 from tests.kafka import KafkaJars, wait_until
 from tests.kafka.secured import (
-    PLAIN,
     SCRAM,
     BrokerSecurity,
     LoginCredentials,
@@ -248,17 +247,3 @@ def test_changed_password_is_used_for_next_login(
     wait_until(lambda: "Reloaded the users." in read_log(scram_rig), seconds=120, what="the file is read")
     # The login succeeds, but the user is not on the list of allowed principals.
     assert read_error_code(scram_rig, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
-def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    (tmp_path / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\n")
-    settings = {
-        "listen.security.protocol": "SASL_PLAINTEXT",
-        "listen.sasl.enabled.mechanisms": PLAIN,
-        "listen.sasl.users.file": str(tmp_path / "users.properties"),
-        "listen.allowed.principals": f"User:{BROKERS.user}",
-    }
-    security = sasl_between_brokers(PLAIN, BROKERS)
-    with secured_rig(newest_jars, tmp_path, security, settings) as rig:
-        consume_with_group(rig, "plain")
-        assert BROKERS.password not in read_log(rig)

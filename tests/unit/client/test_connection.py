@@ -133,12 +133,6 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert fake.unanswered_max == 2
 
 
-async def test_concurrent_calls_share_one_connection() -> None:
-    async with FakeCoordinator() as fake, make_client(fake) as client:
-        await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
-        assert fake.connections == 1
-
-
 async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:

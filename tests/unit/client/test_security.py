@@ -190,8 +190,12 @@ async def test_client_verifies_authority_and_host_name(certificate_authority: Ce
     async with serve_coordinator(security=tls_security(certificate_authority)) as one:
         with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
             await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
-        with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
-            await connect_to(one, security._replace(ca_file="/nowhere"))
+        for unusable, setting in (
+            (security._replace(ca_file="/nowhere"), "ssl.ca.location"),
+            (security._replace(certificate_file="/nowhere"), "ssl.certificate.location"),
+        ):
+            with pytest.raises(AuthenticationFailed, match=f"over TLS: {setting}=/nowhere"):
+                await connect_to(one, unusable)
 
     elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
     files = TlsFiles(str(elsewhere.combined_file))

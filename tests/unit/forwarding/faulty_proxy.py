@@ -41,8 +41,6 @@ class FaultyProxy:
         self.silent = False
         # Hold back responses until `resume` is called.
         self.holding = False
-        # Limits for the versions in ApiVersions responses, by API key.
-        self.versions_max: dict[int, int] = {}
         self.tunnels: list[_ProxiedConnection] = []
         self._address = address
         self._server: Any = None
@@ -137,7 +135,6 @@ class _ProxiedConnection(asyncio.Protocol):
             return
         # A response with correlation id 0 belongs to ApiVersions, the first request of each connection.
         if frame[:4] == bytes(4):
-            frame = self._limit_versions(frame)
             self._here.write(len(frame).to_bytes(4, "big") + frame)
             return
         if relay.answers_lost:
@@ -149,13 +146,6 @@ class _ProxiedConnection(asyncio.Protocol):
         self._held.append(len(frame).to_bytes(4, "big") + frame)
         if not relay.holding:
             self.send_held_responses()
-
-    def _limit_versions(self, frame: bytes) -> bytes:
-        version = next(seen.version for seen in self._relay.seen if seen.api_key == api_versions.API_KEY)
-        response = api_versions.decode_response(frame, 4, version)
-        for api in response.api_keys:
-            api.max_version = min(api.max_version, self._relay.versions_max.get(api.api_key, api.max_version))
-        return frame[:4] + api_versions.encode_response(response, version)
 
     def send_held_responses(self) -> None:
         held, self._held = self._held, []

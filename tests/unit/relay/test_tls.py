@@ -11,7 +11,6 @@ import uvloop
 
 from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
-from coordinator.errors import ConfigError
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from coordinator.serve.relay import streams
 from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
@@ -318,19 +317,3 @@ def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None
     after = tls.context()
     assert after is not before
     assert tls.context() is after
-
-
-@pytest.mark.parametrize(
-    ("files", "setting"),
-    [
-        (ClientSecurity("SSL", ca_file="/does/not/exist"), "ssl.ca.location"),
-        (ClientSecurity("SSL", certificate_file="/does/not/exist"), "ssl.certificate.location"),
-    ],
-)
-def test_unusable_tls_file_is_named(files: ClientSecurity, setting: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{setting}=/does/not/exist cannot be used"):
-        ClientTls(files, "ssl.")
-
-
-def test_passwords_are_not_in_the_repr() -> None:
-    assert "told" not in repr(ClientSecurity(key_password="not-told"))
