@@ -14,7 +14,7 @@ from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
     consume_in_thread,
-    consume_rest,
+    consume_with_group,
     mixed_acknowledgements,
     new_topic,
     produce_records,
@@ -32,23 +32,6 @@ from tests.kafka.secured_rig import SecuredRig, secured_rig
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS = LoginCredentials("kafka", "between-brokers")
-STATE_TOPIC = "__share_group_state"
-
-
-def consume_with_group(rig: SecuredRig, name: str) -> None:
-    """Consume records with a share group, and check that none is lost or delivered twice."""
-    topic, group, topic_id = new_topic(rig.client, name, partitions=2)
-    produce_records(rig.client, topic, 2, first=0, count=50)
-    ledger = Ledger()
-    consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
-    consumer.close()
-    assert consume_rest(rig.client, group, topic, 2, end=50) == []
-    assert ledger.broken_promises == []
-    state = rig.coordinator.share_partition(group, topic_id, 0)
-    assert state is not None
-    assert state["start_offset"] > 0
-    assert STATE_TOPIC not in rig.client.topics()
 
 
 def read_log(rig: SecuredRig) -> str:
@@ -136,7 +119,7 @@ def mutual_tls_rig(
 
 
 def test_share_group_works_over_mutual_tls(mutual_tls_rig: SecuredRig) -> None:
-    consume_with_group(mutual_tls_rig, "mutual-tls")
+    consume_with_group(mutual_tls_rig.client, mutual_tls_rig.coordinator, "mutual-tls", partitions=2)
     assert "WARNING" not in read_log(mutual_tls_rig)
 
 
