@@ -1,23 +1,19 @@
-"""Request the HTTP API of a running coordinator, and add topic names and end offsets from a cluster.
+"""Request the HTTP API of a running coordinator.
 
 Responses are plain JSON values; this module does not depend on the server's code.
 """
 
 import asyncio
 import json
-import os
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.process.http_request import exchange_http
-
-if TYPE_CHECKING:
-    from coordinator.config import Config
 
 # The timeout of a whole response. A timeout of each read would allow a server to send single bytes forever.
 _TIMEOUT_S = 30
@@ -236,46 +232,3 @@ def _format_error(answer: Answer, http_status: int) -> str:
     message, owner = str(answer["message"]), answer.get("owner")
     page = owner.get("page") if isinstance(owner, _JsonObject) else None
     return f"{message}; ask {page}" if page and page not in message else message
-
-
-def load_cluster_config(extra: list[str]) -> "Config | None":
-    """Load the client settings for the cluster; None without bootstrap.servers. Raises ConfigError."""
-    from coordinator.cli.settings_flags import parse_flags
-    from coordinator.config import load_config
-
-    flags = dict(parse_flags(extra))
-    config = load_config(flags, os.environ, None).config
-    return config if config.bootstrap_servers else None
-
-
-def add_cluster_data(items: list[Answer], config: "Config | None") -> None:
-    """Add topic names, end offsets and lags from the cluster if the coordinator does not know them.
-
-    Raises CoordinatorError if the cluster does not answer.
-    """
-    wanting = [item for item in items if item["topic"] is None or item["end_offset"] is None]
-    if config is None or not wanting:
-        return
-    import asyncio
-
-    from coordinator.cluster.kafka.user_topics import UserTopics
-    from coordinator.cluster.topics import compute_lag
-    from coordinator.security.client_security import make_client_security
-    from protocol.state_records import parse_topic_id
-
-    async def read_cluster_data() -> None:
-        topics = UserTopics(config.bootstrap_servers, security=make_client_security(config))
-        try:
-            keys = [(parse_topic_id(item["topic_id"]), item["partition"]) for item in wanting]
-            names = await topics.names({topic_id for topic_id, _ in keys})
-            ends = await topics.end_offsets(keys)
-        finally:
-            await topics.close()
-        for item, key in zip(wanting, keys, strict=True):
-            item["topic"] = names.get(key[0])
-            item["end_offset"] = ends.get(key)
-            item["lag"] = compute_lag(
-                item["start_offset"], item["delivery_complete_count"], item["end_offset"]
-            )
-
-    asyncio.run(read_cluster_data())

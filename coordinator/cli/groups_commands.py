@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
+from coordinator.cli.admin_options import with_admin_client
 from coordinator.cli.output import Column, Columns, Output, OutputOption, print_items, print_line
-from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
@@ -94,10 +93,9 @@ def list_groups(
     _warn_of_missing_shards(api, output)
 
 
-@groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@groups_app.command()
 @with_admin_client
 def describe(
-    ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="Show more columns.")] = False,
     output: OutputOption = Output.TABLE,
@@ -105,14 +103,10 @@ def describe(
     api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
-    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
-
-    config = load_cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
         # The error explains whether the group does not exist or is on another coordinator.
         api.get("/api/v1/groups/" + _quote_path_segment(group))
-    add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
     print_items(items, VERBOSE_COLUMNS if verbose else _DESCRIBE_COLUMNS, output)
     _warn_of_missing_shards(api, output)

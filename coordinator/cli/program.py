@@ -25,7 +25,6 @@ from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
 
 EXIT_FAILED = 1
 
@@ -94,15 +93,9 @@ def _report_error(error: Exception) -> int:
     """Print an error on one line; return the exit code."""
     from coordinator.errors import ConfigError, CoordinatorError
 
-    if isinstance(error, CoordinatorError):
+    if isinstance(error, CoordinatorError | OSError):
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
-    if isinstance(error, OSError):
-        print_line(f"share-coordinator: {format_error(error)}", err=True)
-        return EXIT_FAILED
-    if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
-        print_line(f"share-coordinator: a connection to Kafka requires {error.name}: {KAFKA_EXTRA}", err=True)
-        return EXIT_FAILED
     print_line(
         f"share-coordinator: internal error: {type(error).__name__}: {format_error(error)} "
         f"(set {TRACEBACK_ENV}=1 for a traceback)",

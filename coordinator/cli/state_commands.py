@@ -1,19 +1,15 @@
 """`state show | history`: the state of one share-partition, and what the state log contains about it."""
 
-import re
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
+from coordinator.cli.admin_options import with_admin_client
 from coordinator.cli.groups_commands import VERBOSE_COLUMNS
 from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
-from coordinator.cli.settings_flags import ANY_SETTING
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
-    from coordinator.config import Config
 
 state_app = typer.Typer(
     help="Show the state of a share-partition.",
@@ -48,13 +44,11 @@ _RANGE_FIELDS = ("first_offset", "last_offset", "records", "delivery_state", "de
 _RANGE_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _RANGE_FIELDS}
 
 _RUNS = 10_000
-_BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
-@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@state_app.command()
 @with_admin_client
 def show(
-    ctx: typer.Context,
     group: Group,
     topic: Topic,
     partition: Partition,
@@ -63,21 +57,16 @@ def show(
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
-
-    config = load_cluster_config(ctx.args)
-    detail = _read_detail(api, group, find_topic_id(api, group, topic, config), partition)
-    add_cluster_data([detail], config)
+    detail = _read_detail(api, group, topic, partition)
     if output is Output.JSON:
         print_json(detail)
     else:
         _print_state(detail)
 
 
-@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@state_app.command()
 @with_admin_client
 def history(
-    ctx: typer.Context,
     group: Group,
     topic: Topic,
     partition: Partition,
@@ -96,12 +85,9 @@ def history(
     api: "AdminClient",
 ) -> None:
     """Show the delivery history of a share-partition or of one record, the latest event first."""
-    from coordinator.cli.admin_client import load_cluster_config
-
-    topic_id = find_topic_id(api, group, topic, load_cluster_config(ctx.args))
     found = api.get(
         "/api/v1/delivery-history",
-        **{"group": group, "topic": topic_id, "partition": partition},
+        **{"group": group, "topic": topic, "partition": partition},
         **{"record_offset": offset, "before": before, "limit": limit},
     )
     if output is Output.JSON:
@@ -115,36 +101,9 @@ def history(
     print_line(f"now: {found['summary']}")
 
 
-def find_topic_id(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
-    """Return the id of a topic of the group, from the coordinator or the cluster."""
-    from coordinator.cli.admin_client import add_cluster_data
-
-    items = list(api.items("/api/v1/share-partitions", group=group))
-    if not any(item["topic"] == topic for item in items):
-        add_cluster_data(items, config)
-    for item in items:
-        if item["topic"] == topic:
-            return str(item["topic_id"])
-    if not _is_topic_id(topic):
-        from coordinator.cli.admin_client import RequestRefused
-
-        raise RequestRefused(
-            404, f"group {group!r} has no state of a topic named {topic!r}; try the topic id"
-        )
-    return topic
-
-
-def _is_topic_id(topic: str) -> bool:
-    try:
-        UUID(topic)
-    except ValueError:
-        return _BASE64_ID.fullmatch(topic) is not None
-    return True
-
-
-def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
+def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
-    key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
+    key = {"group": group, "topic": topic, "partition": partition, "limit": _RUNS}
     detail = api.get("/api/v1/share-partition", **key)
     runs = detail["in_flight"]["items"]
     while len(runs) < detail["in_flight"]["total"]:

@@ -11,7 +11,6 @@ import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
 from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
-from coordinator.cli.state_commands import find_topic_id
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
@@ -52,10 +51,7 @@ def snapshot(
 
     if (group is None) == (shard is None) or (topic is None) != (partition is None):
         raise ConfigError("snapshot", "", "given GROUP, or GROUP TOPIC PARTITION, or --shard SHARD")
-    topic_id = None
-    if group is not None and topic is not None:
-        topic_id = find_topic_id(api, group, topic)
-    order = {"shard": shard, "group": group, "topic": topic_id, "partition": partition, "execute": execute}
+    order = {"shard": shard, "group": group, "topic": topic, "partition": partition, "execute": execute}
     done = api.post("/api/v1/snapshots", order)
     _print_result(done, [done], _SNAPSHOT_COLUMNS, output)
     if done["missing_shards"] and output is Output.TABLE:

@@ -144,9 +144,13 @@ def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: 
     [
         (("groups", "describe", "nobody"), 1, "group 'nobody' has no state here"),
         (("state", "show", "orders", TOPIC, "7"), 1, f"share-partition orders:{TOPIC}:7 has no state here"),
-        (("state", "show", "orders", "parcels", "0"), 1, "no state of a topic named 'parcels'; try"),
+        (
+            ("state", "show", "orders", "parcels", "0"),
+            1,
+            "'parcels' is not a topic id, and names are unknown",
+        ),
         (("state", "show", "orders", TOPIC, "one"), 2, "valid integer"),
-        (("groups", "describe", "orders", "--no-such", "1"), 2, "must be a known setting"),
+        (("groups", "describe", "orders", "--no-such", "1"), 2, "No such option"),
         (("groups", "list", "-o", "xml"), 2, "xml"),
         (("top", "--interval", "0"), 2, "interval"),
     ],

@@ -15,8 +15,6 @@ from typer.main import get_command
 from coordinator.cli.program import app
 from coordinator.config import SETTINGS, Config, HostPort, render_reference
 from coordinator.errors import LogLocked
-from tests.unit.admin.admin_server import serve_admin
-from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.cli.command_line import CommandLine
 
 
@@ -223,29 +221,6 @@ def test_ctrl_c_during_imports_is_silent() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-def test_missing_aiokafka_error_names_the_extra() -> None:
-    program = (
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name.split('.')[0] == 'aiokafka':\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Missing())\n"
-        "from coordinator.cli import main\n"
-        "main()\n"
-    )
-    with serve_admin([make_snapshot()]) as coordinator:
-        command = ("groups", "describe", "orders", "--url", coordinator.url, "--bootstrap-servers", "h:1")
-        done = subprocess.run(
-            [sys.executable, "-c", program, *command], capture_output=True, text=True, check=False
-        )
-    assert (done.returncode, done.stdout, done.stderr) == (
-        1,
-        "",
-        "share-coordinator: a connection to Kafka requires aiokafka: pip install share-coordinator[kafka]\n",
-    )
 
 
 def test_python_m_coordinator_runs_the_command() -> None:

@@ -99,7 +99,11 @@ def test_snapshot_and_prune_are_executed_after_a_dry_run(
         (("snapshot", "orders", "topic"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
         (("snapshot", "orders", "--shard", "0"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
         (("snapshot", "nobody"), 1, "group 'nobody' has no state here"),
-        (("snapshot", "orders", "no-such-topic", "0"), 1, "no state of a topic named 'no-such-topic'; try"),
+        (
+            ("snapshot", "orders", "no-such-topic", "0"),
+            1,
+            "'no-such-topic' is not a topic id, and names are unknown",
+        ),
         (("prune", "99"), 1, "there is no shard 99; shards are numbered from 0 to 3"),
         (("hand-over", "0"), 1, "this coordinator owns all shards (ownership=static)"),
         (("hand-over",), 2, "Missing argument 'SHARD'"),
