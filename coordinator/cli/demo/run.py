@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from typing import TextIO
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 from coordinator.cli.demo.output import TextOutput
 from coordinator.cli.demo.story import DemoScenario, UnexpectedAcceptance
