@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from protocol.frames import FrameReader
-from protocol.messages import api_versions, request_header, request_header_version
+from protocol.messages import request_header, request_header_version
 from tests.simulation.net import Network
 
 _FRAME_BYTES_MAX = 1 << 24
@@ -32,8 +32,7 @@ class FaultyProxy:
         self.network = network
         self.target = target
         self.seen: list[ReceivedRequest] = []
-        # Drop this many of the next requests, or of the next responses, and abort their connections.
-        self.requests_lost = 0
+        # Drop this many of the next responses, and abort their connections.
         self.answers_lost = 0
         # Replace each response by one without results.
         self.emptying = False
@@ -118,11 +117,6 @@ class _ProxiedConnection(asyncio.Protocol):
             relay.seen.append(
                 ReceivedRequest(header.request_api_key, header.request_api_version, header.client_id)
             )
-            is_rpc = header.request_api_key != api_versions.API_KEY
-            if is_rpc and relay.requests_lost:
-                relay.requests_lost -= 1
-                self.abort_connections()
-                return
             whole = len(frame).to_bytes(4, "big") + frame
             if self._there is None:
                 self._early.append(whole)
