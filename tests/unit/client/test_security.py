@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from coordinator.client import (
-    ONCE,
     AuthenticationFailed,
     ClientSecurity,
     Connection,
@@ -113,18 +112,6 @@ async def test_refused_login_is_not_retried(
         assert raised.value.error_code == code
         assert "alice-secret" not in str(raised.value)
         assert one.metrics._connections_opened == 1
-
-
-async def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) -> None:
-    security = PLAIN._replace(username="bob", password="bob-secret")
-
-    async with (
-        serve_coordinator(security=password_security(tmp_path)) as one,
-        ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
-    ):
-        with pytest.raises(ShareCoordinatorError) as raised:
-            await client.read(KEY, leader_epoch=1)
-        assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 async def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
