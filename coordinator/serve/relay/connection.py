@@ -29,7 +29,7 @@ from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
 from coordinator.serve.relay.request_memory import RequestMemory
 from coordinator.serve.relay.sasl import RelayedExchange
-from coordinator.serve.relay.streams import PlainStream, TlsStream, accept_stream
+from coordinator.serve.relay.streams import Stream, TlsStream, accept_stream
 from coordinator.serve.relay.upstream import UpstreamServer
 from protocol.errors import ProtocolError
 
@@ -184,7 +184,7 @@ class Connection:
             self._broker = await self._connect_to_broker()
         return "broker"
 
-    def _check_certificate(self, end: PlainStream | TlsStream) -> None:
+    def _check_certificate(self, end: Stream) -> None:
         """Refuse a peer whose certificate does not map to an allowed principal.
 
         The broker sees only the relay's certificate, so no other check follows.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
 from coordinator.security.reloading_files import ReloadingFiles
-from coordinator.serve.relay.streams import PlainStream, TlsStream, connect_stream
+from coordinator.serve.relay.streams import Stream, connect_stream
 
 
 class ClientTls(ReloadingFiles):
@@ -36,7 +36,7 @@ class UpstreamServer(NamedTuple):
     tls: ClientTls | None = None
     server_name: str = ""
 
-    async def connect(self, timeout_s: float) -> PlainStream | TlsStream:
+    async def connect(self, timeout_s: float) -> Stream:
         """Connect. Raises OSError."""
         context = self.tls.context() if self.tls is not None else None
         return await connect_stream(self.address, context, self.server_name or self.address.host, timeout_s)
