@@ -143,7 +143,7 @@ class _Coordinator:
             node_ids=config.node_ids,
             state_partitions=config.state_partitions,
         )
-        instance = uuid.uuid4().hex
+        instance = uuid.uuid4().hex  # noqa: TID251
         self._forwarding = make_forwarding(config, runtime, metrics, instance)
         forwarder = self._forwarding.forwarder if self._forwarding is not None else None
         listener = make_listener(config, _make_service(config, runtime, forwarder), directory, metrics)

@@ -1,28 +1,26 @@
-"""Request the HTTP API of a running coordinator, and add topic names and end offsets from a cluster.
+"""Request the HTTP API of a running coordinator.
 
 Responses are plain JSON values; this module does not depend on the server's code.
 """
 
 import asyncio
 import json
-import os
 import ssl
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
 from coordinator.errors import ConfigError, CoordinatorError
-
-if TYPE_CHECKING:
-    from coordinator.config import Config
+from coordinator.process.http_request import exchange_http
 
 # The timeout of a whole response. A timeout of each read would allow a server to send single bytes forever.
 _TIMEOUT_S = 30
 # The timeout of a write request; snapshots of a large shard and hand-overs may take minutes.
 _WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
+_RESPONSE_BYTES_MAX = 1 << 30
 
 Answer = dict[str, Any]
 
@@ -52,18 +50,18 @@ class AdminClient:
     ) -> None:
         scheme = _parse_scheme(url)
         self.url = url.rstrip("/")
-        self._headers = {"Accept": "application/json"}
+        self._headers = {"Accept": "application/json", "Content-Type": "application/json"}
         if token_file:
             self._headers["Authorization"] = f"Bearer {_read_token(token_file)}"
         self._tls = _make_tls_context(scheme, ca, cert, key)
 
     def get(self, path: str, **query: object) -> Answer:
         """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
-        return self._send("GET", path, _TIMEOUT_S, params=_drop_none(query))
+        return self._send("GET", path, _TIMEOUT_S, query)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
         """Send a write request and return the response. Raises like `get`."""
-        return self._send("POST", path, _WRITE_TIMEOUT_S, json=_drop_none(order))
+        return self._send("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
 
     def items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
@@ -77,42 +75,46 @@ class AdminClient:
             if after is None and (not offset or offset >= page["total"]):
                 return
 
-    def _send(self, method: str, path: str, timeout_s: float, **content: Any) -> Answer:
+    def _send(
+        self,
+        method: str,
+        path: str,
+        timeout_s: float,
+        query: Mapping[str, object] | None = None,
+        content: object = None,
+    ) -> Answer:
+        parameters = str(httpx.QueryParams(_drop_none(query or {})))  # type: ignore[arg-type]
         try:
-            response = asyncio.run(self._request(method, path, timeout_s, content))
-        except TimeoutError:
-            raise self._unreachable_error(f"no complete response within {timeout_s} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            response = asyncio.run(
+                exchange_http(
+                    method,
+                    f"{self.url}{path}{'?' + parameters if parameters else ''}",
+                    tls=self._tls,
+                    timeout_s=timeout_s,
+                    bytes_max=_RESPONSE_BYTES_MAX,
+                    body=json.dumps(content).encode() if content is not None else b"",
+                    headers=self._headers,
+                )
+            )
+        except OSError as error:
             raise self._unreachable_error(self._describe_failure(error)) from None
-        answer = _parse_answer(response)
+        answer = _parse_answer(response.body)
         # While a coordinator is not ready, /healthz has a complete body with status 503.
-        if not response.is_success and (response.status_code != 503 or "reasons" not in (answer or {})):
-            raise RequestRefused(response.status_code, _format_error(answer or {}, response.status_code))
+        if not response.is_success and (response.status != 503 or "reasons" not in (answer or {})):
+            raise RequestRefused(response.status, _format_error(answer or {}, response.status))
         if answer is None:
             raise self._unreachable_error("the response is not a JSON object")
         return answer
 
-    async def _request(self, method: str, path: str, timeout_s: float, content: Any) -> httpx.Response:
-        # httpx limits each read, and a server could send single bytes forever. The limit does not end a slow
-        # lookup of the host name: asyncio.run waits for the thread of getaddrinfo, with the system's limit.
-        # Redirects are not followed, because the token is for the given address only.
-        async with (
-            asyncio.timeout(timeout_s),
-            httpx.AsyncClient(
-                headers=self._headers, verify=self._tls, timeout=None, trust_env=False
-            ) as client,
-        ):
-            return await client.request(method, f"{self.url}{path}", **content)
-
     def _unreachable_error(self, reason: str) -> CoordinatorError:
         return CoordinatorError(f"no coordinator answers at {self.url}: {reason}")
 
-    def _describe_failure(self, error: Exception) -> str:
+    def _describe_failure(self, error: OSError) -> str:
         """Return the reason why there was no response, and a hint for the user."""
         reason = _root_cause(error)
-        return f"{str(reason) or str(error)}{self._failure_hint(error, reason)}"
+        return f"{str(reason) or str(error)}{self._failure_hint(error.__cause__, reason)}"
 
-    def _failure_hint(self, error: Exception, reason: BaseException) -> str:
+    def _failure_hint(self, error: BaseException | None, reason: BaseException) -> str:
         """Return a hint for the user, as the end of a sentence."""
         if isinstance(reason, ssl.SSLCertVerificationError):
             return "; give the authority of its certificate with --ca FILE"
@@ -133,10 +135,10 @@ def _drop_none(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _parse_answer(response: httpx.Response) -> _JsonObject | None:
+def _parse_answer(body: bytes) -> _JsonObject | None:
     """Return the JSON object in a response, or None."""
     try:
-        answer = json.loads(response.content, object_hook=_JsonObject)
+        answer = json.loads(body, object_hook=_JsonObject)
     except ValueError:
         return None
     return answer if isinstance(answer, _JsonObject) else None
@@ -230,46 +232,3 @@ def _format_error(answer: Answer, http_status: int) -> str:
     message, owner = str(answer["message"]), answer.get("owner")
     page = owner.get("page") if isinstance(owner, _JsonObject) else None
     return f"{message}; ask {page}" if page and page not in message else message
-
-
-def load_cluster_config(extra: list[str]) -> "Config | None":
-    """Load the client settings for the cluster; None without bootstrap.servers. Raises ConfigError."""
-    from coordinator.cli.settings_flags import parse_flags
-    from coordinator.config import load_config
-
-    flags = dict(parse_flags(extra))
-    config = load_config(flags, os.environ, None).config
-    return config if config.bootstrap_servers else None
-
-
-def add_cluster_data(items: list[Answer], config: "Config | None") -> None:
-    """Add topic names, end offsets and lags from the cluster if the coordinator does not know them.
-
-    Raises CoordinatorError if the cluster does not answer.
-    """
-    wanting = [item for item in items if item["topic"] is None or item["end_offset"] is None]
-    if config is None or not wanting:
-        return
-    import asyncio
-
-    from coordinator.cluster.kafka.user_topics import UserTopics
-    from coordinator.cluster.topics import compute_lag
-    from coordinator.security.client_security import make_client_security
-    from protocol.state_records import parse_topic_id
-
-    async def read_cluster_data() -> None:
-        topics = UserTopics(config.bootstrap_servers, security=make_client_security(config))
-        try:
-            keys = [(parse_topic_id(item["topic_id"]), item["partition"]) for item in wanting]
-            names = await topics.names({topic_id for topic_id, _ in keys})
-            ends = await topics.end_offsets(keys)
-        finally:
-            await topics.close()
-        for item, key in zip(wanting, keys, strict=True):
-            item["topic"] = names.get(key[0])
-            item["end_offset"] = ends.get(key)
-            item["lag"] = compute_lag(
-                item["start_offset"], item["delivery_complete_count"], item["end_offset"]
-            )
-
-    asyncio.run(read_cluster_data())

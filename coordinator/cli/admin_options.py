@@ -8,11 +8,6 @@ import typer
 
 DEFAULT_URL = "http://127.0.0.1:9096"
 URL_ENV = "SHARE_COORDINATOR_URL"
-CLUSTER_FLAGS = """
-\b
-Topic names and the lag come from the coordinator if it has the setting bootstrap.servers, else from
-  --bootstrap-servers HOST:PORT,...   and the other client settings of serve
-"""
 
 ExecuteOption = Annotated[
     bool,

@@ -59,22 +59,21 @@ def check(
     Exit code 2 if they are invalid. Accepts the flags of serve.
     """
     from coordinator.operate.admin.access_control import AccessControl
-    from coordinator.operate.admin.http_service import make_server_tls
     from coordinator.process.clock import SystemClock
+    from coordinator.security.tls import make_server_tls
     from coordinator.serve.server import make_listener_security
 
     loaded = flags.load_settings(ctx.args, config, settings)
     # Read the files of certificates, users, tokens and keys as serve does.
     make_listener_security(loaded.config, SystemClock())
     AccessControl(loaded.config)
-    make_server_tls(loaded.config)
+    if loaded.config.http_uses_tls:
+        make_server_tls(loaded.config, "http")
     if loaded.config.bootstrap_servers:
         flags.client_security(None, loaded.config)
     if output is Output.JSON:
-        print_json({"good": True, "notes": list(loaded.notes)})
+        print_json({"good": True})
         return
-    for note in loaded.notes:
-        typer.echo(note)
     typer.echo("Configuration is valid.")
 
 

@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption
 
 ClientConfig = Annotated[
     Path | None,
@@ -35,7 +34,6 @@ def demo(
     ] = "127.0.0.1:9095",
     own: Annotated[bool, typer.Option("--own", help="Start a coordinator in memory for the demo.")] = False,
     client_config: ClientConfig = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
     """Act as a share-partition leader of a running coordinator and print each step."""
     from coordinator.cli.demo import run
@@ -44,8 +42,8 @@ def demo(
     security = flags.client_security(client_config, Config())
     if own:
         with run_own_coordinator() as bootstrap:
-            raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON))
-    raise typer.Exit(run(bootstrap, json_lines=output is Output.JSON, security=security))
+            raise typer.Exit(run(bootstrap))
+    raise typer.Exit(run(bootstrap, security=security))
 
 
 @contextmanager

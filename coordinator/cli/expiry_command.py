@@ -5,14 +5,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
-from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
+from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
 
 _PATH = "/api/v1/expiry"
-_HEAD = ("GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS")
-_REMOVED = ("GROUP", "TOPIC", "REASON", "REMOVED", "REFUSED")
+_TOPIC_COLUMNS: Columns = {"GROUP": "group", "TOPIC": lambda item: item["topic"] or item["topic_id"]}
+_FORECAST_COLUMNS: Columns = {
+    **_TOPIC_COLUMNS,
+    "PARTITIONS": lambda item: _format_ranges(item["partitions"]),
+    "REASON": "reason",
+    "EMPTY-SINCE": "since",
+    "EXPIRES-AT": lambda item: item["expires_at"] or "never",
+    "STATUS": "status",
+}
+_ROUND_COLUMNS: Columns = {
+    **_TOPIC_COLUMNS,
+    "REASON": "reason",
+    "REMOVED": "share_partitions",
+    "REFUSED": lambda item: item["refused"] or None,
+}
 
 
 @with_admin_client
@@ -24,7 +37,7 @@ def expiry(
         ),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -43,31 +56,16 @@ def expiry(
         _print_forecast(api, retention_minutes, output)
 
 
-def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: OutputForm) -> None:
+def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: Output) -> None:
     answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
     items = list(api.items(_PATH, retention_minutes=retention_minutes))
-    if output is not OutputForm.TABLE:
-        (print_json if output is OutputForm.JSON else print_yaml)({**_drop_items(answer), "items": items})
+    if output is Output.JSON:
+        total = {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
+        print_json({**total, "items": items})
         return
-    print_table(_HEAD, map(_table_row, items))
+    print_items(items, _FORECAST_COLUMNS, output)
     for sentence in _status_lines(answer):
         print_line(f"share-coordinator: {sentence}", err=True)
-
-
-def _drop_items(answer: "Answer") -> "Answer":
-    return {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
-
-
-def _table_row(item: "Answer") -> tuple[object, ...]:
-    return (
-        item["group"],
-        item["topic"] or item["topic_id"],
-        _format_ranges(item["partitions"]),
-        item["reason"],
-        item["since"] or "-",
-        item["expires_at"] or "never",
-        item["status"],
-    )
 
 
 def _format_ranges(numbers: list[int]) -> str:
@@ -99,21 +97,9 @@ def _status_lines(answer: "Answer") -> list[str]:
     return sentences
 
 
-def _print_round(answer: "Answer", output: OutputForm) -> None:
-    if output is not OutputForm.TABLE:
-        (print_json if output is OutputForm.JSON else print_yaml)(answer)
+def _print_round(answer: "Answer", output: Output) -> None:
+    if output is Output.JSON:
+        print_json(answer)
         return
-    print_table(
-        _REMOVED,
-        [
-            (
-                item["group"],
-                item["topic"] or item["topic_id"],
-                item["reason"],
-                item["share_partitions"],
-                item["refused"] or "-",
-            )
-            for item in answer["items"]
-        ],
-    )
+    print_items(answer["items"], _ROUND_COLUMNS, output)
     print_line(f"share-coordinator: {answer['outcome']}", err=True)

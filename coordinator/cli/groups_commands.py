@@ -1,17 +1,74 @@
-"""`groups list | describe`: the share groups with state in a running coordinator."""
+"""`groups list | describe` and `shards`: what a running coordinator owns."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
-from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
-from coordinator.cli.settings_flags import ANY_SETTING
+from coordinator.cli.admin_options import with_admin_client
+from coordinator.cli.output import Column, Columns, Output, OutputOption, print_items, print_line
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
 
 groups_app = typer.Typer(help="List and describe share groups.", no_args_is_help=True, rich_markup_mode=None)
+
+_GROUP_COLUMNS: Columns = {
+    "GROUP": "group",
+    "PROBLEM": lambda group: None if group["problem"] == "none" else group["problem"],
+    "LAG": "lag",
+    "IN-FLIGHT": "in_flight_records",
+    "SHARE-PARTITIONS": "share_partitions",
+    "LAST-WRITE": "last_write",
+}
+KEY_COLUMNS: Columns = {
+    "GROUP": "group",
+    "TOPIC": lambda item: item["topic"] or item["topic_id"],
+    "PARTITION": "partition",
+}
+_PROGRESS_COLUMNS: Columns = {
+    "IN-FLIGHT": "in_flight_records",
+    "MAX-DELIVERY-COUNT": lambda item: item["delivery_count_max"] or None,
+    "LAST-WRITE": "last_write",
+}
+_DESCRIBE_COLUMNS: Columns = {
+    **KEY_COLUMNS,
+    "START-OFFSET": "start_offset",
+    "LAG": "lag",
+    **_PROGRESS_COLUMNS,
+}
+VERBOSE_COLUMNS: Columns = {
+    **KEY_COLUMNS,
+    "LEADER-EPOCH": "leader_epoch",
+    "START-OFFSET": "start_offset",
+    "LAG": "lag",
+    "END-OFFSET": "end_offset",
+    **_PROGRESS_COLUMNS,
+    "STATE-EPOCH": "state_epoch",
+    "STATE-BATCHES": "state_batches",
+    "SHARD": "state_partition",
+}
+
+
+def _field_of_loaded_shard(field: str) -> Column:
+    return lambda shard: None if shard["status"] == "CLOSED" else shard[field]
+
+
+_LOADED_SHARD_FIELDS = {
+    "OWNER-EPOCH": "owner_epoch",
+    "SHARE-PARTITIONS": "share_partitions",
+    "STATE-BATCHES": "state_batches",
+    "LIVE-BYTES": "live_bytes",
+    "LOG-START-OFFSET": "start_log_offset",
+    "LOG-END-OFFSET": "end_log_offset",
+    "PRUNE-LAG": "prune_lag",
+    "LOAD-MS": "load_ms",
+}
+_SHARD_COLUMNS: Columns = {
+    "SHARD": "state_partition",
+    "STATUS": "status",
+    "OWNER": lambda shard: shard["owner"]["wire"] if shard["owner"] else None,
+    **{head: _field_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
+}
 
 
 @groups_app.command("list")
@@ -20,7 +77,7 @@ def list_groups(
     contains: Annotated[
         str, typer.Option(metavar="TEXT", help="Only groups whose id contains this text.")
     ] = "",
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -32,89 +89,47 @@ def list_groups(
         api.items("/api/v1/groups", contains=contains or None),
         key=lambda group: (-severities[group["problem"]], group["group"]),
     )
-    if output is OutputForm.TABLE:
-        print_table(
-            ("GROUP", "PROBLEM", "LAG", "IN-FLIGHT", "SHARE-PARTITIONS", "LAST-WRITE"),
-            [
-                (
-                    group["group"],
-                    "-" if group["problem"] == "none" else group["problem"],
-                    format_or_dash(group["lag"]),
-                    format_or_dash(group["in_flight_records"]),
-                    group["share_partitions"],
-                    group["last_write"] or "-",
-                )
-                for group in groups
-            ],
-        )
-        _warn_of_missing_shards(api)
-    else:
-        (print_json if output is OutputForm.JSON else print_yaml)(groups)
+    print_items(groups, _GROUP_COLUMNS, output)
+    _warn_of_missing_shards(api, output)
 
 
-@groups_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@groups_app.command()
 @with_admin_client
 def describe(
-    ctx: typer.Context,
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
     verbose: Annotated[bool, typer.Option("--verbose", help="Show more columns.")] = False,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
-    from coordinator.cli.admin_client import RequestRefused, add_cluster_data, load_cluster_config
+    from coordinator.cli.admin_client import RequestRefused
 
-    config = load_cluster_config(ctx.args)
     items = list(api.items("/api/v1/share-partitions", group=group))
     if not items:
-        _warn_of_missing_shards(api)
+        _warn_of_missing_shards(api, output)
         raise RequestRefused(404, f"group {group!r} has no state here")
-    add_cluster_data(items, config)
     items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
-    if output is OutputForm.TABLE:
-        print_table(_VERBOSE if verbose else _HEAD, [_table_row(item, verbose=verbose) for item in items])
-        _warn_of_missing_shards(api)
-    else:
-        (print_json if output is OutputForm.JSON else print_yaml)(items)
+    print_items(items, VERBOSE_COLUMNS if verbose else _DESCRIBE_COLUMNS, output)
+    _warn_of_missing_shards(api, output)
 
 
-_KEY = ("GROUP", "TOPIC", "PARTITION")
-_HEAD = (*_KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE")
-_VERBOSE = (
-    *_KEY,
-    "LEADER-EPOCH",
-    "START-OFFSET",
-    "LAG",
-    "END-OFFSET",
-    "IN-FLIGHT",
-    "MAX-DELIVERY-COUNT",
-    "LAST-WRITE",
-    "STATE-EPOCH",
-    "STATE-BATCHES",
-    "SHARD",
-)
+@with_admin_client
+def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
+    """List the shards of a running coordinator with their owners and sizes."""
+    items = list(api.items("/api/v1/shards"))
+    print_items(items, _SHARD_COLUMNS, output)
+    for item in items:
+        if item["failure"] and output is Output.TABLE:
+            print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
 
 
-def format_or_dash(value: int | None) -> object:
-    """Format a number like Kafka's tools: a dash for an unknown value."""
-    return "-" if value is None or value < 0 else value
-
-
-def _table_row(item: "Answer", *, verbose: bool) -> tuple[object, ...]:
-    key = (item["group"], item["topic"] or item["topic_id"], item["partition"])
-    start = (format_or_dash(item["start_offset"]), format_or_dash(item["lag"]))
-    flight = (item["in_flight_records"], item["delivery_count_max"] or "-", item["last_write"] or "-")
-    if not verbose:
-        return (*key, *start, *flight)
-    bookkeeping = (item["state_epoch"], item["state_batches"], item["state_partition"])
-    return (*key, item["leader_epoch"], *start, format_or_dash(item["end_offset"]), *flight, *bookkeeping)
-
-
-def _warn_of_missing_shards(api: "AdminClient") -> None:
+def _warn_of_missing_shards(api: "AdminClient", output: Output) -> None:
     """Print a warning on stderr if shards are not loaded here, with the owners of these shards."""
+    if output is Output.JSON:
+        return
     shards = list(api.items("/api/v1/shards"))
-    missing = [shard for shard in shards if shard["status"] != "ACTIVE"]
+    missing: list[Answer] = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:
         return
     pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 COMMAND_GROUPS = {
     "Run": ("serve", "observe", "relay", "demo"),
     "Inspect a running coordinator": ("groups", "state", "shards", "top", "expiry"),
-    "Change": ("offsets", "snapshot", "prune", "hand-over", "migrate"),
+    "Change": ("snapshot", "prune", "hand-over", "migrate"),
     "Inspect and recover logs": ("journal", "recovery"),
     "Other": ("config", "version"),
 }

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.output import Output, OutputOption, print_json, print_json_text, print_line, print_table
+from coordinator.cli.output import (
+    Columns,
+    Output,
+    OutputOption,
+    print_items,
+    print_json,
+    print_json_text,
+    print_line,
+)
 
 if TYPE_CHECKING:
     from coordinator.log.journal.inspect import JournalReport
@@ -18,6 +26,15 @@ journal_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+_SEGMENT_COLUMNS: Columns = {
+    "FILE": "file",
+    "BYTES": "size_bytes",
+    "USED": "used_bytes",
+    "FIRST-COMMIT": "first_commit",
+    "COMMITS": "commits",
+    "RECORDS": "records",
+}
 
 Folder = Annotated[
     Path,
@@ -34,7 +51,7 @@ Folder = Annotated[
 @journal_app.command()
 def verify(folder: Folder, output: OutputOption = Output.TABLE) -> None:
     """Read every record as the next start would. Exit code 0 if the journal is intact, 1 if not."""
-    from coordinator.log.journal.inspect import verify_journal as verify_journal
+    from coordinator.log.journal.inspect import verify_journal
 
     report = verify_journal(folder)
     if output is Output.JSON:
@@ -62,11 +79,10 @@ def dump(
     each record.
     """
     from coordinator.log.journal.dump_format import kafka_lines, record_objects
-    from coordinator.log.journal.inspect import dump_journal as batches_of
-    from coordinator.log.journal.inspect import verify_journal as verify_journal
+    from coordinator.log.journal.inspect import dump_journal, verify_journal
 
     empty = True
-    for batch in batches_of(folder, state_partitions=partition or None):
+    for batch in dump_journal(folder, state_partitions=partition or None):
         empty = False
         if output is Output.JSON:
             for shown in record_objects(batch):
@@ -91,13 +107,8 @@ def _as_json(report: "JournalReport") -> dict[str, Any]:
     shown["whole"] = _is_intact(report)
     shown["segments"] = [segment._asdict() for segment in report.segments]
     shown["torn_tail"] = report.torn_tail._asdict() if report.torn_tail is not None else None
-    damage = report.damage
-    shown["damage"] = damage and {
-        "file": damage.file,
-        "position": damage.position,
-        "found": damage.found,
-        "advice": damage.advice,
-    }
+    names = ("file", "position", "found", "advice")
+    shown["damage"] = report.damage and {name: getattr(report.damage, name) for name in names}
     return shown
 
 
@@ -105,20 +116,7 @@ def _print_report(report: "JournalReport") -> None:
     if not _is_intact(report) and report.damage is None:
         print_line(f"share-coordinator: there is no journal in {report.folder}", err=True)
         return
-    print_table(
-        ("FILE", "BYTES", "USED", "FIRST-COMMIT", "COMMITS", "RECORDS"),
-        [
-            (
-                segment.file,
-                segment.size_bytes,
-                segment.used_bytes,
-                segment.first_commit,
-                segment.commits,
-                segment.records,
-            )
-            for segment in report.segments
-        ],
-    )
+    print_items((segment._asdict() for segment in report.segments), _SEGMENT_COLUMNS, Output.TABLE)
     records = sum(segment.records for segment in report.segments)
     commits = sum(segment.commits for segment in report.segments)
     print_line(f"{report.state_partitions} state partitions, {records} records in {commits} commits")

@@ -6,7 +6,7 @@ source and target differ afterwards; 2 invalid command line or setting.
 
 import asyncio
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
+from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
     from coordinator.operate.migration import MigrationLocation, MigrationReport
@@ -38,6 +38,18 @@ Settings are those of serve:
 
 Share groups must be idle during the migration. See docs/migration.md.
 """
+
+
+_COLUMNS: Columns = {
+    "GROUP": "group",
+    "TOPIC-ID": "topic_id",
+    "SHARE-PARTITIONS": lambda topic: len(topic["partitions"]),
+    "BATCHES": "state_batches",
+    "START-OFFSETS": lambda topic: _format_span([each["start_offset"] for each in topic["partitions"]]),
+    "STEP": lambda topic: ", ".join(
+        f"{count} {step}" for step, count in Counter(each["step"] for each in topic["partitions"]).items()
+    ),
+}
 
 
 def migrate(
@@ -124,18 +136,7 @@ def _print_report(
 ) -> None:
     from coordinator.operate.migration import MigrationAction
 
-    rows = [
-        (
-            group,
-            topic,
-            len(keys),
-            sum(report.folded.states[key].batch_count for key in keys),
-            _format_span([report.folded.states[key].start_offset for key in keys]),
-            ", ".join(f"{count} {step}" for step, count in _count_actions(report, keys).items()),
-        )
-        for (group, topic), keys in _count_by_topic(report).items()
-    ]
-    print_table(("GROUP", "TOPIC-ID", "SHARE-PARTITIONS", "BATCHES", "START-OFFSETS", "STEP"), rows)
+    print_items(_by_topic(report), _COLUMNS, Output.TABLE)
     counts = report.plan.counts()
     verb = "were" if report.executed else "would be"
     print_line(
@@ -160,20 +161,35 @@ def _print_report(
         )
 
 
-def _count_by_topic(report: "MigrationReport") -> "dict[tuple[str, str], list[SharePartitionKey]]":
+def _by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
+    """Return the states and steps of each group and topic, with the share-partitions."""
     from protocol.state_records import topic_id_text
 
     by_topic: defaultdict[tuple[str, str], list[SharePartitionKey]] = defaultdict(list)
     for key in sorted(report.folded.states):
         by_topic[key.group_id, topic_id_text(key.topic_id)].append(key)
-    return by_topic
+    return [
+        {
+            "group": group,
+            "topic_id": topic_id,
+            "state_batches": sum(report.folded.states[key].batch_count for key in keys),
+            "partitions": [_partition_fields(report, key) for key in keys],
+        }
+        for (group, topic_id), keys in by_topic.items()
+    ]
 
 
-def _count_actions(report: "MigrationReport", keys: "list[SharePartitionKey]") -> dict[str, int]:
-    counts: defaultdict[str, int] = defaultdict(int)
-    for key in keys:
-        counts[report.plan.steps[key].value] += 1
-    return counts
+def _partition_fields(report: "MigrationReport", key: "SharePartitionKey") -> dict[str, Any]:
+    state = report.folded.states[key]
+    return {
+        "partition": key.partition,
+        "start_offset": state.start_offset,
+        "state_epoch": state.state_epoch,
+        "leader_epoch": state.leader_epoch,
+        "delivery_complete_count": state.delivery_complete_count,
+        "state_batches": state.batch_count,
+        "step": report.plan.steps[key].value,
+    }
 
 
 def _format_span(offsets: list[int]) -> str:
@@ -186,32 +202,12 @@ def _as_json(
 ) -> dict[str, Any]:
     from coordinator.operate.migration import MigrationAction
 
-    groups = [
-        {
-            "group": group,
-            "topic_id": topic,
-            "state_batches": sum(report.folded.states[key].batch_count for key in keys),
-            "partitions": [
-                {
-                    "partition": key.partition,
-                    "start_offset": report.folded.states[key].start_offset,
-                    "state_epoch": report.folded.states[key].state_epoch,
-                    "leader_epoch": report.folded.states[key].leader_epoch,
-                    "delivery_complete_count": report.folded.states[key].delivery_complete_count,
-                    "state_batches": report.folded.states[key].batch_count,
-                    "step": report.plan.steps[key].value,
-                }
-                for key in keys
-            ],
-        }
-        for (group, topic), keys in _count_by_topic(report).items()
-    ]
     return {
         "from": str(source),
         "to": str(target),
         "executed": report.executed,
         "counts": {step.value: count for step, count in report.plan.counts().items()},
-        "groups": groups,
+        "groups": _by_topic(report),
         "deleted": [str(key) for key in report.plan.keys(MigrationAction.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,

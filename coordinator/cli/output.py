@@ -1,8 +1,8 @@
-"""Print results: aligned columns for people, JSON and YAML for programs."""
+"""Print results: aligned columns for people, JSON for programs."""
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -18,38 +18,16 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class OutputForm(StrEnum):
-    """The output format of a command that requests a running coordinator."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-FormOption = Annotated[OutputForm, typer.Option("-o", "--output", help="Output format.")]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="Output format.")]
+
+# A column of a table: the name of a field of the items, or a function of an item.
+Column = str | Callable[[Any], object]
+Columns = Mapping[str, Column]
 
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON."""
     print_json_text(json.dumps(value, indent=2, ensure_ascii=False, default=str))
-
-
-def print_yaml(value: object) -> None:
-    """Print a value as YAML. Unprintable characters are escaped; in quotes, YAML restores them."""
-    import yaml
-
-    class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-        """Writes subclasses of dict, and texts with unprintable characters in quotes."""
-
-    def represent_text(dumper: Any, text: str) -> Any:
-        style = None if text.isprintable() else '"'
-        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
-
-    Dumper.add_representer(str, represent_text)
-    Dumper.add_multi_representer(dict, Dumper.represent_dict)
-    text = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
-    typer.echo("\n".join(map(escape_unprintable, text.split("\n"))), nl=False)
 
 
 def print_line(text: str, *, err: bool = False) -> None:
@@ -67,13 +45,31 @@ def print_json_text(text: str) -> None:
     typer.echo(escape_json_unprintable(text, sys.stdout.encoding))
 
 
-def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print left-aligned columns, as wide as their widest entry; the last one is not padded.
+def print_items(items: Iterable[Any], columns: Columns, output: Output) -> None:
+    """Print items: a table with the given columns, or JSON with all fields."""
+    if output is Output.JSON:
+        print_json(list(items))
+    else:
+        print_table(tuple(columns), (make_row(item, columns) for item in items))
 
-    Control characters are escaped.
-    """
+
+def make_row(item: Any, columns: Columns) -> list[object]:
+    """Return the cells of an item. As in Kafka's tools, a dash is an unknown value."""
+    values = (item[column] if isinstance(column, str) else column(item) for column in columns.values())
+    return ["-" if value is None or (isinstance(value, int) and value < 0) else value for value in values]
+
+
+def print_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print left-aligned columns. Control characters are escaped."""
+    for line in format_table(head, rows):
+        typer.echo(line)
+
+
+def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return lines with columns as wide as their widest entry; the last one is not padded."""
     lines = [[escape_unprintable(str(cell)) for cell in row] for row in (head, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        typer.echo("  ".join(padded).rstrip())
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]

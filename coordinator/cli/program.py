@@ -14,22 +14,17 @@ from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
-from coordinator.cli.groups_commands import groups_app
+from coordinator.cli.groups_commands import groups_app, shards
 from coordinator.cli.help import GroupedCommands
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
-from coordinator.cli.observe_command import OBSERVE_FLAGS, observe
-from coordinator.cli.offsets_commands import offsets_app
 from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
-from coordinator.cli.relay_command import RELAY_FLAGS, relay
-from coordinator.cli.run_commands import serve, version
+from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
-from coordinator.cli.shards_command import shards
 from coordinator.cli.state_commands import state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
 
 EXIT_FAILED = 1
 
@@ -55,7 +50,6 @@ app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
 app.add_typer(recovery_app, name="recovery")
 app.add_typer(groups_app, name="groups")
 app.add_typer(state_app, name="state")
-app.add_typer(offsets_app, name="offsets")
 app.command()(shards)
 app.command()(top)
 app.command()(expiry)
@@ -99,15 +93,9 @@ def _report_error(error: Exception) -> int:
     """Print an error on one line; return the exit code."""
     from coordinator.errors import ConfigError, CoordinatorError
 
-    if isinstance(error, CoordinatorError):
+    if isinstance(error, CoordinatorError | OSError):
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILED
-    if isinstance(error, OSError):
-        print_line(f"share-coordinator: {format_error(error)}", err=True)
-        return EXIT_FAILED
-    if isinstance(error, ModuleNotFoundError) and error.name == "aiokafka":
-        print_line(f"share-coordinator: a connection to Kafka requires {error.name}: {KAFKA_EXTRA}", err=True)
-        return EXIT_FAILED
     print_line(
         f"share-coordinator: internal error: {type(error).__name__}: {format_error(error)} "
         f"(set {TRACEBACK_ENV}=1 for a traceback)",

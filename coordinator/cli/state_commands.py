@@ -1,19 +1,15 @@
 """`state show | history`: the state of one share-partition, and what the state log contains about it."""
 
-import re
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 import typer
 
-from coordinator.cli.admin_options import CLUSTER_FLAGS, with_admin_client
-from coordinator.cli.groups_commands import format_or_dash
-from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
-from coordinator.cli.settings_flags import ANY_SETTING
+from coordinator.cli.admin_options import with_admin_client
+from coordinator.cli.groups_commands import VERBOSE_COLUMNS
+from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
-    from coordinator.config import Config
 
 state_app = typer.Typer(
     help="Show the state of a share-partition.",
@@ -29,37 +25,48 @@ Partition = Annotated[
     int, typer.Argument(metavar="PARTITION", help="The partition.", min=0, show_default=False)
 ]
 
+_STATE_COLUMNS: Columns = {
+    head: VERBOSE_COLUMNS[head]
+    for head in (
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "LEADER-EPOCH",
+        "START-OFFSET",
+        "LAG",
+        "END-OFFSET",
+        "IN-FLIGHT",
+    )
+}
+_EVENT_FIELDS = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
+_EVENT_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _EVENT_FIELDS}
+_RANGE_FIELDS = ("first_offset", "last_offset", "records", "delivery_state", "delivery_count")
+_RANGE_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _RANGE_FIELDS}
+
 _RUNS = 10_000
-_BASE64_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
-@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@state_app.command()
 @with_admin_client
 def show(
-    ctx: typer.Context,
     group: Group,
     topic: Topic,
     partition: Partition,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Show the state of a share-partition, with every offset range that has a delivery state."""
-    from coordinator.cli.admin_client import add_cluster_data, load_cluster_config
-
-    config = load_cluster_config(ctx.args)
-    detail = _read_detail(api, group, find_topic_id(api, group, topic, config), partition)
-    add_cluster_data([detail], config)
-    if output is OutputForm.TABLE:
-        _print_state(detail)
+    detail = _read_detail(api, group, topic, partition)
+    if output is Output.JSON:
+        print_json(detail)
     else:
-        (print_json if output is OutputForm.JSON else print_yaml)(detail)
+        _print_state(detail)
 
 
-@state_app.command(context_settings=ANY_SETTING, epilog=CLUSTER_FLAGS)
+@state_app.command()
 @with_admin_client
 def history(
-    ctx: typer.Context,
     group: Group,
     topic: Topic,
     partition: Partition,
@@ -73,27 +80,20 @@ def history(
     before: Annotated[
         int | None, typer.Option(metavar="LOG-OFFSET", help="Only events before this log offset.", min=0)
     ] = None,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Show the delivery history of a share-partition or of one record, the latest event first."""
-    from coordinator.cli.admin_client import load_cluster_config
-
-    topic_id = find_topic_id(api, group, topic, load_cluster_config(ctx.args))
     found = api.get(
         "/api/v1/delivery-history",
-        **{"group": group, "topic": topic_id, "partition": partition},
+        **{"group": group, "topic": topic, "partition": partition},
         **{"record_offset": offset, "before": before, "limit": limit},
     )
-    if output is not OutputForm.TABLE:
-        (print_json if output is OutputForm.JSON else print_yaml)(found)
+    if output is Output.JSON:
+        print_json(found)
         return
-    columns = ("log_offset", "time", "record", "owner_epoch", "leader_epoch", "start_offset", "what")
-    heads = [name.upper().replace("_", "-") for name in columns]
-    events = found["events"]
-    rows = [["-" if event[name] in (None, -1) else event[name] for name in columns] for event in events]
-    print_table(heads, rows)
+    print_items(found["events"], _EVENT_COLUMNS, output)
     if found["next"] is not None:
         print_line(f"earlier events: --before {found['next']}")
     if found["pruned"]:
@@ -101,36 +101,9 @@ def history(
     print_line(f"now: {found['summary']}")
 
 
-def find_topic_id(api: "AdminClient", group: str, topic: str, config: "Config | None" = None) -> str:
-    """Return the id of a topic of the group, from the coordinator or the cluster."""
-    from coordinator.cli.admin_client import add_cluster_data
-
-    items = list(api.items("/api/v1/share-partitions", group=group))
-    if not any(item["topic"] == topic for item in items):
-        add_cluster_data(items, config)
-    for item in items:
-        if item["topic"] == topic:
-            return str(item["topic_id"])
-    if not _is_topic_id(topic):
-        from coordinator.cli.admin_client import RequestRefused
-
-        raise RequestRefused(
-            404, f"group {group!r} has no state of a topic named {topic!r}; try the topic id"
-        )
-    return topic
-
-
-def _is_topic_id(topic: str) -> bool:
-    try:
-        UUID(topic)
-    except ValueError:
-        return _BASE64_ID.fullmatch(topic) is not None
-    return True
-
-
-def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) -> "Answer":
+def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
-    key = {"group": group, "topic": topic_id, "partition": partition, "limit": _RUNS}
+    key = {"group": group, "topic": topic, "partition": partition, "limit": _RUNS}
     detail = api.get("/api/v1/share-partition", **key)
     runs = detail["in_flight"]["items"]
     while len(runs) < detail["in_flight"]["total"]:
@@ -144,21 +117,7 @@ def _read_detail(api: "AdminClient", group: str, topic_id: str, partition: int) 
 
 def _print_state(detail: "Answer") -> None:
     oldest = detail["oldest_unfinished"]
-    print_table(
-        ("GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"),
-        [
-            (
-                detail["group"],
-                detail["topic"] or detail["topic_id"],
-                detail["partition"],
-                detail["leader_epoch"],
-                format_or_dash(detail["start_offset"]),
-                format_or_dash(detail["lag"]),
-                format_or_dash(detail["end_offset"]),
-                detail["in_flight_records"],
-            )
-        ],
-    )
+    print_items([detail], _STATE_COLUMNS, Output.TABLE)
     typer.echo()
     for name, value in (
         ("oldest incomplete record", "none known" if oldest is None else oldest["offset"]),
@@ -173,19 +132,7 @@ def _print_state(detail: "Answer") -> None:
         print_line(f"share-coordinator: this state cannot be served: {detail['unreadable']}", err=True)
     if detail["in_flight"]:
         typer.echo()
-        print_table(
-            ("FIRST-OFFSET", "LAST-OFFSET", "RECORDS", "DELIVERY-STATE", "DELIVERY-COUNT"),
-            [
-                (
-                    run["first_offset"],
-                    run["last_offset"],
-                    run["records"],
-                    run["delivery_state"],
-                    run["delivery_count"],
-                )
-                for run in detail["in_flight"]
-            ],
-        )
+        print_items(detail["in_flight"], _RANGE_COLUMNS, Output.TABLE)
 
 
 def _format_counts(records_by_state: dict[str, int]) -> str:

@@ -4,16 +4,30 @@ Each is a dry run unless `--execute` is given. The coordinator authorizes the re
 audit log.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.admin_options import ExecuteOption, with_admin_client
-from coordinator.cli.output import FormOption, OutputForm, print_json, print_line, print_table, print_yaml
-from coordinator.cli.state_commands import find_topic_id
+from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
+
+
+_SNAPSHOT_COLUMNS: Columns = {
+    "SHARE-PARTITIONS": "share_partitions",
+    "UPDATES-SINCE-SNAPSHOT": "updates",
+    "SNAPSHOT-BYTES": "bytes",
+}
+_PRUNE_COLUMNS: Columns = {
+    "SHARD": "state_partition",
+    "LOG-START-OFFSET": "start_log_offset",
+    "NEW-LOG-START-OFFSET": lambda shard: shard["start_log_offset"] + shard["records"],
+    "RECORDS": "records",
+}
+_HAND_OVER_COLUMNS: Columns = {"SHARD": "shard", "OWNER": "owner", "NEW-OWNER": "new_owner"}
 
 
 @with_admin_client
@@ -28,7 +42,7 @@ def snapshot(
         typer.Option(metavar="N", min=0, help="All share-partitions of this shard, instead of a group."),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -37,21 +51,15 @@ def snapshot(
 
     if (group is None) == (shard is None) or (topic is None) != (partition is None):
         raise ConfigError("snapshot", "", "given GROUP, or GROUP TOPIC PARTITION, or --shard SHARD")
-    topic_id = None
-    if group is not None and topic is not None:
-        topic_id = find_topic_id(api, group, topic)
-    order = {"shard": shard, "group": group, "topic": topic_id, "partition": partition, "execute": execute}
+    order = {"shard": shard, "group": group, "topic": topic, "partition": partition, "execute": execute}
     done = api.post("/api/v1/snapshots", order)
-    if output is OutputForm.TABLE:
-        head = ("SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES")
-        print_table(head, [(done["share_partitions"], done["updates"], done["bytes"])])
-        if done["missing_shards"]:
-            missing = len(done["missing_shards"])
-            print_line(
-                f"share-coordinator: {missing} shards are not loaded here; their state is not included",
-                err=True,
-            )
-    _print_result(done, output)
+    _print_result(done, [done], _SNAPSHOT_COLUMNS, output)
+    if done["missing_shards"] and output is Output.TABLE:
+        print_line(
+            f"share-coordinator: {len(done['missing_shards'])} shards are not loaded here; "
+            "their state is not included",
+            err=True,
+        )
 
 
 @with_admin_client
@@ -61,26 +69,13 @@ def prune(
         typer.Argument(metavar="SHARD", min=0, help="The shard. Default: all shards of the coordinator."),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
     """Prune the records that are no longer needed."""
     done = api.post("/api/v1/prunes", {"shard": shard, "execute": execute})
-    if output is OutputForm.TABLE:
-        print_table(
-            ("SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"),
-            [
-                (
-                    each["state_partition"],
-                    each["start_log_offset"],
-                    each["start_log_offset"] + each["records"],
-                    each["records"],
-                )
-                for each in done["shards"]
-            ],
-        )
-    _print_result(done, output)
+    _print_result(done, done["shards"], _PRUNE_COLUMNS, output)
 
 
 @with_admin_client
@@ -93,7 +88,7 @@ def hand_over(
         ),
     ] = None,
     execute: ExecuteOption = False,
-    output: FormOption = OutputForm.TABLE,
+    output: OutputOption = Output.TABLE,
     *,
     api: "AdminClient",
 ) -> None:
@@ -103,21 +98,22 @@ def hand_over(
     leaders of their state partitions. If the balance requires it, another shard moves back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
-    if output is OutputForm.TABLE:
-        giver, taker = (done[role]["wire"] if done[role] else "-" for role in ("giver", "taker"))
-        print_table(("SHARD", "OWNER", "NEW-OWNER"), [(shard, giver, taker if execute else to or "-")])
+    target = done["taker"]["wire"] if execute and done["taker"] else None if execute else to
+    moved = {
+        "shard": shard,
+        "owner": done["giver"]["wire"] if done["giver"] else None,
+        "new_owner": target,
+    }
+    _print_result(done, [moved], _HAND_OVER_COLUMNS, output)
+    if output is Output.TABLE:
         print_line(done["outcome"])
-    _print_result(done, output)
 
 
-def _print_result(done: "Answer", output: OutputForm) -> None:
-    if output is OutputForm.TABLE:
-        print_dry_run_note(executed=done["executed"])
-    else:
-        (print_json if output is OutputForm.JSON else print_yaml)(done)
-
-
-def print_dry_run_note(*, executed: bool) -> None:
-    """Print a note on stderr if this was a dry run."""
-    if not executed:
+def _print_result(done: "Answer", items: "Sequence[Answer]", columns: Columns, output: Output) -> None:
+    """Print a response, or its items as a table and a note if this was a dry run."""
+    if output is Output.JSON:
+        print_json(done)
+        return
+    print_items(items, columns, output)
+    if not done["executed"]:
         print_line("share-coordinator: dry run: nothing was changed. Repeat with --execute.", err=True)

@@ -7,7 +7,7 @@ this client allows 5 attempts in total.
 """
 
 import asyncio
-import random
+import random  # noqa: TID251
 import struct
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType

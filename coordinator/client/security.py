@@ -51,8 +51,11 @@ class ClientSecurity(NamedTuple):
         """True if connections are encrypted."""
         return self.protocol in ("SSL", "SASL_SSL")
 
-    def tls_context(self) -> ssl.SSLContext | None:
-        """Return the context for a connection, None without TLS. Raises ConfigError for unusable files."""
+    def tls_context(self, prefix: str = "ssl.") -> ssl.SSLContext | None:
+        """Return the context for a connection, None without TLS.
+
+        Raises ConfigError for an unusable file, with its setting, which begins with `prefix`.
+        """
         if not self.uses_tls:
             return None
         return client_context(
@@ -61,7 +64,7 @@ class ClientSecurity(NamedTuple):
             key=self.key_file,
             key_password=self.key_password,
             check_hostname=self.check_hostname,
-            prefix="ssl.",
+            prefix=prefix,
         )
 
     async def log_in(self, send: SendToken) -> None:

@@ -1,15 +1,48 @@
-"""Types for the fields of `Config`: addresses, ranges, and the public name of a setting."""
+"""Types for the fields of `Config`.
 
+A field declares a setting: its type has the allowed values, and its docstring the meaning. The name of the
+setting is that of the field with dots instead of underscores, unless `named` gives another one.
+"""
+
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from coordinator.errors import ConfigError
 
 INT32_MAX = 2**31 - 1
 # Printed instead of a secret value.
 MASK = "********"
 WILDCARD_HOSTS = ("0.0.0.0", "::", "*")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class SettingGroup(BaseModel):
+    """Base class of the groups of settings."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True, use_attribute_docstrings=True
+    )
+
+
+class Allowed(NamedTuple):
+    """The allowed values of a text, for documentation and error messages."""
+
+    values: str
+
+
+class SecretMark(NamedTuple):
+    """Marks a setting whose value is never printed."""
+
+
+def named(name: str, default: object) -> Any:
+    """Return a field whose setting has another name than the field."""
+    return Field(default, title=name)
 
 
 class HostPort(NamedTuple):
@@ -38,16 +71,20 @@ class HostPort(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class SettingInfo(NamedTuple):
-    """Public name, meaning and, for texts, allowed values of a field of `Config`.
+def is_http_url(text: str) -> bool:
+    """Return whether a text is an http or https URL with a host and a valid port."""
+    try:
+        url = urlsplit(text)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
 
-    The value of a secret is never printed.
-    """
 
-    name: str
-    meaning: str
-    allowed: str = "a text"
-    secret: bool = False
+def require_values(settings: Mapping[str, str], reason: str) -> None:
+    """Raise ConfigError with a reason for the first setting that is empty."""
+    for name, value in settings.items():
+        if not value:
+            raise ConfigError(name, "", reason)
 
 
 def _parse_host_port(value: object) -> object:
@@ -60,21 +97,52 @@ def _check_path(value: object) -> object:
     return value
 
 
-def is_http_url(text: str) -> bool:
-    """Return whether a text is an http or https URL with a host and a valid port."""
-    try:
-        url = urlsplit(text)
-        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        return False
+def _parse_addresses(text: str) -> str:
+    return ",".join(str(HostPort.parse(address)) for address in text.split(",")) if text else text
 
 
-def to_upper(value: object) -> object:
-    """Convert a string to upper case; return any other value unchanged."""
-    return value.upper() if isinstance(value, str) else value
+def _check_topic_name(name: str) -> str:
+    if not _TOPIC_NAME.fullmatch(name) or name in (".", ".."):
+        raise ValueError(name)
+    return name
 
 
-Address = Annotated[HostPort, BeforeValidator(_parse_host_port)]
-Folder = Annotated[Path, BeforeValidator(_check_path)]
+def _parse_mechanisms(text: str) -> str:
+    names = [name.strip().upper() for name in text.split(",") if name.strip()]
+    if not set(names) <= set(MECHANISMS):
+        raise ValueError(text)
+    return ",".join(dict.fromkeys(names))
+
+
+UPPER_CASE = BeforeValidator(lambda value: value.upper() if isinstance(value, str) else value)
+_LOWER_CASE = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+
 Count = Annotated[int, Field(ge=1, le=INT32_MAX)]
 Milliseconds = Annotated[int, Field(ge=1, le=INT32_MAX)]
+NonNegative = Annotated[int, Field(ge=0, le=INT32_MAX)]
+
+Address = Annotated[HostPort, BeforeValidator(_parse_host_port)]
+Addresses = Annotated[str, Allowed("HOST:PORT,HOST:PORT"), AfterValidator(_parse_addresses)]
+HostName = Annotated[str, Allowed("the name of a host")]
+Folder = Annotated[Path, BeforeValidator(_check_path)]
+File = Annotated[str, Allowed("a file")]
+TopicName = Annotated[
+    str,
+    Allowed("the name of a topic: letters, digits, dots, dashes and underscores"),
+    AfterValidator(_check_topic_name),
+]
+
+Switch = Annotated[Literal["true", "false"], _LOWER_CASE]
+Secret = Annotated[str, SecretMark()]
+SecurityProtocol = Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], UPPER_CASE]
+SaslMechanism = Annotated[Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"], UPPER_CASE]
+Mechanisms = Annotated[
+    str, Allowed(f"some of {', '.join(MECHANISMS)}, with commas between"), AfterValidator(_parse_mechanisms)
+]
+ClaimName = Annotated[str, Allowed("the name of a claim"), Field(min_length=1)]
+ClientAuth = Annotated[Literal["none", "requested", "required"], _LOWER_CASE]
+EndpointIdentification = Literal["https", "none"]
+Principals = Annotated[str, Allowed("User:NAME;User:NAME")]
+MappingRulesText = Annotated[
+    str, Allowed("DEFAULT, or RULE:pattern/replacement/[LU], several with commas between")
+]

@@ -1,19 +1,19 @@
 """Load the values of settings from flags, environment, `.properties` file and defaults.
 
-The origin of each value is kept for error messages and `config show`. No input is ignored silently: an
-unknown name is an error with the most similar known name, and a Kafka setting without effect yields a note.
+The origin of each value is kept for error messages and `config show`. No input is ignored: an unknown name is
+an error with the most similar known name.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from coordinator.config.fields import MASK
-from coordinator.config.kafka_settings import EQUIVALENT_SETTINGS, SETTINGS_WITHOUT_EFFECT
+from coordinator.config.kafka_settings import EQUIVALENT_SETTINGS, SETTINGS_WITHOUT_EQUIVALENT
 from coordinator.config.properties import parse_properties
 from coordinator.config.settings import SETTINGS, Config, env_variable_name, flag_name
 from coordinator.errors import ConfigError
@@ -25,7 +25,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _BY_ATTRIBUTE = {setting.attribute: setting for setting in SETTINGS}
 _BY_FILE_NAME = {setting.name + ".file": setting for setting in SETTINGS if setting.secret}
 _SECRETS = {setting.name for setting in SETTINGS if setting.secret}
-_NAMES = (*_BY_NAME, *_BY_FILE_NAME, *SETTINGS_WITHOUT_EFFECT)
+_NAMES = (*_BY_NAME, *_BY_FILE_NAME)
 _NAME_OF_ENV = {env_variable_name(name): name for name in _NAMES}
 _NAME_OF_FLAG = {flag_name(name): name for name in _NAMES}
 
@@ -45,24 +45,16 @@ _SERVICE_LINK = re.compile(
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """A configuration, the origin of each value by setting name, and notes for the operator."""
+    """A configuration, and the origin of each value by setting name."""
 
     config: Config
     origins: Mapping[str, str]
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _SettingValue:
     text: str
     origin: str
-
-
-@dataclass
-class _SettingSource:
-    """The values of one source by dotted setting name."""
-
-    values: dict[str, _SettingValue] = field(default_factory=dict)
 
 
 def load_config(
@@ -90,12 +82,8 @@ def load_config(
     _check_for_nul(values)
     values = _read_secret_files(values)
     _check_for_nul(values)
-    notes = tuple(
-        _check_kafka_setting(name, value) for name, value in values.items() if name in SETTINGS_WITHOUT_EFFECT
-    )
-    ours = {name: value for name, value in values.items() if name in _BY_NAME}
-    origins = {name: ours[name].origin if name in ours else "default" for name in _BY_NAME}
-    return LoadedConfig(_make_config(ours), origins, notes)
+    origins = {name: values[name].origin if name in values else "default" for name in _BY_NAME}
+    return LoadedConfig(_make_config(values), origins)
 
 
 def printable_value(given: str, text: str) -> str | None:
@@ -187,28 +175,13 @@ def _read_secret_files(values: Mapping[str, _SettingValue]) -> dict[str, _Settin
 
 def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the most similar known name."""
+    if given in SETTINGS_WITHOUT_EQUIVALENT:
+        return ConfigError(given, None, f"omitted: it would have no effect here ({origin})")
     nearest = EQUIVALENT_SETTINGS.get(given)
     if nearest is None:
         nearest = next(iter(get_close_matches(given, list(known), n=1, cutoff=0.6)), None)
     advice = f"did you mean {nearest}?" if nearest else "share-coordinator config show lists them all"
     return ConfigError(given, None, f"a known setting; {advice} ({origin})")
-
-
-def _check_kafka_setting(name: str, value: _SettingValue) -> str:
-    """Validate the value of a setting without effect; return a note about it."""
-    kafka_setting = SETTINGS_WITHOUT_EFFECT[name]
-    try:
-        accepted = kafka_setting.low <= int(value.text) <= kafka_setting.high
-    except ValueError:
-        accepted = False
-    if not accepted:
-        span = (
-            str(kafka_setting.low)
-            if kafka_setting.low == kafka_setting.high
-            else f"a whole number from {kafka_setting.low} to {kafka_setting.high}"
-        )
-        raise _invalid_value(name, value, f"{span}: {kafka_setting.reason}")
-    return f"{name} has no effect: {kafka_setting.reason} ({value.origin})"
 
 
 def _make_config(values: Mapping[str, _SettingValue]) -> Config:

@@ -5,85 +5,47 @@ If Kafka's consumers have a setting for group membership, its name and default a
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from coordinator.config.fields import INT32_MAX, Milliseconds, SettingInfo
+from coordinator.config.fields import INT32_MAX, Allowed, Milliseconds, SettingGroup
 from coordinator.errors import ConfigError
 
 
-class OwnershipSettings(BaseModel):
+class OwnershipSettings(SettingGroup):
     """The settings of `Config` for ownership."""
 
-    ownership: Annotated[
-        Literal["static", "group"],
-        SettingInfo(
-            "ownership",
-            "static: this process owns all shards. group: with log=kafka, the coordinators of "
-            "group.id share the shards and take over from each other.",
-        ),
-    ] = "static"
-    group_id: Annotated[
-        str,
-        Field(min_length=1, max_length=249),
-        SettingInfo(
-            "group.id",
-            "With ownership=group: the Kafka group of the coordinators of one state topic.",
-            "the name of a group",
-        ),
-    ] = "share-coordinator"
-    group_instance_id: Annotated[
-        str,
-        Field(max_length=249),
-        SettingInfo(
-            "group.instance.id",
-            "With ownership=group: a unique name that stays the same after a restart, such as the "
-            "pod's. A restarted coordinator then gets its shards back at once, not after "
-            "session.timeout.ms.",
-            "a name",
-        ),
-    ] = ""
-    broker_id: Annotated[
-        int,
-        Field(ge=-1, le=INT32_MAX),
-        SettingInfo(
-            "broker.id",
-            "With ownership=group: the id of the broker on the same host, -1 for none. The "
-            "coordinator prefers shards whose state partitions that broker leads.",
-        ),
-    ] = -1
-    forwarding: Annotated[
-        Literal["auto", "always", "never"],
-        SettingInfo(
-            "forwarding",
-            "With ownership=group: whether requests for shards of other coordinators are forwarded. "
-            "auto: while the cluster has the topic __share_group_state, whose leaders brokers then "
-            "use without FindCoordinator. Otherwise the response is NOT_COORDINATOR.",
-        ),
-    ] = "auto"
-    session_timeout_ms: Annotated[
-        Milliseconds,
-        SettingInfo(
-            "session.timeout.ms",
-            "With ownership=group: a coordinator without a heartbeat for this time loses its shards. "
-            "At least the brokers' group.min.session.timeout.ms (6000). Kafka's default for consumers "
-            "is 45000.",
-        ),
-    ] = 10_000
-    heartbeat_interval_ms: Annotated[
-        Milliseconds,
-        SettingInfo(
-            "heartbeat.interval.ms",
-            "With ownership=group: the interval of heartbeats. Kafka's default for consumers is 3000.",
-        ),
-    ] = 1_000
-    rebalance_timeout_ms: Annotated[
-        Milliseconds,
-        SettingInfo(
-            "rebalance.timeout.ms",
-            "With ownership=group: a coordinator that joins a rebalance later is left out. The others "
-            "serve meanwhile.",
-        ),
-    ] = 10_000
+    ownership: Literal["static", "group"] = "static"
+    """static: this process owns all shards. group: with log=kafka, the coordinators of group.id share the
+    shards and take over from each other."""
+
+    group_id: Annotated[str, Allowed("the name of a group"), Field(min_length=1, max_length=249)] = (
+        "share-coordinator"
+    )
+    """With ownership=group: the Kafka group of the coordinators of one state topic."""
+
+    group_instance_id: Annotated[str, Allowed("a name"), Field(max_length=249)] = ""
+    """With ownership=group: a unique name that stays the same after a restart, such as the pod's. A
+    restarted coordinator then gets its shards back at once, not after session.timeout.ms."""
+
+    broker_id: Annotated[int, Field(ge=-1, le=INT32_MAX)] = -1
+    """With ownership=group: the id of the broker on the same host, -1 for none. The coordinator prefers
+    shards whose state partitions that broker leads."""
+
+    forwarding: Literal["auto", "always", "never"] = "auto"
+    """With ownership=group: whether requests for shards of other coordinators are forwarded. auto: while the
+    cluster has the topic __share_group_state, whose leaders brokers then use without FindCoordinator.
+    Otherwise the response is NOT_COORDINATOR."""
+
+    session_timeout_ms: Milliseconds = 10_000
+    """With ownership=group: a coordinator without a heartbeat for this time loses its shards. At least the
+    brokers' group.min.session.timeout.ms (6000). Kafka's default for consumers is 45000."""
+
+    heartbeat_interval_ms: Milliseconds = 1000
+    """With ownership=group: the interval of heartbeats. Kafka's default for consumers is 3000."""
+
+    rebalance_timeout_ms: Milliseconds = 10_000
+    """With ownership=group: a coordinator that joins a rebalance later is left out. The others serve
+    meanwhile."""
 
     def check_ownership(self, log: str) -> None:
         """Raise ConfigError if the settings are inconsistent."""

@@ -1,7 +1,6 @@
 """Render the reference of all settings as Markdown, for `share-coordinator config reference`."""
 
 from coordinator.config.fields import INT32_MAX
-from coordinator.config.kafka_settings import SETTINGS_WITHOUT_EFFECT
 from coordinator.config.settings import SETTINGS, Setting
 
 _HEAD = """\
@@ -27,15 +26,6 @@ Each heading below is a setting with its default. Without a range, a number is f
 with a secret has a variant `NAME.file`: the name of a file that contains it.
 """
 
-_KAFKA_SETTINGS_HEAD = """\
-## Kafka's settings that have no effect
-
-They are accepted in the given range, so that a broker's file can be reused. Each is logged once at startup.
-
-| name | accepted | why it has no effect |
-|---|---|---|
-"""
-
 
 def render_reference() -> str:
     """Return the text of the whole page with a final newline."""
@@ -46,14 +36,6 @@ def render_reference() -> str:
         parts.append(
             f"\n### `{setting.name}={default}`\n\n{setting.meaning}{_allowed_values(setting)}{file}\n"
         )
-    parts.append("\n" + _KAFKA_SETTINGS_HEAD)
-    for kafka_setting in SETTINGS_WITHOUT_EFFECT.values():
-        span = (
-            str(kafka_setting.low)
-            if kafka_setting.low == kafka_setting.high
-            else f"{kafka_setting.low} to {kafka_setting.high}"
-        )
-        parts.append(f"| `{kafka_setting.name}` | {span} | {kafka_setting.reason} |\n")
     return "".join(parts)
 
 

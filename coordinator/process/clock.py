@@ -17,7 +17,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
-        return time.time_ns() // 1_000_000
+        return time.time_ns() // 1_000_000  # noqa: TID251
 
 
 class SteadyClock:
@@ -33,13 +33,13 @@ class SteadyClock:
 
 
 # The clock of event loops, in seconds; it never jumps. Not wrapped, because it is called often.
-monotonic_seconds = time.monotonic
+monotonic_seconds = time.monotonic  # noqa: TID251
 
 
 def seconds_since_boot() -> float:
     """Return monotonic seconds, which include suspension of the machine if the system supports it."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)
+    return time.monotonic() if boot_time is None else time.clock_gettime(boot_time)  # noqa: TID251
 
 
 def cpu_seconds() -> float:

@@ -61,7 +61,7 @@ class _IgnoredExceptionLog:
         self._left_out = 0
 
     def log(self, ignored: "sys.UnraisableHookArgs") -> None:
-        now_s = time.monotonic()
+        now_s = time.monotonic()  # noqa: TID251
         if now_s - self._logged_s < _IGNORED_EVERY_S:
             self._left_out += 1
             return

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 from crc32c import crc32c
 

@@ -10,7 +10,7 @@ time needs any more.  Its commit replaces the commits up to that time, and names
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 import numpy as np
 import pyarrow.compute as pc

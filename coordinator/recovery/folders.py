@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 import pyarrow as pa
 import pyarrow.parquet as pq

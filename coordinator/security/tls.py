@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.security.reloading_files import ReloadingFiles
 
@@ -113,6 +114,12 @@ class ServerTls(ReloadingFiles):
                     f"a PEM file with certificates ({_describe_error(error)})",
                 ) from None
         return context
+
+
+def make_server_tls(config: Config, prefix: Literal["listen", "http", "relay"]) -> ServerTls:
+    """Return the TLS configuration of a listener, from its settings. Raises ConfigError for invalid files."""
+    names = ("certificate_location", "key_location", "key_password", "ca_location", "client_auth")
+    return ServerTls(TlsFiles(*(getattr(config, f"{prefix}_ssl_{name}") for name in names)), prefix)
 
 
 class CertificateTrust:

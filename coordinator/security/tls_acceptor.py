@@ -16,7 +16,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.client_hello import expect_client_hello, has_client_hello
@@ -51,34 +51,11 @@ ProtocolFactory = Callable[[asyncio.Transport], asyncio.Protocol | None]
 ReportRejected = Callable[[str, str, str], None]
 
 
-class Acceptor(Protocol):
-    """Accepts connections. Call `start`, then `close`, which keeps existing connections, then `stop`."""
-
-    async def start(self, host: str, port: int, backlog: int) -> None:
-        """Bind and accept. Raises OSError."""
-        ...
-
-    @property
-    def port(self) -> int:
-        """The listening port."""
-        ...
-
-    @property
-    def is_serving(self) -> bool:
-        """True while connections are accepted."""
-        ...
-
-    def close(self) -> None:
-        """Stop accepting."""
-        ...
-
-    def stop(self) -> None:
-        """Abort handshakes in progress."""
-        ...
-
-
 class PlaintextAcceptor:
-    """Accepts connections without TLS; uses asyncio's own server."""
+    """Accepts connections without TLS; uses asyncio's own server.
+
+    Call `start`, then `close`, which keeps existing connections, then `stop`, as for `FairAcceptor`.
+    """
 
     def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
         self._make = make

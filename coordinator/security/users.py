@@ -12,7 +12,7 @@ password::
 import hashlib
 import hmac
 import re
-import secrets
+import secrets  # noqa: TID251
 from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from pathlib import Path

@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tests.kafka import ConditionTimeout, Delivery, KafkaClient, ShareConsumer, wait_until
+from tests.kafka import (
+    ConditionTimeout,
+    CoordinatorProcess,
+    Delivery,
+    KafkaClient,
+    ShareConsumer,
+    wait_until,
+)
+from tests.kafka.built_in import STATE_TOPIC
 
 # Settings of a consumer with many small commits, so that a kill is likely to interrupt a commit.
 FEW_AT_A_TIME = {"max.poll.records": "10"}
@@ -180,3 +188,24 @@ def consume_rest(client: KafkaClient, group: str, topic: str, partitions: int, *
     )
     consumer.close()
     return sorted(ledger.delivery_counts.keys() - lasts)
+
+
+def consume_with_group(
+    client: KafkaClient, coordinator: CoordinatorProcess, name: str, *, partitions: int = 1
+) -> None:
+    """Consume records with a share group, and check that none is lost or delivered twice.
+
+    The coordinator must have the state, and the cluster no state topic of its own.
+    """
+    topic, group, topic_id = new_topic(client, name, partitions=partitions)
+    produce_records(client, topic, partitions, first=0, count=50)
+    ledger = Ledger()
+    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
+    consumer.close()
+    assert consume_rest(client, group, topic, partitions, end=50) == []
+    assert ledger.broken_promises == []
+    state = coordinator.share_partition(group, topic_id, 0)
+    assert state is not None
+    assert state["start_offset"] > 0
+    assert STATE_TOPIC not in client.topics()

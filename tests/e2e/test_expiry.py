@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from coordinator.client import ShareCoordinatorClient
-from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry import ExpiryStatus
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.expiry_rig import (
@@ -18,7 +17,7 @@ from tests.e2e.expiry_rig import (
     expiring_rig,
     run_before_call,
 )
-from tests.kafka import RELEASES, KafkaJars, fetch_jars, free_ports, wait_until
+from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -215,37 +214,3 @@ def test_state_of_unknown_group_expires_after_grace_time(
     coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("left-behind") == set()
     assert coordinator.read_counter("group_deleted") >= 4
-
-
-def test_nothing_expires_while_no_broker_is_reachable(
-    rig: ExpiringRig, coordinator: ThreadedCoordinator
-) -> None:
-    rig.client.create_topic("unasked")
-    rig.consume_and_leave("unheard", "unasked")
-    coordinator.run_round()
-    (nobody,) = free_ports(1)
-    coordinator.stop()
-    coordinator.start(bootstrap_servers=f"127.0.0.1:{nobody}")
-    coordinator.clock.advance(3 * RETENTION_MINUTES)
-    with pytest.raises(LogUnavailable):
-        coordinator.run_round()
-    assert len(coordinator.states("unheard")) == 1
-    coordinator.restart()
-    # Kafka's group epoch shows that no member joined during the outage.
-    wait_for_expiry(coordinator, "unheard")
-
-
-def test_forecast_uses_requested_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
-    rig.client.create_topic("forecast")
-    rig.consume_and_leave("forecast", "forecast")
-    coordinator.run_round()
-    coordinator.clock.advance(LOOK_MINUTES)
-    for retention_minutes, status in (
-        (LOOK_MINUTES, ExpiryStatus.DUE),
-        (LOOK_MINUTES * 2, ExpiryStatus.LATER),
-    ):
-        items = coordinator.forecast(retention_minutes).items
-        (item,) = (each for each in items if each.group_id == "forecast")
-        assert item.status is status
-        assert item.expires_ms == item.since_ms + retention_minutes * 60_000
-    assert len(coordinator.states("forecast")) == 1

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -96,13 +97,18 @@ def receive_first_bytes(listener: socket.socket, size: int) -> bytes:
     return content
 
 
-def test_persister_is_routed_to_coordinator(routing_haproxy: HAProxyWithSockets) -> None:
+@pytest.mark.parametrize("cuts", [(), (4, 20, 30)], ids=["whole", "fragmented"])
+def test_persister_is_routed_to_coordinator(
+    routing_haproxy: HAProxyWithSockets, cuts: tuple[int, ...]
+) -> None:
     first_frame = make_frame("Persister-client-1")
     with (
         open_listener(routing_haproxy.coordinator_port) as coordinator,
         routing_haproxy.connect() as persister,
     ):
-        persister.sendall(first_frame)
+        persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for begin, end in pairwise((0, *cuts, len(first_frame))):
+            persister.sendall(first_frame[begin:end])
         assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
@@ -124,18 +130,6 @@ def test_other_connections_are_routed_to_broker(
     with open_listener(routing_haproxy.coordinator_port), routing_haproxy.connect() as connection:
         connection.sendall(first_frame)
         assert receive_first_bytes(routing_haproxy.broker, len(first_frame)) == first_frame
-
-
-def test_fragmented_first_frame_is_routed_like_a_whole_one(routing_haproxy: HAProxyWithSockets) -> None:
-    first_frame = make_frame("Persister-client-1")
-    with (
-        open_listener(routing_haproxy.coordinator_port) as coordinator,
-        routing_haproxy.connect() as persister,
-    ):
-        persister.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for piece in (first_frame[:4], first_frame[4:20], first_frame[20:30], first_frame[30:]):
-            persister.sendall(piece)
-        assert receive_first_bytes(coordinator, len(first_frame)) == first_frame
 
 
 def test_connection_without_a_whole_first_frame_is_closed_and_not_routed(

@@ -16,12 +16,12 @@ from tests.e2e.ledger import (
     Ledger,
     consume_in_thread,
     consume_rest,
+    consume_with_group,
     mixed_acknowledgements,
     new_topic,
     produce_records,
 )
 from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
-from tests.kafka.built_in import STATE_TOPIC
 from tests.kafka.relayed import RelayedRig, relayed_rig
 from tests.kafka.secured import (
     PLAIN,
@@ -57,22 +57,6 @@ def plain_rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) 
         yield rig
 
 
-def consume_with_group(rig: RelayedRig, name: str, *, partitions: int = 1) -> None:
-    """Consume records with a share group, and check that none is lost or delivered twice."""
-    topic, group, topic_id = new_topic(rig.client, name, partitions=partitions)
-    produce_records(rig.client, topic, partitions, first=0, count=50)
-    ledger = Ledger()
-    consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
-    consumer.close()
-    assert consume_rest(rig.client, group, topic, partitions, end=50) == []
-    assert ledger.broken_promises == []
-    state = rig.coordinator.share_partition(group, topic_id, 0)
-    assert state is not None
-    assert state["start_offset"] > 0
-    assert STATE_TOPIC not in rig.client.topics()
-
-
 class RawClient:
     """A client that connects to the relay's port and sends raw frames."""
 
@@ -101,35 +85,27 @@ class RawClient:
         return int(Struct(">h").unpack_from(answer, 5)[0])
 
 
-def test_share_group_works_with_sasl_between_brokers(plain_rig: RelayedRig) -> None:
-    consume_with_group(plain_rig, "behind-a-login")
-    assert plain_rig.relay.metric('connections{destination="coordinator"}') >= 1
-
-
-def test_principal_not_on_list_reaches_only_broker(plain_rig: RelayedRig) -> None:
+def test_only_authenticated_and_allowed_persisters_reach_coordinator(plain_rig: RelayedRig) -> None:
+    find_coordinator = encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)
+    requests = {
+        client_id: encode_request(METADATA, client_id, NO_TOPICS, version=4)
+        for client_id in (PERSISTER, FETCHER)
+    }
     before = plain_rig.relay.metric('connections_decided_total{destination="coordinator"}')
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert eve.exchange_frame(encode_request(METADATA, FETCHER, NO_TOPICS, version=4)) != b""
+        assert eve.exchange_frame(requests[FETCHER]) != b""
     with closing(RawClient(plain_rig)) as eve:
         assert eve.log_in(*EVE) == ErrorCode.NONE
-        assert (
-            eve.exchange_frame(encode_request(FIND_COORDINATOR, PERSISTER, b"\0\4here\2", version=1)) == b""
-        )
+        assert eve.exchange_frame(find_coordinator) == b""
     assert plain_rig.relay.metric('connections_refused_total{reason="principal"}') == 1
-    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
-
-
-def test_wrong_password_is_refused_by_broker(plain_rig: RelayedRig) -> None:
     with closing(RawClient(plain_rig)) as stranger:
         assert stranger.log_in(BROKERS.user, "guessed") == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert stranger.exchange_frame(encode_request(METADATA, PERSISTER, NO_TOPICS, version=4)) == b""
-
-
-def test_client_without_login_is_refused(plain_rig: RelayedRig) -> None:
-    for client_id in (PERSISTER, FETCHER):
+        assert stranger.exchange_frame(requests[PERSISTER]) == b""
+    for request in requests.values():
         with closing(RawClient(plain_rig)) as stranger:
-            assert stranger.exchange_frame(encode_request(METADATA, client_id, NO_TOPICS, version=4)) == b""
+            assert stranger.exchange_frame(request) == b""
+    assert plain_rig.relay.metric('connections_decided_total{destination="coordinator"}') == before
 
 
 def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:
@@ -172,7 +148,7 @@ def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
 
 def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: KafkaJars, tmp_path: Path) -> None:
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS), ALLOWED) as rig:
-        consume_with_group(rig, "scram")
+        consume_with_group(rig.client, rig.coordinator, "scram")
         before = rig.relay.metric('connections_decided_total{destination="coordinator"}')
         with closing(RawClient(rig)) as stranger:
             stranger.exchange_frame(handshake_request(SCRAM))
@@ -217,7 +193,7 @@ def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, 
     }
     tls = tls_between_brokers(str(broker.combined_file), trusted, client_auth="required")
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(SCRAM, BROKERS, tls=tls), settings) as rig:
-        consume_with_group(rig, "over-tls")
+        consume_with_group(rig.client, rig.coordinator, "over-tls")
 
 
 def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -238,13 +214,13 @@ def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: P
         "ssl.certificate.location": str(relay.combined_file),
     }
     with relayed_rig(newest_jars, tmp_path, BrokerSecurity(overrides), settings) as rig:
-        consume_with_group(rig, "tls-alone")
+        consume_with_group(rig.client, rig.coordinator, "tls-alone")
 
 
 def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tmp_path: Path) -> None:
     """Each record has three copies before it is acknowledged, and replication passes through the relays."""
     with relayed_rig(newest_jars, tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED, brokers=3) as rig:
-        consume_with_group(rig, "replicated", partitions=6)
+        consume_with_group(rig.client, rig.coordinator, "replicated", partitions=6)
         sent = [relay.metric('received_bytes_total{destination="broker"}') for relay in rig.relays]
         assert min(sent) > 10_000
         topic, group, _ = new_topic(rig.client, "survives", partitions=3)
@@ -262,4 +238,4 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
 
 def test_share_group_works_with_oldest_release(tmp_path: Path) -> None:
     with relayed_rig(fetch_jars(RELEASES[0]), tmp_path, sasl_between_brokers(PLAIN, BROKERS), ALLOWED) as rig:
-        consume_with_group(rig, "oldest")
+        consume_with_group(rig.client, rig.coordinator, "oldest")

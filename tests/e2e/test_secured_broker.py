@@ -14,14 +14,13 @@ from tests.e2e.ledger import (
     FEW_AT_A_TIME,
     Ledger,
     consume_in_thread,
-    consume_rest,
+    consume_with_group,
     mixed_acknowledgements,
     new_topic,
     produce_records,
 )
 from tests.kafka import KafkaJars, wait_until
 from tests.kafka.secured import (
-    PLAIN,
     SCRAM,
     BrokerSecurity,
     LoginCredentials,
@@ -33,23 +32,6 @@ from tests.kafka.secured_rig import SecuredRig, secured_rig
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
 
 BROKERS = LoginCredentials("kafka", "between-brokers")
-STATE_TOPIC = "__share_group_state"
-
-
-def consume_with_group(rig: SecuredRig, name: str) -> None:
-    """Consume records with a share group, and check that none is lost or delivered twice."""
-    topic, group, topic_id = new_topic(rig.client, name, partitions=2)
-    produce_records(rig.client, topic, 2, first=0, count=50)
-    ledger = Ledger()
-    consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
-    consumer.close()
-    assert consume_rest(rig.client, group, topic, 2, end=50) == []
-    assert ledger.broken_promises == []
-    state = rig.coordinator.share_partition(group, topic_id, 0)
-    assert state is not None
-    assert state["start_offset"] > 0
-    assert STATE_TOPIC not in rig.client.topics()
 
 
 def read_log(rig: SecuredRig) -> str:
@@ -137,7 +119,7 @@ def mutual_tls_rig(
 
 
 def test_share_group_works_over_mutual_tls(mutual_tls_rig: SecuredRig) -> None:
-    consume_with_group(mutual_tls_rig, "mutual-tls")
+    consume_with_group(mutual_tls_rig.client, mutual_tls_rig.coordinator, "mutual-tls", partitions=2)
     assert "WARNING" not in read_log(mutual_tls_rig)
 
 
@@ -248,17 +230,3 @@ def test_changed_password_is_used_for_next_login(
     wait_until(lambda: "Reloaded the users." in read_log(scram_rig), seconds=120, what="the file is read")
     # The login succeeds, but the user is not on the list of allowed principals.
     assert read_error_code(scram_rig, security) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
-def test_share_group_works_with_sasl_plaintext(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    (tmp_path / "users.properties").write_text(f"{BROKERS.user}={BROKERS.password}\n")
-    settings = {
-        "listen.security.protocol": "SASL_PLAINTEXT",
-        "listen.sasl.enabled.mechanisms": PLAIN,
-        "listen.sasl.users.file": str(tmp_path / "users.properties"),
-        "listen.allowed.principals": f"User:{BROKERS.user}",
-    }
-    security = sasl_between_brokers(PLAIN, BROKERS)
-    with secured_rig(newest_jars, tmp_path, security, settings) as rig:
-        consume_with_group(rig, "plain")
-        assert BROKERS.password not in read_log(rig)

@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import CertificateAuthority, IssuedCertificate
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    Ledger,
-    consume_rest,
-    mixed_acknowledgements,
-    new_topic,
-    produce_records,
-)
+from tests.e2e.ledger import consume_with_group
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
 from tests.kafka.client import KafkaClient
@@ -83,14 +76,5 @@ def test_share_group_works_through_secured_relay(newest_jars: KafkaJars, tmp_pat
         client = KafkaClient(newest_jars, broker.bootstrap, tmp_path)
         stack.callback(client.close)
 
-        topic, group, topic_id = new_topic(client, "all-the-way")
-        produce_records(client, topic, 1, first=0, count=50)
-        ledger = Ledger()
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 50, seconds=120)
-        consumer.close()
-        assert consume_rest(client, group, topic, 1, end=50) == []
-        assert ledger.broken_promises == []
-        assert coordinator.share_partition(group, topic_id, 0) is not None
-        assert "__share_group_state" not in client.topics()
+        consume_with_group(client, coordinator, "all-the-way")
         assert BROKERS.password not in coordinator.process.log.read_text() + relay.process.log.read_text()

@@ -130,24 +130,6 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
         assert secret not in log
 
 
-def test_disabled_mechanism_is_refused(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    (tmp_path / "users.properties").write_text("alice=alice-secret\n")
-    settings = {
-        "listen.security.protocol": "SASL_PLAINTEXT",
-        "listen.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-        "listen.sasl.users.file": str(tmp_path / "users.properties"),
-        "listen.allowed.principals": "User:alice",
-    }
-    with run_coordinator(tmp_path, settings) as coordinator:
-        (said,) = connect_clients(
-            newest_jars, tmp_path, coordinator, login_settings("PLAIN", "alice", "alice-secret")
-        )
-    assert said == (
-        "UnsupportedSaslMechanismException: Client SASL mechanism 'PLAIN' not enabled in the server, enabled "
-        "mechanisms are [SCRAM-SHA-512]"
-    )
-
-
 def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority, stranger = (
         CertificateAuthority(tmp_path / "ours"),

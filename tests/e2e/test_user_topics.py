@@ -1,4 +1,4 @@
-"""Test topic names and lag, which the coordinator or the command line requests from a real broker."""
+"""Test topic names and lag, which the coordinator requests from a real broker."""
 
 import asyncio
 import json
@@ -33,14 +33,11 @@ def topic(built_in: BuiltInRig) -> tuple[str, str]:
     return name, topic_id
 
 
-@pytest.fixture(params=["the coordinator knows the cluster", "only we know the cluster"])
-def coordinator(
-    request: pytest.FixtureRequest, built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]
-) -> Iterator[CoordinatorProcess]:
+@pytest.fixture
+def coordinator(built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]) -> Iterator[CoordinatorProcess]:
     """A coordinator with state of the topic, and state of an unknown topic."""
     port, http_port = free_ports(2)
-    knows = request.param == "the coordinator knows the cluster"
-    settings = {"bootstrap.servers": built_in.broker.bootstrap} if knows else {}
+    settings = {"bootstrap.servers": built_in.broker.bootstrap}
     process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory", settings=settings)
     process.start()
     try:
@@ -67,10 +64,10 @@ async def write_states(port: int, topic_id: bytes) -> None:
         )
 
 
-def run_groups_describe(coordinator: CoordinatorProcess, *settings: str) -> list[dict[str, Any]]:
+def run_groups_describe(coordinator: CoordinatorProcess) -> list[dict[str, Any]]:
     url = f"http://127.0.0.1:{coordinator.http_port}"
     done = subprocess.run(
-        [PROGRAM, "groups", "describe", "watchers", "--url", url, "-o", "json", *settings],
+        [PROGRAM, "groups", "describe", "watchers", "--url", url, "-o", "json"],
         capture_output=True,
         text=True,
         check=True,
@@ -81,36 +78,18 @@ def run_groups_describe(coordinator: CoordinatorProcess, *settings: str) -> list
 
 
 def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
-    built_in: BuiltInRig, topic: tuple[str, str], coordinator: CoordinatorProcess
+    topic: tuple[str, str], coordinator: CoordinatorProcess
 ) -> None:
-    flags = ("--bootstrap-servers", built_in.broker.bootstrap)
-
     def list_rows() -> list[dict[str, Any]]:
-        """Return both states with the lag, or [] if the broker did not answer the command in time."""
-        items = sorted(run_groups_describe(coordinator, *flags), key=lambda item: item["topic"] is None)
+        """Return both states with the lag, or [] if the coordinator does not know the lag yet."""
+        items = sorted(run_groups_describe(coordinator), key=lambda item: item["topic"] is None)
         return items if items[0]["lag"] is not None else []
 
     known, unknown = wait_until(list_rows, seconds=120, what="the lag is known")
     assert (known["topic"], known["partition"]) == (topic[0], 1)
     assert (known["end_offset"], known["lag"]) == (RECORDS, RECORDS - 2 - 3)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
-
-
-def test_coordinator_with_bootstrap_servers_resolves_topic_names(
-    topic: tuple[str, str], coordinator: CoordinatorProcess, request: pytest.FixtureRequest
-) -> None:
-    knows = "the coordinator knows the cluster" in request.node.name
-
-    def topic_names() -> set[str | None]:
-        return {item["topic"] for item in run_groups_describe(coordinator)}
-
-    if knows:
-        wait_until(lambda: topic_names() == {topic[0], None}, seconds=120, what="the name is known")
-        trouble = None
-    else:
-        assert topic_names() == {None}
-        trouble = "bootstrap.servers is not set"
-    assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] == trouble
+    assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] is None
 
 
 async def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:

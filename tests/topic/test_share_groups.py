@@ -106,29 +106,6 @@ def test_offsets_can_be_deleted_only_while_the_group_is_empty(rig: BuiltInRig) -
     assert unknown["deleted-a"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_can_be_altered_only_while_the_group_is_empty(rig: BuiltInRig) -> None:
-    rig.client.create_topic("altered", partitions=2)
-    wanted = {"altered": {0: 7, 1: 0}}
-    if rig.broker.jars.release == "4.1.1":
-        with running_member(rig, "altering", "altered"):
-            pass
-        nothing = query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted))
-        assert {outcome.error_code for outcome in nothing["altered"].values()} == {-1}
-        return
-    with running_member(rig, "altering", "altered"):
-        refused = query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted))
-        assert {outcome.error_code for outcome in refused["altered"].values()} == {ErrorCode.NON_EMPTY_GROUP}
-    assert query_share_groups(rig, lambda groups: groups.alter_offsets("altering", wanted)) == {
-        "altered": {0: DONE, 1: DONE}
-    }
-    shown = query_share_groups(rig, lambda groups: groups.offsets(["altering"]))
-    assert {offset.partition: offset.start_offset for offset in shown} == wanted["altered"]
-    unknown = query_share_groups(
-        rig, lambda groups: groups.alter_offsets("altering", {"no-such-topic": {0: 1}})
-    )
-    assert unknown["no-such-topic"][0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def test_group_can_be_deleted_only_while_it_is_empty(rig: BuiltInRig) -> None:
     rig.client.create_topic("whole")
     with running_member(rig, "going", "whole"):

@@ -9,8 +9,7 @@ import pytest
 from tests.kafka import ConditionTimeout, wait_until
 from tests.kafka import ports as port_support
 from tests.kafka.jars import REPOSITORY, KafkaJars
-from tests.kafka.ports import free_ports
-from tests.kafka.toolchain import REQUIRE_ALL, install_hint, missing_programs, program_path
+from tests.kafka.toolchain import REQUIRE_ALL, missing_programs, program_path
 
 A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_journal_dump_prints_the_lines_of_kafkas_tool"
 PARENT_THAT_IS_KILLED = """
@@ -63,12 +62,6 @@ def test_program_that_is_not_on_the_path_is_missing(tmp_path: Path, monkeypatch:
     assert program_path("java") == str(tmp_path / "java")
 
 
-def test_each_package_is_named_once() -> None:
-    assert install_hint(["java", "javac", "haproxy"]) == (
-        "no java, javac, haproxy here; to get them: apt-get install openjdk-17-jdk-headless haproxy"
-    )
-
-
 def test_child_process_ends_when_its_test_run_is_killed(tmp_path: Path) -> None:
     script = PARENT_THAT_IS_KILLED.format(log=str(tmp_path / "child.log"))
     parent = subprocess.run(
@@ -89,11 +82,6 @@ def is_running(pid: int) -> bool:
 def test_wait_until_names_the_condition_that_timed_out() -> None:
     with pytest.raises(ConditionTimeout, match="the moon is made of cheese"):
         wait_until(lambda: False, seconds=0, what="the moon is made of cheese")
-
-
-def test_port_is_assigned_only_once() -> None:
-    ports = free_ports(50) + free_ports(50)
-    assert len(set(ports)) == 100
 
 
 def test_port_is_not_assigned_to_two_processes() -> None:

@@ -1,7 +1,6 @@
-"""Style checks: sizes of files and functions, and calls that only certain modules may make.
+"""Style checks that ruff does not have: sizes of files and functions, names, and waiting in tests.
 
-A file near its limit usually has two subjects. Time and randomness are passed as arguments, because calls of
-clocks and random generators cannot be tested.
+A file near its limit usually has two subjects.
 """
 
 import ast
@@ -11,41 +10,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60
 
 PRODUCT = ("protocol", "coordinator")
-
-# Each restricted call, and the only places of the product that may make it.
-HOMES = {
-    "time.time": ("coordinator/process/clock.py",),
-    "time.time_ns": ("coordinator/process/clock.py",),
-    "time.monotonic": ("coordinator/process/clock.py", "coordinator/process/logging_setup.py"),
-    "time.monotonic_ns": ("coordinator/process/clock.py",),
-    "time.perf_counter": ("coordinator/process/clock.py",),
-    "time.perf_counter_ns": ("coordinator/process/clock.py",),
-    "time.sleep": (),
-    "datetime.now": (),
-    "datetime.utcnow": (),
-    "datetime.today": (),
-    "uuid.uuid1": (),
-    "uuid.uuid4": ("coordinator/app.py", "coordinator/cli/demo/", "coordinator/recovery/"),
-    "random.*": (
-        "coordinator/client/",
-        "coordinator/client.py",
-        "coordinator/cli/demo.py",
-        "coordinator/cli/demo/",
-    ),
-    "os.urandom": (),
-    "secrets.*": ("coordinator/security/",),
-    "print": (),
-    "breakpoint": (),
-    "eval": (),
-    "exec": (),
-}
 
 REFUSED_NAMES = {"utils", "util", "helpers", "common", "manager", "core", "types", "misc"}
 
@@ -78,24 +47,6 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-def banned_calls(source: str, path: str) -> list[str]:
-    """Return the restricted calls that the module may not make, as `path:line: call`."""
-    tree = parse_source(source)
-    names = imported_names(tree)
-    found = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        head, *rest = ast.unparse(node.func).split(".")
-        called = ".".join([names.get(head, head), *rest])
-        # Both `datetime.now` and `datetime.datetime.now` mean the class.
-        called = called.replace("datetime.datetime.", "datetime.").replace("builtins.", "")
-        home = HOMES.get(called, HOMES.get(called.split(".")[0] + ".*"))
-        if home is not None and not path.startswith(tuple(home)):
-            found.append(f"{path}:{node.lineno}: {called}")
-    return found
-
-
 def long_functions(source: str, path: str) -> list[str]:
     """Return the functions that are longer than the limit, including docstrings."""
     found = []
@@ -123,15 +74,6 @@ def test_functions_are_within_the_line_limit() -> None:
         for entry in long_functions(path.read_text("utf-8"), relative_path(path))
     ]
     assert long == []
-
-
-def test_restricted_calls_are_made_only_by_their_modules() -> None:
-    found = [
-        entry
-        for path in python_files(*PRODUCT)
-        for entry in banned_calls(path.read_text("utf-8"), relative_path(path))
-    ]
-    assert found == []
 
 
 def test_every_module_has_a_docstring() -> None:
@@ -185,28 +127,6 @@ def test_no_test_sleeps_or_mocks() -> None:
                 if ".".join([names.get(head, head), *rest]) == "time.sleep":
                     found.append(f"{relative_path(path)}:{node.lineno}: time.sleep")
     assert found == []
-
-
-@pytest.mark.parametrize(
-    ("source", "call"),
-    [
-        ("import time\ntime.time()", "time.time"),
-        ("from time import monotonic as now\nnow()", "time.monotonic"),
-        ("from datetime import datetime\ndatetime.now()", "datetime.now"),
-        ("import datetime\ndatetime.datetime.utcnow()", "datetime.utcnow"),
-        ("import random\nrandom.random()", "random.random"),
-        ("import random\nrandom.Random(1)", "random.Random"),
-        ("print(1)", "print"),
-    ],
-)
-def test_restricted_call_is_found_under_any_import_name(source: str, call: str) -> None:
-    assert banned_calls(source, "coordinator/x.py") == [
-        f"coordinator/x.py:{source.count(chr(10)) + 1}: {call}"
-    ]
-
-
-def test_restricted_call_is_allowed_in_its_module() -> None:
-    assert banned_calls("import time\ntime.time()", "coordinator/process/clock.py") == []
 
 
 def test_long_function_is_found() -> None:

@@ -1,7 +1,6 @@
-"""Print the demo as text with a row of offsets, or as one JSON object for each step."""
+"""Print the demo as text, with a row of offsets for each state."""
 
-import json
-from typing import Any, Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -29,18 +28,6 @@ _STATE_NAMES = {
 
 _CELL_CHARS = 4
 _LABEL_CHARS = 12
-
-
-class DemoOutput(Protocol):
-    """The interface of an output format: it receives the steps of the demo one by one."""
-
-    def show_share_partition(self, bootstrap: str, key: SharePartitionKey) -> None:
-        """Print the coordinator and the share-partition."""
-        ...
-
-    def show_step(self, step: DemoStep) -> None:
-        """Show one step."""
-        ...
 
 
 class OffsetRow:
@@ -143,54 +130,6 @@ class TextOutput:
             self._console.print(Text(" " * columns).append_text(line), no_wrap=True)
 
 
-class JsonOutput:
-    """Prints JSON for programs, one object per line: first the share-partition, then each step."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._number = 0
-
-    def show_share_partition(self, bootstrap: str, key: SharePartitionKey) -> None:
-        """Write the coordinator and the share-partition."""
-        self._write({"bootstrap": bootstrap, "share_partition": str(key)})
-
-    def show_step(self, step: DemoStep) -> None:
-        """Write one step."""
-        self._number += 1
-        self._write(
-            {
-                "step": self._number,
-                "title": step.title,
-                "text": step.text,
-                "calls": [
-                    {
-                        "name": call.name,
-                        "request": _to_json_value(call.request),
-                        "answer": _to_json_value(call.answer),
-                        "error": _error_fields(call),
-                        "took_ms": round(call.took_ms, 3),
-                    }
-                    for call in step.calls
-                ],
-                "state": _to_json_value(step.state),
-            }
-        )
-
-    def _write(self, row: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(row, ensure_ascii=False) + "\n")
-        self._stream.flush()
-
-
-def _error_fields(call: DemoCall) -> dict[str, Any] | None:
-    if call.error is None:
-        return None
-    return {
-        "code": int(call.error.error_code),
-        "name": call.error.error_code.name,
-        "message": call.error.message,
-    }
-
-
 def _can_encode(characters: str, stream: TextIO) -> bool:
     """Return whether a stream's encoding has these characters."""
     try:
@@ -205,21 +144,6 @@ def _find_batch(state: ReadState, offset: int) -> StateBatch | None:
         if batch.first_offset <= offset <= batch.last_offset:
             return batch
     return None
-
-
-def _to_json_value(value: Any) -> Any:
-    """Return a value for JSON: named tuples as objects, delivery states by name."""
-    if isinstance(value, StateBatch):
-        named = value._asdict()
-        named["delivery_state"] = _STATE_NAMES.get(value.delivery_state, value.delivery_state)
-        return named
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return _to_json_value(value._asdict())
-    if isinstance(value, dict):
-        return {name: _to_json_value(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_to_json_value(item) for item in value]
-    return value
 
 
 def _format_arguments(call: DemoCall) -> str:

@@ -3,9 +3,9 @@
 import asyncio
 import sys
 from typing import TextIO
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
-from coordinator.cli.demo.output import DemoOutput, JsonOutput, TextOutput
+from coordinator.cli.demo.output import TextOutput
 from coordinator.cli.demo.story import DemoScenario, UnexpectedAcceptance
 from coordinator.client import (
     ClientSecurity,
@@ -31,7 +31,6 @@ _LIMITS = ConnectionLimits(connect_s=5.0, request_s=10.0)
 def run(
     bootstrap: str,
     *,
-    json_lines: bool = False,
     out: TextIO | None = None,
     err: TextIO | None = None,
     retry: RetryPolicy = _RETRY,
@@ -39,17 +38,16 @@ def run(
 ) -> int:
     """Run the demo against a running coordinator; return the exit code of the process.
 
-    The steps are written to `out` (None: stdout) as text or as JSON lines, and a failure to `err` (None:
-    stderr). Raises ConfigError for an invalid bootstrap address. The state of the demo belongs to a separate
-    share group and is deleted at the end.
+    The steps are written to `out` (None: stdout), and a failure to `err` (None: stderr). Raises ConfigError
+    for an invalid bootstrap address. The state of the demo belongs to a separate share group and is deleted
+    at the end.
     """
     out = out or sys.stdout
-    page = JsonOutput(out) if json_lines else TextOutput(out)
-    return asyncio.run(_run_demo(bootstrap, page, err or sys.stderr, retry, security))
+    return asyncio.run(_run_demo(bootstrap, TextOutput(out), err or sys.stderr, retry, security))
 
 
 async def _run_demo(
-    bootstrap: str, page: DemoOutput, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
+    bootstrap: str, page: TextOutput, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
 ) -> int:
     name = uuid4()
     key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)

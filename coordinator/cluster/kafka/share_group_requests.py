@@ -4,10 +4,9 @@ Most of these requests go to the group's coordinator. Since version 4, FindCoord
 coordinators of many groups at once (KIP-699).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from protocol.messages import alter_share_group_offsets as alter_api
 from protocol.messages import delete_share_group_offsets as delete_api
 from protocol.messages import describe_share_group_offsets as describe_offsets_api
 from protocol.messages import find_coordinator as find_api
@@ -40,18 +39,6 @@ def find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
 def describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
     """Return a request to a coordinator for groups and their members."""
     return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
-
-
-def alter_offsets_request(group: str, offsets: Mapping[str, Mapping[int, int]]) -> GeneratedRequest:
-    """Return a request that sets start offsets, by topic name and partition."""
-    topics = [
-        alter_api.RequestedTopic(
-            topic,
-            [alter_api.RequestedPartition(partition, offset) for partition, offset in partitions.items()],
-        )
-        for topic, partitions in offsets.items()
-    ]
-    return GeneratedRequest(alter_api, alter_api.AlterShareGroupOffsetsRequest(group, topics))
 
 
 def delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:

@@ -6,7 +6,7 @@ All other requests go to the coordinator of the group.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from aiokafka.protocol.admin import DeleteGroupsRequest
@@ -52,7 +52,6 @@ _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
 # The result for a group or topic that the response does not contain.
-_UNANSWERED = ChangeResult(-1, "the response of Kafka's group coordinator has no result for it")
 
 # An internal code, not one of Kafka's: the group has offsets.
 _NOT_BARE = -1
@@ -218,42 +217,6 @@ class ShareGroups(ClusterReader):
         if isinstance(answer, ChangeResult):
             return dict.fromkeys(topics, answer)
         return dict.fromkeys(topics, _DELETED_MEANWHILE) | answer
-
-    async def alter_offsets(
-        self, group: str, offsets: Mapping[str, Mapping[int, int]]
-    ) -> dict[str, dict[int, ChangeResult]]:
-        """Set start offsets of a group, by topic name and partition (AlterShareGroupOffsets).
-
-        The group coordinator refuses with NON_EMPTY_GROUP while the group has members. In Kafka 4.1 it then
-        returns no results and changes nothing; each result is UNKNOWN_SERVER_ERROR. Raises like
-        `describe_groups`.
-        """
-
-        def read_results(response: Any) -> dict[str, Any]:
-            if response.error_code != ErrorCode.NONE:
-                return {group: ChangeResult(response.error_code, response.error_message or "")}
-            return {
-                group: {
-                    topic.topic_name: {
-                        partition.partition_index: ChangeResult(
-                            partition.error_code, partition.error_message or ""
-                        )
-                        for partition in topic.partitions
-                    }
-                    for topic in response.responses
-                }
-            }
-
-        answers = await self._send_to_coordinators(
-            [group], lambda _: requests.alter_offsets_request(group, offsets), read_results, _CHANGE_CHANNEL
-        )
-        answer: ChangeResult | dict[str, dict[int, ChangeResult]] = answers[group]
-        if isinstance(answer, ChangeResult):
-            return {topic: dict.fromkeys(partitions, answer) for topic, partitions in offsets.items()}
-        return {
-            topic: dict.fromkeys(partitions, _UNANSWERED) | answer.get(topic, {})
-            for topic, partitions in offsets.items()
-        }
 
     async def delete_groups(self, groups: Iterable[str]) -> dict[str, ChangeResult]:
         """Delete groups with all their offsets and state (DeleteGroups).

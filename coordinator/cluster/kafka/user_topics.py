@@ -71,20 +71,9 @@ class UserTopics(ClusterReader):
         """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
         return await self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
 
-    async def offsets_at(
-        self, partitions: Collection[TopicPartition], time_ms: int
-    ) -> Mapping[TopicPartition, int]:
-        """Return the offset of the first record at or after a time, -1 if there is none."""
-        return await self._list_offsets(dict.fromkeys(partitions, time_ms))
-
     async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         """Return for each partition the offset of the first record at or after its time, else -1."""
         return await self._list_offsets(times_ms)
-
-    async def partitions(self, topic_id: bytes) -> list[int]:
-        """Return the partitions of a topic, [] if it does not exist. Raises like `names`."""
-        await self.names([topic_id])
-        return sorted(partition for known, partition in self._leaders if known == topic_id)
 
     async def _list_offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""

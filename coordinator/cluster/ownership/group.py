@@ -41,7 +41,7 @@ class GroupOwnership:
         group_id: str,
         group_instance_id: str = "",
         limits: GroupLimits | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,  # noqa: TID251
         started_ms: int | None = None,
         own_thread: bool = True,
     ) -> None:

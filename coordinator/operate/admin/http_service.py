@@ -9,7 +9,7 @@ from coordinator.operate.admin.application import create_app
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.http_server import HttpServer
 from coordinator.process.clock import SystemClock
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import make_server_tls
 
 _logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class HttpService:
         self._view = view
         config = view.config
         self._access = AccessControl(config)
-        self._tls = make_server_tls(config)
+        self._tls = make_server_tls(config, "http") if config.http_uses_tls else None
         app = create_app(view, self._access)
         self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
         self._clock = SystemClock()
@@ -70,17 +70,3 @@ class HttpService:
             await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
             self._server.close_untrusted_connections(self._clock.now_ms())
             self._access.reload_if_changed()
-
-
-def make_server_tls(config: Config) -> ServerTls | None:
-    """Return the TLS configuration of the HTTP server, or None. Raises ConfigError for invalid files."""
-    if not config.http_uses_tls:
-        return None
-    files = TlsFiles(
-        config.http_ssl_certificate_location,
-        config.http_ssl_key_location,
-        config.http_ssl_key_password,
-        config.http_ssl_ca_location,
-        config.http_ssl_client_auth,
-    )
-    return ServerTls(files, "http")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 from coordinator.errors import ConfigError, CoordinatorError, LogError
 from coordinator.recovery.engines.base import Advance

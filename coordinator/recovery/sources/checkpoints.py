@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from uuid import uuid4
+from uuid import uuid4  # noqa: TID251
 
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -4,6 +4,7 @@ Each connection runs in its own task. An error in one connection does not affect
 """
 
 import asyncio
+import itertools
 import logging
 import socket
 import ssl
@@ -28,7 +29,7 @@ from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
 from coordinator.serve.relay.request_memory import RequestMemory
 from coordinator.serve.relay.sasl import RelayedExchange
-from coordinator.serve.relay.streams import PlainStream, TlsStream, accept_stream
+from coordinator.serve.relay.streams import Stream, TlsStream, accept_stream
 from coordinator.serve.relay.upstream import UpstreamServer
 from protocol.errors import ProtocolError
 
@@ -183,7 +184,7 @@ class Connection:
             self._broker = await self._connect_to_broker()
         return "broker"
 
-    def _check_certificate(self, end: PlainStream | TlsStream) -> None:
+    def _check_certificate(self, end: Stream) -> None:
         """Refuse a peer whose certificate does not map to an allowed principal.
 
         The broker sees only the relay's certificate, so no other check follows.
@@ -214,17 +215,42 @@ class Connection:
 
     async def _connect_to_broker(self) -> FrameReader:
         """Connect to the broker, with a few retries in case it restarts. Raises RefusedConnection."""
-        limits, address = self._limits, self._route.broker.address
-        for attempts_left in reversed(range(limits.broker_attempts)):
+        attempts_max = self._limits.broker_attempts
+        return await self._connect(
+            "broker", self._route.broker, give_up=lambda attempts: attempts >= attempts_max
+        )
+
+    async def _connect_to_coordinator(self) -> FrameReader:
+        """Connect to the coordinator; retry every second while it restarts. Raises RefusedConnection.
+
+        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
+        """
+        limits, loop = self._limits, asyncio.get_running_loop()
+        give_up_s = loop.time() + limits.coordinator_wait_s - limits.retry_s
+        self._metrics.awaiting_coordinator += 1
+        try:
+            return await self._connect(
+                "coordinator", self._route.coordinator, give_up=lambda _: loop.time() > give_up_s
+            )
+        finally:
+            self._metrics.awaiting_coordinator -= 1
+
+    async def _connect(
+        self, name: str, server: UpstreamServer, *, give_up: Callable[[int], bool]
+    ) -> FrameReader:
+        """Connect; after a failure, `give_up` gets the number of attempts. Raises RefusedConnection."""
+        limits = self._limits
+        for attempts in itertools.count(1):
             try:
-                end = await self._route.broker.connect(limits.connect_s)
+                end = await server.connect(limits.connect_s)
                 return FrameReader(end, limits.handshake_frame_bytes_max)
             except OSError as error:
-                self._metrics.failed_connects["broker"] += 1
-                self._warn("broker", f"the broker cannot be reached at {address}: {error_text(error)}")
-            if attempts_left:
-                await asyncio.sleep(limits.retry_s)
-        raise RefusedConnection("no_broker", "the broker is unreachable; the connection of a peer is closed")
+                self._metrics.failed_connects[name] += 1
+                self._warn(name, f"the {name} cannot be reached at {server.address}: {error_text(error)}")
+            if give_up(attempts):
+                break
+            await asyncio.sleep(limits.retry_s)
+        raise RefusedConnection(f"no_{name}", f"the {name} is unreachable; a connection of a peer is closed")
 
     async def _forward_to_broker(self) -> None:
         assert self._peer is not None
@@ -250,34 +276,6 @@ class Connection:
             self._peer, self._coordinator, self._session, self._reauthenticate, self._count_bytes
         )
         await self._link.run()
-
-    async def _connect_to_coordinator(self) -> FrameReader:
-        """Connect to the coordinator; retry every second while it restarts.
-
-        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
-        """
-        limits, loop = self._limits, asyncio.get_running_loop()
-        give_up_s = loop.time() + limits.coordinator_wait_s
-        self._metrics.awaiting_coordinator += 1
-        try:
-            while True:
-                try:
-                    end = await self._route.coordinator.connect(limits.connect_s)
-                    return FrameReader(end, limits.handshake_frame_bytes_max)
-                except OSError as error:
-                    self._metrics.failed_connects["coordinator"] += 1
-                    address = self._route.coordinator.address
-                    self._warn(
-                        "coordinator", f"the coordinator cannot be reached at {address}: {error_text(error)}"
-                    )
-                if loop.time() + limits.retry_s > give_up_s:
-                    raise RefusedConnection(
-                        "no_coordinator",
-                        "the coordinator is unreachable; the connection of a persister is closed",
-                    )
-                await asyncio.sleep(limits.retry_s)
-        finally:
-            self._metrics.awaiting_coordinator -= 1
 
     async def _reauthenticate(self) -> RelayedExchange:
         """Forward a re-authentication to the broker over a new connection. Raises SessionEnded."""

@@ -11,7 +11,6 @@ import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 from coordinator.serve.relay.streams import PlainStream, Stream
 
@@ -23,19 +22,6 @@ _BUFFER_BYTES = 256 << 10
 _shared = memoryview(bytearray(_BUFFER_BYTES))
 
 
-class Forwarding(Protocol):
-    """One direction of a connection."""
-
-    @property
-    def end(self) -> "asyncio.Future[None]":
-        """Done when the source is closed or `take` rejects bytes; fails with the error that ended it."""
-        ...
-
-    def close(self) -> None:
-        """Stop forwarding. Both streams stay open."""
-        ...
-
-
 def forward_bytes(
     source: Stream,
     target: Stream,
@@ -43,11 +29,12 @@ def forward_bytes(
     *,
     first: bytes = b"",
     settled: Callable[[], None] | None = None,
-) -> Forwarding:
+) -> "_SocketForwarding | _StreamForwarding":
     """Forward `first`, then everything received from `source`, to `target`.
 
     `take` sees all bytes in order before they are sent. If `take` raises an exception, the forwarding ends
-    with it. `settled` is called each time that all accepted bytes have been sent.
+    with it. `settled` is called each time that all accepted bytes have been sent. `end` of the result is done
+    when the source is closed or `take` rejects bytes, or fails with the error that ended the forwarding.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
         return _SocketForwarding(source.socket, target.socket, take, first, settled)
@@ -84,6 +71,7 @@ class _SocketForwarding:
             self._forward_or_fail(first)
 
     def close(self) -> None:
+        """Stop forwarding. Both streams stay open."""
         if not self.end.done():
             self.end.cancel()
             self._remove_callbacks()

@@ -3,11 +3,30 @@
 Only the thread of the event loop may access the metrics.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 PREFIX = "share_coordinator_relay_"
 DESTINATIONS = ("broker", "coordinator")
+
+
+# Attribute, name of the family, its label, and its meaning.
+_FAMILIES = (
+    ("accepted", "connections_accepted_total", "", "Accepted connections."),
+    ("undecided", "connections_undecided", "", "Connections whose destination is not chosen yet."),
+    ("open", "connections", "destination", "Open connections by destination."),
+    ("decided", "connections_decided_total", "destination", "Connections by chosen destination."),
+    ("refused", "connections_refused_total", "reason", "Connections that the relay refused or closed."),
+    ("failed_connects", "connect_failures_total", "destination", "Failed connection attempts."),
+    ("bytes_to", "sent_bytes_total", "destination", "Bytes forwarded from peers."),
+    ("bytes_from", "received_bytes_total", "destination", "Bytes forwarded to peers, by their source."),
+    (
+        "awaiting_coordinator",
+        "connections_waiting_for_coordinator",
+        "",
+        "Persister connections waiting for the coordinator to become reachable.",
+    ),
+    ("reauthentications", "reauthentications_total", "", "Re-authentications on an open connection."),
+)
 
 
 @dataclass
@@ -32,71 +51,12 @@ class RelayMetrics:
     def exposition(self) -> str:
         """Return all metrics in Prometheus text format 0.0.4."""
         lines = []
-        for name, kind, meaning, samples in self._metric_families():
+        for attribute, name, label, meaning in _FAMILIES:
+            kind = "counter" if name.endswith("_total") else "gauge"
             lines += [f"# HELP {PREFIX}{name} {meaning}", f"# TYPE {PREFIX}{name} {kind}"]
-            lines += [f"{PREFIX}{name}{labels} {value}" for labels, value in samples.items()]
+            value: int | dict[str, int] = getattr(self, attribute)
+            if isinstance(value, int):
+                lines.append(f"{PREFIX}{name} {value}")
+            else:
+                lines += [f'{PREFIX}{name}{{{label}="{each}"}} {value[each]}' for each in sorted(value)]
         return "\n".join(lines) + "\n"
-
-    def _metric_families(self) -> Iterable[tuple[str, str, str, Mapping[str, int]]]:
-        """Return (name, type, help text, values by labels) of each metric family."""
-        return (
-            ("connections_accepted_total", "counter", "Accepted connections.", {"": self.accepted}),
-            (
-                "connections_undecided",
-                "gauge",
-                "Connections whose destination is not chosen yet.",
-                {"": self.undecided},
-            ),
-            (
-                "connections",
-                "gauge",
-                "Open connections by destination.",
-                _label_values("destination", self.open),
-            ),
-            (
-                "connections_decided_total",
-                "counter",
-                "Connections by chosen destination.",
-                _label_values("destination", self.decided),
-            ),
-            (
-                "connections_refused_total",
-                "counter",
-                "Connections refused or closed by the relay, by reason.",
-                _label_values("reason", self.refused),
-            ),
-            (
-                "connect_failures_total",
-                "counter",
-                "Failed connection attempts by destination.",
-                _label_values("destination", self.failed_connects),
-            ),
-            (
-                "sent_bytes_total",
-                "counter",
-                "Bytes forwarded from peers, by destination.",
-                _label_values("destination", self.bytes_to),
-            ),
-            (
-                "received_bytes_total",
-                "counter",
-                "Bytes forwarded to peers, by their source.",
-                _label_values("destination", self.bytes_from),
-            ),
-            (
-                "connections_waiting_for_coordinator",
-                "gauge",
-                "Persister connections waiting for the coordinator to become reachable.",
-                {"": self.awaiting_coordinator},
-            ),
-            (
-                "reauthentications_total",
-                "counter",
-                "Re-authentications of persisters on an open connection.",
-                {"": self.reauthentications},
-            ),
-        )
-
-
-def _label_values(label: str, values: dict[str, int]) -> dict[str, int]:
-    return {f'{{{label}="{value}"}}': count for value, count in sorted(values.items())}

@@ -8,19 +8,21 @@ import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 
+from coordinator.client import ClientSecurity
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
 from coordinator.process.open_files import raise_open_file_limit
+from coordinator.security.client_security import make_client_security
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import make_server_tls
 from coordinator.serve.relay.connection import UpstreamRoute
 from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.upstream import ClientTls, UpstreamServer, UpstreamTlsFiles
+from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
 
 _logger = logging.getLogger(__name__)
 
@@ -47,36 +49,19 @@ def make_route(config: Config) -> UpstreamRoute:
     """Return the route that the settings describe. Raises ConfigError."""
     config.check_relay()
     protocol = config.relay_security_protocol
-    uses_tls = protocol in ("SSL", "SASL_SSL")
     broker_tls = coordinator_tls = server_tls = None
-    if uses_tls:
-        server_tls = ServerTls(
-            TlsFiles(
-                config.relay_ssl_certificate_location,
-                config.relay_ssl_key_location,
-                config.relay_ssl_key_password,
-                config.relay_ssl_ca_location,
-                config.relay_ssl_client_auth,
-            ),
-            "relay",
-        )
-        broker_tls = ClientTls(
-            UpstreamTlsFiles(
-                config.ssl_ca_location,
-                config.ssl_certificate_location,
-                config.ssl_key_location,
-                config.ssl_key_password,
-            ),
-            "ssl.",
-            check_hostname=config.ssl_endpoint_identification_algorithm == "https",
-        )
+    if config.relay_uses_tls:
+        server_tls = make_server_tls(config, "relay")
+        # The relay does not log in: it forwards the logins of peers.
+        broker_tls = ClientTls(make_client_security(config)._replace(protocol="SSL"), "ssl.")
     if config.relay_coordinator_security_protocol == "SSL":
         coordinator_tls = ClientTls(
-            UpstreamTlsFiles(
-                config.relay_coordinator_ssl_ca_location,
-                config.relay_coordinator_ssl_certificate_location,
-                config.relay_coordinator_ssl_key_location,
-                config.relay_coordinator_ssl_key_password,
+            ClientSecurity(
+                protocol="SSL",
+                ca_file=config.relay_coordinator_ssl_ca_location,
+                certificate_file=config.relay_coordinator_ssl_certificate_location,
+                key_file=config.relay_coordinator_ssl_key_location,
+                key_password=config.relay_coordinator_ssl_key_password,
             ),
             "relay.coordinator.ssl.",
         )
@@ -91,7 +76,7 @@ def make_route(config: Config) -> UpstreamRoute:
         coordinator=UpstreamServer(
             config.relay_coordinator, coordinator_tls, config.relay_coordinator_server_name
         ),
-        check="sasl" if protocol.startswith("SASL") else "certificate" if uses_tls else "none",
+        check="sasl" if protocol.startswith("SASL") else "certificate" if config.relay_uses_tls else "none",
         allowed=parse_setting(
             AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals
         ),

@@ -8,7 +8,7 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 from coordinator.config import HostPort
 
@@ -23,28 +23,11 @@ _TLS_READ_BYTES = 64 << 10
 _TLS_FINISH_S = 2.0
 
 
-class Stream(Protocol):
-    """A byte stream with one reader and one writer at a time. Raises OSError when the connection breaks."""
-
-    async def receive(self, bytes_max: int = _CHUNK_BYTES) -> bytes:
-        """Return received bytes, or b"" when the other side has closed its direction."""
-        ...
-
-    async def send(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of `data`; return when the kernel or a bounded buffer has accepted it."""
-        ...
-
-    async def finish(self) -> None:
-        """Flush the sent bytes and close. No other call may be in progress."""
-        ...
-
-    def close(self) -> None:
-        """Close at once, discarding unsent bytes. Closing twice has no effect."""
-        ...
-
-
 class PlainStream:
-    """A stream without TLS."""
+    """A stream without TLS, with one reader and one writer at a time.
+
+    `receive` and `send` raise OSError when the connection breaks. No call may be in progress at `finish`.
+    """
 
     def __init__(self, plain_socket: socket.socket) -> None:
         """Take over a connected non-blocking socket."""
@@ -53,21 +36,25 @@ class PlainStream:
         configure_socket(plain_socket)
 
     async def receive(self, bytes_max: int = _CHUNK_BYTES) -> bytes:
+        """Return received bytes, or b"" when the other side has closed its direction."""
         return await self._loop.sock_recv(self.socket, min(bytes_max, _CHUNK_BYTES))
 
     async def send(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of `data`; return when the kernel or a bounded buffer has accepted it."""
         await self._loop.sock_sendall(self.socket, data)
 
     async def finish(self) -> None:
+        """Flush the sent bytes and close."""
         # The kernel delivers what was sent before the close.
         self.socket.close()
 
     def close(self) -> None:
+        """Close at once, discarding unsent bytes. Closing twice has no effect."""
         self.socket.close()
 
 
 class TlsStream:
-    """A stream with TLS."""
+    """A stream with TLS, with the methods of `PlainStream`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -95,13 +82,16 @@ class TlsStream:
         self._writer.transport.abort()
 
 
+Stream = PlainStream | TlsStream
+
+
 def configure_socket(plain_socket: socket.socket) -> None:
     """Disable Nagle's algorithm and enable TCP keep-alive."""
     plain_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     plain_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> PlainStream | TlsStream:
+async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Stream:
     """Make a stream of an accepted socket; with a TLS context, after the handshake.
 
     Closes the socket if this fails. Raises OSError.
@@ -118,7 +108,7 @@ async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None)
 
 async def connect_stream(
     address: HostPort, tls: ssl.SSLContext | None, server_name: str, timeout_s: float
-) -> PlainStream | TlsStream:
+) -> Stream:
     """Connect, with TLS if there is a context. Raises OSError, including TimeoutError."""
     async with asyncio.timeout(timeout_s):
         plain_socket = await _open_socket(address)

@@ -11,7 +11,7 @@ from coordinator.metrics import Metrics
 from coordinator.process.fair_queue import FairQueue
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.security.tls import CertificateTrust
-from coordinator.security.tls_acceptor import Acceptor, FairAcceptor, PlaintextAcceptor, peer_address
+from coordinator.security.tls_acceptor import FairAcceptor, PlaintextAcceptor, peer_address
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
 from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
@@ -138,7 +138,7 @@ class Listener:
 
     # New connections.
 
-    def _make_acceptor(self) -> Acceptor:
+    def _make_acceptor(self) -> PlaintextAcceptor | FairAcceptor:
         security = self._security
         tls = security.tls
         if tls is None and not security.mechanisms:

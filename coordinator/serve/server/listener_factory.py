@@ -13,7 +13,7 @@ from coordinator.security.jwks import open_key_source
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.sasl import OAUTHBEARER, PLAIN, Mechanism
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import make_server_tls
 from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
 from coordinator.security.users import Users
 from coordinator.serve.server.api import Api
@@ -49,16 +49,7 @@ def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConf
     watched: list[ReloadableSource] = []
     tls = None
     if config.listen_uses_tls:
-        tls = ServerTls(
-            TlsFiles(
-                config.listen_ssl_certificate_location,
-                config.listen_ssl_key_location,
-                config.listen_ssl_key_password,
-                config.listen_ssl_ca_location,
-                config.listen_ssl_client_auth,
-            ),
-            "listen",
-        )
+        tls = make_server_tls(config, "listen")
         watched.append(tls)
     return ListenerSecurityConfig(
         tls=tls,

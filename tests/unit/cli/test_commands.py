@@ -108,14 +108,12 @@ def test_make_run_example_is_a_valid_configuration(share_coordinator: CommandLin
     assert share_coordinator("config", "check", *example.split()).exit_code == 0
 
 
-def test_config_check_reports_settings_without_effect(share_coordinator: CommandLine, tmp_path: Path) -> None:
+def test_config_check_reads_the_given_file(share_coordinator: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "c.properties"
-    file.write_text("share.coordinator.threads=4\nmax.connections=9\n")
+    file.write_text("max.connections=9\n")
     outcome = share_coordinator("config", "check", "--config", str(file))
-    assert outcome.exit_code == 0
-    assert outcome.out.splitlines()[0].startswith("share.coordinator.threads has no effect")
-    assert outcome.out.splitlines()[-1] == "Configuration is valid."
-    assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True, "notes": []}
+    assert (outcome.exit_code, outcome.out) == (0, "Configuration is valid.\n")
+    assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True}
 
 
 def test_config_reference_equals_the_generated_page(share_coordinator: CommandLine) -> None:
@@ -223,32 +221,6 @@ def test_ctrl_c_during_imports_is_silent() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "offsets reset --group g --topic t --to-earliest",
-        "offsets delete --group g --all-topics",
-    ],
-)
-def test_missing_aiokafka_error_names_the_extra(command: str) -> None:
-    program = (
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name.split('.')[0] == 'aiokafka':\n"
-        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
-        "sys.meta_path.insert(0, Missing())\n"
-        f"sys.argv = ['share-coordinator', *{command.split()}, '--bootstrap-servers', '127.0.0.1:1']\n"
-        "from coordinator.cli import main\n"
-        "main()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    said = "a connection to Kafka requires aiokafka: pip install share-coordinator[kafka]"
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines()[-1] == f"share-coordinator: {said}"
-    assert "should not happen" not in done.stderr
 
 
 def test_python_m_coordinator_runs_the_command() -> None:

@@ -49,13 +49,10 @@ def test_expiry_prints_a_table_with_expiry_times(
     ]
 
 
-def test_expiry_prints_json_and_yaml(share_coordinator: CommandLine, coordinator_url: str) -> None:
+def test_expiry_prints_json(share_coordinator: CommandLine, coordinator_url: str) -> None:
     answer = json.loads(share_coordinator("expiry", "--url", coordinator_url, "-o", "json").out)
     assert (answer["enabled"], answer["retention_minutes"], answer["total"]) == (True, 100, 2)
     assert [item["partitions"] for item in answer["items"]] == [[0, 1], [5]]
-    assert share_coordinator("expiry", "--url", coordinator_url, "-o", "yaml").out.startswith(
-        "total: 2\nenabled: true\n"
-    )
 
 
 def test_expiry_lists_abandoned_state_if_expiry_is_disabled(

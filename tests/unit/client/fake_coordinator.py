@@ -1,8 +1,7 @@
 """A share coordinator on a real socket, correct by default and faulty on demand.
 
-By default it keeps states in dictionaries, offset by offset, and passes the same contract tests as the real
-coordinator (test_contract.py). `plan_answers` sets a list of answers for an API; each request takes the next
-answer. After the list is used up, answers are correct again.
+By default the product's service answers the five RPCs. `plan_answers` sets a list of answers for an API; each
+request takes the next answer. After the list is used up, answers are correct again.
 """
 
 import asyncio
@@ -12,6 +11,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from coordinator.client import rpcs
+from coordinator.metrics import Metrics
+from coordinator.serve.service import RPC_BY_API_KEY, Service
 from protocol.errors import ErrorCode
 from protocol.messages import (
     APIS,
@@ -27,7 +29,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
-from tests.unit.client.offset_model import OffsetModel
+from tests.unit.client.our_coordinator import make_memory_runtime
 
 FIND, VERSIONS = find_coordinator.API_KEY, api_versions.API_KEY
 INITIALIZE, READ, WRITE = initialize_api.API_KEY, read_api.API_KEY, write_api.API_KEY
@@ -70,7 +72,8 @@ class FakeCoordinator:
         # The coordinator of a key: (node id, host, port, error code, message).
         self.coordinator_of: Callable[[str], tuple[int, str, int, int, str]] = self.own_address
         self._planned: dict[int, list[Answer]] = {}
-        self._model = OffsetModel()
+        self._runtime = make_memory_runtime(Metrics())
+        self._service = Service(self._runtime)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
@@ -82,6 +85,7 @@ class FakeCoordinator:
         self.stalled = asyncio.Event()
 
     async def __aenter__(self) -> Self:
+        await self._runtime.start()
         self._server = await asyncio.start_server(self._serve_connection, "127.0.0.1", 0)
         return self
 
@@ -93,6 +97,7 @@ class FakeCoordinator:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._runtime.stop()
 
     @property
     def port(self) -> int:
@@ -175,7 +180,7 @@ class FakeCoordinator:
             self.unanswered -= 1
             writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    def normal_response(self, request: Request) -> Any:
+    async def normal_response(self, request: Request) -> Any:
         """Apply the request to the states and return the correct response."""
         if request.api_key == VERSIONS:
             return api_versions.ApiVersionsResponse(
@@ -189,7 +194,9 @@ class FakeCoordinator:
                     for text in request.message.coordinator_keys
                 ]
             )
-        return self._model.respond(request.api_key, request.message)
+        response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._service.handle(RPC_BY_API_KEY[request.api_key], request.message, None, response.set_result)
+        return await response
 
 
 def _decode_request(frame: bytes, connection: int) -> Request:
@@ -216,22 +223,23 @@ async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
     """Return the correct response."""
     lowest, highest = fake.served[request.api_key]
     if request.api_key == VERSIONS and not lowest <= request.version <= highest:
-        response = fake.normal_response(request)
+        response = await fake.normal_response(request)
         response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         return encode_response(request, response, version=0)
     assert lowest <= request.version <= highest, "a client asked for a version that is not served"
-    return encode_response(request, fake.normal_response(request))
+    return encode_response(request, await fake.normal_response(request))
 
 
 def error_answer(error_code: int, message: str | None = None) -> Answer:
     """Return an answer with an error for each share-partition; no state changes."""
 
     async def answer(fake: FakeCoordinator, request: Request) -> bytes:
-        response = OffsetModel().respond(request.api_key, request.message)
-        for topic in response.results:
-            for index, result in enumerate(topic.partitions):
-                topic.partitions[index] = type(result)(result.partition, error_code, message)
-        return encode_response(request, response)
+        rpc = rpcs.RPC_BY_API_KEY[request.api_key]
+        results = [
+            (key, rpc.partition_result(key.partition, error_code, message))
+            for key in rpcs.parts_by_key(request.message)
+        ]
+        return encode_response(request, rpcs.make_response(rpc, results))
 
     return answer
 
@@ -303,4 +311,4 @@ async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> byt
 
 async def send_no_results(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a response without results, for one of the five RPCs."""
-    return encode_response(request, OffsetModel().respond(request.api_key, type(request.message)("g", [])))
+    return encode_response(request, rpcs.make_response(rpcs.RPC_BY_API_KEY[request.api_key], ()))

@@ -18,12 +18,9 @@ STATE_PARTITIONS = 5
 NODE_IDS = 4
 
 
-@asynccontextmanager
-async def serve_real_coordinator() -> AsyncIterator[str]:
-    """Serve on a free port; yield the address."""
-    (port,) = free_ports(1)
-    metrics = Metrics()
-    runtime = Runtime(
+def make_memory_runtime(metrics: Metrics) -> Runtime:
+    """Return a runtime over a memory log, not started."""
+    return Runtime(
         log=MemoryLog(STATE_PARTITIONS),
         clock=SystemClock(),
         topics=AllTopics(),
@@ -34,6 +31,14 @@ async def serve_real_coordinator() -> AsyncIterator[str]:
         cold_interval_ms=3_600_000,
         prune_interval_ms=3_600_000,
     )
+
+
+@asynccontextmanager
+async def serve_real_coordinator() -> AsyncIterator[str]:
+    """Serve on a free port; yield the address."""
+    (port,) = free_ports(1)
+    metrics = Metrics()
+    runtime = make_memory_runtime(metrics)
     address = HostPort("127.0.0.1", port)
     directory = CoordinatorDirectory(
         address, node_id_first=1_000_000, node_ids=NODE_IDS, state_partitions=STATE_PARTITIONS

@@ -10,7 +10,6 @@ from coordinator.client import (
     Connection,
     ConnectionLimits,
     Disconnected,
-    RetryPolicy,
     ShareCoordinatorClient,
     StateBatch,
     TimedOut,
@@ -34,7 +33,6 @@ from tests.unit.client.fake_coordinator import (
     delayed_answer,
     error_answer,
     never_answer,
-    send_truncated,
 )
 from tests.unit.clock_skipping import skip_time
 from tests.unit.coroutine_tests import FakeSleep
@@ -133,12 +131,6 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert fake.unanswered_max == 2
 
 
-async def test_concurrent_calls_share_one_connection() -> None:
-    async with FakeCoordinator() as fake, make_client(fake) as client:
-        await asyncio.gather(*(client.summary(KEY) for _ in range(10)))
-        assert fake.connections == 1
-
-
 async def test_cancelled_call_does_not_shift_responses() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
@@ -168,15 +160,6 @@ async def test_call_cancelled_while_connecting_does_not_affect_others() -> None:
         assert fake.connections == 1
 
 
-async def test_broken_connection_fails_all_its_calls() -> None:
-    async with FakeCoordinator() as fake, make_client(fake) as client:
-        fake.plan_answers(READ, send_truncated)
-        await client.initialize(KEY, 0, 0)
-        calls = [client.read(KEY, 0), client.summary(KEY), client.delete(KEY)]
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [Disconnected] * 3
-
-
 async def test_each_failed_call_gets_its_own_exception() -> None:
     async with FakeCoordinator() as fake:
         fake.plan_answers(FIND, close_connection)
@@ -203,19 +186,6 @@ async def test_request_timeout_closes_the_connection() -> None:
             await reading
         assert (await client.summary(KEY)).start_offset == -1
         assert fake.connections == 2
-
-
-async def test_timed_out_request_is_retried() -> None:
-    waits = FakeSleep()
-    async with FakeCoordinator() as fake:
-        fake.plan_answers(SUMMARY, never_answer)
-        async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
-            asking = asyncio.ensure_future(client.summary(KEY))
-            await fake.wait_for_requests(SUMMARY, 1)
-            skip_time(31)
-            await asking
-        assert len(waits) == 1
-        assert fake.count_requests(FIND) == 2
 
 
 async def test_silent_server_times_out() -> None:
@@ -344,7 +314,3 @@ def test_invalid_bootstrap_address_is_refused(bootstrap: str) -> None:
 def test_direct_client_requires_one_address() -> None:
     with pytest.raises(ValueError, match="one address"):
         ShareCoordinatorClient("a:1,b:2", direct=True)
-
-
-def test_retries_can_be_disabled() -> None:
-    assert RetryPolicy(attempts_max=1) == ONCE

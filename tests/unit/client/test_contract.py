@@ -1,8 +1,8 @@
-"""The contract between client and share coordinator, checked with the fake and with the real coordinator."""
+"""The contract between the client and the coordinator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -25,37 +25,23 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
 from tests.unit import clock_skipping
-from tests.unit.client.fake_coordinator import FakeCoordinator
 from tests.unit.client.our_coordinator import serve_real_coordinator
 
 pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
-Serving = Callable[[], AbstractAsyncContextManager[str]]
-
 
 @asynccontextmanager
-async def fake_coordinator() -> AsyncIterator[str]:
-    async with FakeCoordinator() as fake:
-        yield fake.address
-
-
-@pytest.fixture(params=[fake_coordinator, serve_real_coordinator], ids=["fake", "ours"])
-def serve_coordinator(request: pytest.FixtureRequest) -> Serving:
-    serving: Serving = request.param
-    return serving
-
-
-@asynccontextmanager
-async def open_client(serving: Serving, *, direct: bool = False) -> AsyncIterator[ShareCoordinatorClient]:
-    async with serving() as address, ShareCoordinatorClient(address, retry=ONCE, direct=direct) as client:
+async def open_client(*, direct: bool = False) -> AsyncIterator[ShareCoordinatorClient]:
+    async with (
+        serve_real_coordinator() as address,
+        ShareCoordinatorClient(address, retry=ONCE, direct=direct) as client,
+    ):
         yield client
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["found", "direct"])
-async def test_state_is_initialized_written_read_and_deleted(
-    serve_coordinator: Serving, direct: bool
-) -> None:
-    async with open_client(serve_coordinator, direct=direct) as client:
+async def test_state_is_initialized_written_read_and_deleted(direct: bool) -> None:
+    async with open_client(direct=direct) as client:
         await client.initialize(KEY, state_epoch=3, start_offset=10)
         assert await client.read(KEY, leader_epoch=5) == ReadState(3, 10, [])
         await client.write(
@@ -79,8 +65,8 @@ async def test_state_is_initialized_written_read_and_deleted(
         assert await client.summary(KEY) == StateSummary(0, 0, -1, -1)
 
 
-async def test_read_and_write_without_state_raise_uninitialised(serve_coordinator: Serving) -> None:
-    async with open_client(serve_coordinator) as client:
+async def test_read_and_write_without_state_raise_uninitialised() -> None:
+    async with open_client() as client:
         with pytest.raises(Uninitialised) as caught:
             await client.read(KEY, leader_epoch=0)
         assert caught.value.key == KEY
@@ -91,8 +77,8 @@ async def test_read_and_write_without_state_raise_uninitialised(serve_coordinato
         await client.delete(KEY)
 
 
-async def test_old_leader_epoch_is_fenced(serve_coordinator: Serving) -> None:
-    async with open_client(serve_coordinator) as client:
+async def test_old_leader_epoch_is_fenced() -> None:
+    async with open_client() as client:
         await client.initialize(KEY, state_epoch=1, start_offset=0)
         await client.read(KEY, leader_epoch=2)
         with pytest.raises(FencedLeaderEpoch) as caught:
@@ -102,8 +88,8 @@ async def test_old_leader_epoch_is_fenced(serve_coordinator: Serving) -> None:
             await client.read(KEY, leader_epoch=1)
 
 
-async def test_old_state_epoch_is_fenced(serve_coordinator: Serving) -> None:
-    async with open_client(serve_coordinator) as client:
+async def test_old_state_epoch_is_fenced() -> None:
+    async with open_client() as client:
         await client.initialize(KEY, state_epoch=2, start_offset=0)
         with pytest.raises(FencedStateEpoch):
             await client.initialize(KEY, state_epoch=1, start_offset=0)
@@ -111,24 +97,22 @@ async def test_old_state_epoch_is_fenced(serve_coordinator: Serving) -> None:
             await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
 
 
-async def test_concurrent_calls_get_their_own_responses(serve_coordinator: Serving) -> None:
+async def test_concurrent_calls_get_their_own_responses() -> None:
     keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
-    async with open_client(serve_coordinator) as client:
+    async with open_client() as client:
         await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
         states = await asyncio.gather(*(client.read(key, 1) for key in keys))
     assert [state.start_offset for state in states] == [key.partition for key in keys]
 
 
-async def test_group_id_may_contain_colons_and_non_ascii_letters(serve_coordinator: Serving) -> None:
+async def test_group_id_may_contain_colons_and_non_ascii_letters() -> None:
     key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
-    async with open_client(serve_coordinator) as client:
+    async with open_client() as client:
         await client.initialize(key, 1, 7)
         assert (await client.summary(key)).start_offset == 7
 
 
-async def test_response_has_one_result_per_share_partition_in_request_order(
-    serve_coordinator: Serving,
-) -> None:
+async def test_response_has_one_result_per_share_partition_in_request_order() -> None:
     first, again = (
         write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
         for offset in (0, 1)
@@ -143,7 +127,7 @@ async def test_response_has_one_result_per_share_partition_in_request_order(
         ],
     )
     key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
-    async with open_client(serve_coordinator) as client:
+    async with open_client() as client:
         await client.initialize(key, 1, 0)
         response = await client.send(request)
         outcomes = [
@@ -154,8 +138,8 @@ async def test_response_has_one_result_per_share_partition_in_request_order(
         assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
 
 
-async def test_connection_returns_the_unmodified_response(serve_coordinator: Serving) -> None:
-    async with serve_coordinator() as address:
+async def test_connection_returns_the_unmodified_response() -> None:
+    async with serve_real_coordinator() as address:
         host, _, port = address.rpartition(":")
         connection = await Connection.open(host, int(port), client_id="test")
         try:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from coordinator.client import (
-    ONCE,
     AuthenticationFailed,
     ClientSecurity,
     Connection,
@@ -115,18 +114,6 @@ async def test_refused_login_is_not_retried(
         assert one.metrics._connections_opened == 1
 
 
-async def test_unlisted_principal_gets_cluster_authorization_failed(tmp_path: Path) -> None:
-    security = PLAIN._replace(username="bob", password="bob-secret")
-
-    async with (
-        serve_coordinator(security=password_security(tmp_path)) as one,
-        ShareCoordinatorClient(("localhost", one.port), retry=ONCE, security=security) as client,
-    ):
-        with pytest.raises(ShareCoordinatorError) as raised:
-            await client.read(KEY, leader_epoch=1)
-        assert raised.value.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
 async def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
     with pytest.raises(AuthenticationFailed, match="does not use SASL on this port"):
         async with open_connection(PLAIN, None):
@@ -190,8 +177,12 @@ async def test_client_verifies_authority_and_host_name(certificate_authority: Ce
     async with serve_coordinator(security=tls_security(certificate_authority)) as one:
         with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
             await connect_to(one, security._replace(ca_file=str(stranger.certificate)))
-        with pytest.raises(AuthenticationFailed, match=r"over TLS: ssl.ca.location=/nowhere"):
-            await connect_to(one, security._replace(ca_file="/nowhere"))
+        for unusable, setting in (
+            (security._replace(ca_file="/nowhere"), "ssl.ca.location"),
+            (security._replace(certificate_file="/nowhere"), "ssl.certificate.location"),
+        ):
+            with pytest.raises(AuthenticationFailed, match=f"over TLS: {setting}=/nowhere"):
+                await connect_to(one, unusable)
 
     elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
     files = TlsFiles(str(elsewhere.combined_file))

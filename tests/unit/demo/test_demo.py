@@ -2,14 +2,12 @@
 
 import asyncio
 import io
-import json
 import re
-from typing import Any
 
 import pytest
 
 from coordinator.cli.demo import run
-from coordinator.client import ONCE, ShareCoordinatorClient, SharePartitionKey, StateSummary
+from coordinator.client import ONCE
 from coordinator.errors import ConfigError
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
@@ -46,16 +44,16 @@ class TerminalStream(io.StringIO):
         return True
 
 
-async def run_demo(bootstrap: str, out: io.StringIO, *, json_lines: bool = False) -> tuple[int, str]:
+async def run_demo(bootstrap: str, out: io.StringIO) -> tuple[int, str]:
     """Run the demo in a thread against a coordinator; return exit code and stderr."""
     err = io.StringIO()
-    code = await asyncio.to_thread(run, bootstrap, json_lines=json_lines, out=out, err=err, retry=ONCE)
+    code = await asyncio.to_thread(run, bootstrap, out=out, err=err, retry=ONCE)
     return code, err.getvalue()
 
 
-async def run_successful_demo(out: io.StringIO, *, json_lines: bool = False) -> None:
+async def run_successful_demo(out: io.StringIO) -> None:
     async with serve_real_coordinator() as address:
-        assert await run_demo(address, out, json_lines=json_lines) == (0, "")
+        assert await run_demo(address, out) == (0, "")
 
 
 def labelled_rows(told: str, label: str) -> list[str]:
@@ -100,39 +98,6 @@ async def test_terminal_output_has_colours(monkeypatch: pytest.MonkeyPatch) -> N
     assert re.search("\x1b\\[1;32m *✓", out.getvalue())
 
 
-async def test_json_output_has_one_line_with_responses_for_each_step() -> None:
-    out = io.StringIO()
-    async with serve_real_coordinator() as address:
-        assert await run_demo(address, out, json_lines=True) == (0, "")
-        first, *steps = [json.loads(line) for line in out.getvalue().splitlines()]
-        assert first["bootstrap"] == address
-        # The demo deletes its state at the end.
-        async with ShareCoordinatorClient(address) as client:
-            key = SharePartitionKey.parse(first["share_partition"])
-            assert await client.summary(key) == StateSummary(0, 0, -1, -1)
-    assert [step["step"] for step in steps] == list(range(1, 13))
-    assert steps[6]["state"] == {
-        "state_epoch": 1,
-        "start_offset": 6,
-        "batches": [
-            {"first_offset": 6, "last_offset": 6, "delivery_state": "AVAILABLE", "delivery_count": 2},
-            {"first_offset": 7, "last_offset": 7, "delivery_state": "ARCHIVED", "delivery_count": 1},
-        ],
-    }
-    # The read of the new leader returns the state written by the old leader.
-    assert steps[7]["calls"][0]["answer"] == steps[6]["state"]
-    assert steps[8]["calls"][0]["error"]["name"] == "FENCED_LEADER_EPOCH"
-    assert steps[8]["state"] == steps[7]["state"]
-    assert steps[10]["calls"][0]["answer"] == {
-        "state_epoch": 1,
-        "leader_epoch": 2,
-        "start_offset": 10,
-        "delivery_complete_count": 0,
-    }
-    assert [call["name"] for call in steps[11]["calls"]] == ["delete", "read"]
-    assert steps[11]["state"] is None
-
-
 async def test_shown_state_comes_from_the_responses() -> None:
     async def answer_with_another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
@@ -151,9 +116,9 @@ async def test_shown_state_comes_from_the_responses() -> None:
     assert labelled_rows(out.getvalue(), "deliveries")[0] == "77"
 
 
-async def error_line(fake: FakeCoordinator, **options: Any) -> str:
+async def error_line(fake: FakeCoordinator, out: io.StringIO | None = None) -> str:
     """Run the demo, assert that it fails, and return its error line."""
-    code, said = await run_demo(fake.address, options.get("out") or io.StringIO())
+    code, said = await run_demo(fake.address, out or io.StringIO())
     assert code == 1
     assert said.startswith("share-coordinator demo: ")
     assert len(said.splitlines()) == 1
@@ -187,7 +152,7 @@ async def test_failure_during_the_demo_is_reported() -> None:
     out = io.StringIO()
     async with FakeCoordinator() as fake:
         fake.plan_answers(WRITE, answer_normally, close_connection)
-        assert "failed during the demo" in await error_line(fake, out=out)
+        assert "failed during the demo" in await error_line(fake, out)
     assert len(labelled_rows(out.getvalue(), "state")) == 4
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from protocol.frames import FrameReader
-from protocol.messages import api_versions, request_header, request_header_version
+from protocol.messages import request_header, request_header_version
 from tests.simulation.net import Network
 
 _FRAME_BYTES_MAX = 1 << 24
@@ -32,8 +32,7 @@ class FaultyProxy:
         self.network = network
         self.target = target
         self.seen: list[ReceivedRequest] = []
-        # Drop this many of the next requests, or of the next responses, and abort their connections.
-        self.requests_lost = 0
+        # Drop this many of the next responses, and abort their connections.
         self.answers_lost = 0
         # Replace each response by one without results.
         self.emptying = False
@@ -41,8 +40,6 @@ class FaultyProxy:
         self.silent = False
         # Hold back responses until `resume` is called.
         self.holding = False
-        # Limits for the versions in ApiVersions responses, by API key.
-        self.versions_max: dict[int, int] = {}
         self.tunnels: list[_ProxiedConnection] = []
         self._address = address
         self._server: Any = None
@@ -120,11 +117,6 @@ class _ProxiedConnection(asyncio.Protocol):
             relay.seen.append(
                 ReceivedRequest(header.request_api_key, header.request_api_version, header.client_id)
             )
-            is_rpc = header.request_api_key != api_versions.API_KEY
-            if is_rpc and relay.requests_lost:
-                relay.requests_lost -= 1
-                self.abort_connections()
-                return
             whole = len(frame).to_bytes(4, "big") + frame
             if self._there is None:
                 self._early.append(whole)
@@ -137,7 +129,6 @@ class _ProxiedConnection(asyncio.Protocol):
             return
         # A response with correlation id 0 belongs to ApiVersions, the first request of each connection.
         if frame[:4] == bytes(4):
-            frame = self._limit_versions(frame)
             self._here.write(len(frame).to_bytes(4, "big") + frame)
             return
         if relay.answers_lost:
@@ -149,13 +140,6 @@ class _ProxiedConnection(asyncio.Protocol):
         self._held.append(len(frame).to_bytes(4, "big") + frame)
         if not relay.holding:
             self.send_held_responses()
-
-    def _limit_versions(self, frame: bytes) -> bytes:
-        version = next(seen.version for seen in self._relay.seen if seen.api_key == api_versions.API_KEY)
-        response = api_versions.decode_response(frame, 4, version)
-        for api in response.api_keys:
-            api.max_version = min(api.max_version, self._relay.versions_max.get(api.api_key, api.max_version))
-        return frame[:4] + api_versions.encode_response(response, version)
 
     def send_held_responses(self) -> None:
         held, self._held = self._held, []

@@ -228,14 +228,3 @@ async def test_repeated_initialize_writes_no_second_record() -> None:
         ]
         assert second.relay.count_requests(83) == 4
         assert log.end == end + 1
-
-
-async def test_lost_request_is_resent() -> None:
-    async with forwarding_group() as it:
-        asked, second, _ = it.nodes
-        await initialize_remote_partition(it)
-        second.relay.requests_lost = 3
-        part = make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION)
-        code, seconds = await await_error_code_and_duration(asked.send_request(WRITE, part))
-        assert (code, seconds < 1.0) == (NONE, True)
-        assert asked.count_forwarded("WriteShareGroupState", "NETWORK_EXCEPTION") == 3

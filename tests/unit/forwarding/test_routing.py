@@ -9,7 +9,6 @@ from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import write_share_group_state as write_api
 from tests.builders import (
     ACKNOWLEDGED,
     ARCHIVED,
@@ -98,21 +97,6 @@ async def test_all_five_apis_are_forwarded() -> None:
         assert await asked.error_codes(DELETE, delete_api.PartitionData(theirs)) == [NONE]
         # An error of the owner is returned unchanged.
         assert await asked.error_codes(READ, make_read(partition=theirs)) == [ErrorCode.INVALID_REQUEST]
-
-
-async def test_newest_version_served_by_the_owner_is_used() -> None:
-    async with forwarding_group() as it:
-        asked, theirs = it.nodes[0], partition_of_shard(1)
-        it.nodes[1].relay.versions_max = {write_api.API_KEY: 0, summary_api.API_KEY: 0}
-        await asked.send_request(INITIALIZE, make_initialize(partition=theirs))
-        assert await asked.error_codes(
-            WRITE, make_write((0, 4, ACKNOWLEDGED, 1), complete_count=5, partition=theirs)
-        ) == [NONE]
-        # Version 0 has no delivery complete count, so that the count becomes unknown (-1).
-        (summary,) = await asked.send_request(SUMMARY, summary_api.PartitionData(theirs, 0))
-        assert (summary.error_code, summary.delivery_complete_count) == (NONE, -1)
-        versions = {seen.api_key: seen.version for seen in it.nodes[1].relay.seen}
-        assert (versions[write_api.API_KEY], versions[summary_api.API_KEY]) == (0, 0)
 
 
 async def test_wrong_coordinator_returns_not_coordinator_without_forwarding() -> None:

@@ -18,7 +18,6 @@ from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.process import inherited_socket, make_route
 from tests.certificates import CertificateAuthority
-from tests.kafka.processes import PROGRAM
 from tests.unit.relay.fake_peers import HERE, connect_persister, run_relay
 
 pytestmark = pytest.mark.run_with(function=uvloop.run)
@@ -177,16 +176,6 @@ def test_only_allowed_principals_is_a_required_setting() -> None:
     with pytest.raises(ConfigError, match=r"relay\.allowed\.principals"):
         make_route(load_config().config)
     assert make_route(load_config({"relay.allowed.principals": "User:kafka"}).config).check == "sasl"
-
-
-@pytest.mark.slow
-def test_relay_command_reports_the_missing_setting() -> None:
-    shown = subprocess.run([PROGRAM, "relay", "--help"], capture_output=True, text=True, check=True)
-    assert "--relay-allowed-principals" in shown.stdout
-    refused = subprocess.run([PROGRAM, "relay"], capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert refused.stderr.startswith("share-coordinator: relay.allowed.principals= cannot be used")
-    assert refused.stderr.count("\n") == 1
 
 
 def test_plaintext_connection_to_a_remote_coordinator_is_warned_about(

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
-from coordinator.errors import ConfigError
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from coordinator.serve.relay import streams
-from coordinator.serve.relay.upstream import ClientTls, UpstreamServer, UpstreamTlsFiles
+from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,
@@ -73,7 +73,9 @@ class RelayCertificates:
         theirs = TlsFiles(
             str(self.broker.combined_file), ca=str(self.authority.certificate), client_auth=client_auth
         )
-        outward = UpstreamTlsFiles(str(self.authority.certificate), str(self.relay.combined_file))
+        outward = ClientSecurity(
+            "SSL", ca_file=str(self.authority.certificate), certificate_file=str(self.relay.combined_file)
+        )
         return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
 
     def peer_context(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
@@ -202,7 +204,7 @@ async def test_broker_certificate_of_another_authority_is_refused(
 async def test_broker_certificate_must_match_the_host_name(certificates: RelayCertificates) -> None:
     broker = certificates.authority.issue_certificate("named", hosts=("broker.example",))
     context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
-    outward = ClientTls(UpstreamTlsFiles(str(certificates.authority.certificate)), "ssl.")
+    outward = ClientTls(ClientSecurity("SSL", ca_file=str(certificates.authority.certificate)), "ssl.")
 
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
@@ -304,7 +306,9 @@ def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None
     first, second = authority.issue_certificate("first"), authority.issue_certificate("second")
     own = tmp_path / "own.pem"
     own.write_bytes(first.combined_file.read_bytes())
-    tls = ClientTls(UpstreamTlsFiles(str(authority.certificate), str(own)), "ssl.")
+    tls = ClientTls(
+        ClientSecurity("SSL", ca_file=str(authority.certificate), certificate_file=str(own)), "ssl."
+    )
     before = tls.context()
     assert tls.context() is before
     own.write_text("half a file")
@@ -313,19 +317,3 @@ def test_replaced_tls_files_are_used_for_new_connections(tmp_path: Path) -> None
     after = tls.context()
     assert after is not before
     assert tls.context() is after
-
-
-@pytest.mark.parametrize(
-    ("files", "setting"),
-    [
-        (UpstreamTlsFiles(ca="/does/not/exist"), "ssl.ca.location"),
-        (UpstreamTlsFiles(certificate="/does/not/exist"), "ssl.certificate.location"),
-    ],
-)
-def test_unusable_tls_file_is_named(files: UpstreamTlsFiles, setting: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{setting}=/does/not/exist cannot be used"):
-        ClientTls(files, "ssl.")
-
-
-def test_passwords_are_not_in_the_repr() -> None:
-    assert "told" not in repr(UpstreamTlsFiles(key_password="not-told"))
