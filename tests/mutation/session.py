@@ -188,7 +188,7 @@ class MutationSession:
         for test, following in pairwise([*tests, None]):
             item = self._items[test]
             # A mutant that waits for ever is detected by the timeout of the test.
-            item.add_marker(pytest.mark.timeout(15 + 10 * self._durations_s[test]), append=False)
+            item.add_marker(pytest.mark.timeout(10 + 20 * self._durations_s[test]), append=False)
             self._run(item, self._items[following] if following else None)
             if self._failed:
                 print(f"\nFAILED {self._failed}")
