@@ -170,8 +170,16 @@ class MutationSession:
             }
             name = name.rpartition("/")[0]
         order = sorted(tests, key=lambda test: (self._durations_s[test], test))
-        package = Path(mutant.path).parent.name
-        own = [test for test in order if f"/{package}/" in test][: _TESTS_MAX // 2]
+        # First one set of parameters of each function, because its other sets often detect the same mutants.
+        variants: dict[str, int] = defaultdict(int)
+        variant_numbers = {}
+        for test in order:
+            function = test.partition("[")[0]
+            variant_numbers[test] = variants[function]
+            variants[function] += 1
+        order.sort(key=lambda test: variant_numbers[test] > 0)
+        folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]}
+        own = [test for test in order if any(folder in test for folder in folders)][: _TESTS_MAX // 2]
         # Properties compare whole states, so they detect what other tests do not check.
         properties = [test for test in order if test.startswith("tests/property/")][: _TESTS_MAX // 4]
         chosen = []
