@@ -49,6 +49,7 @@ _TESTS = (
     "tests/fuzz",
     "tests/simulation",
     "tests/recovery",
+    "tests/limits/test_requests.py",
     "tests/conformance/test_vectors.py",
 )
 _QUICK = "not slow and not broker and not e2e and not spark and not browser"

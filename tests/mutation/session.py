@@ -156,19 +156,16 @@ class MutationSession:
     def _find_tests(self, mutant: Mutant, block: int | None) -> list[str]:
         """Return the tests that execute a block: first those of its package, the fastest first.
 
-        Without a block, an import executes the statement, which may affect all tests of its file or folder.
+        Without a block, an import executes the statement. It may affect all tests of its file and package,
+        and the properties.
         """
-        tests = self._tests.get(block, set()) if block is not None else set()
-        name = mutant.path
-        while block is None and not tests and name:
-            paths = [path for path in self._blocks.by_line if path == name or path.startswith(f"{name}/")]
-            tests = {
-                test
-                for path in paths
-                for each in self._blocks.by_line[path].values()
-                for test in self._tests[each]
-            }
-            name = name.rpartition("/")[0]
+        folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]} | {"/property/"}
+        if block is not None:
+            tests = self._tests[block]
+        else:
+            blocks = self._blocks.by_line[mutant.path].values()
+            tests = {test for each in blocks for test in self._tests[each]}
+            tests |= {test for test in self._durations_s if any(folder in test for folder in folders)}
         order = sorted(tests, key=lambda test: (self._durations_s[test], test))
         # First one set of parameters of each function, because its other sets often detect the same mutants.
         variants: dict[str, int] = defaultdict(int)
@@ -178,13 +175,10 @@ class MutationSession:
             variant_numbers[test] = variants[function]
             variants[function] += 1
         order.sort(key=lambda test: variant_numbers[test] > 0)
-        folders = {f"/{name}/" for name in Path(mutant.path).parts[:-1]}
         own = [test for test in order if any(folder in test for folder in folders)][: _TESTS_MAX // 2]
-        # Properties compare whole states, so they detect what other tests do not check.
-        properties = [test for test in order if test.startswith("tests/property/")][: _TESTS_MAX // 4]
         chosen = []
         left_s = _TESTS_S_MAX
-        for test in list(dict.fromkeys([*own, *properties, *order]))[:_TESTS_MAX]:
+        for test in list(dict.fromkeys([*own, *order]))[:_TESTS_MAX]:
             left_s -= self._durations_s[test]
             if left_s > 0 or not chosen:
                 chosen.append(test)
