@@ -90,6 +90,8 @@ def _run(run: Callable[[], int], output: Path, cpu_s: int) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        # A test may have closed the streams.
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(status)

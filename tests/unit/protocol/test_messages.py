@@ -5,7 +5,6 @@ from collections.abc import Callable
 from types import ModuleType
 
 import pytest
-from aiokafka import errors
 
 from protocol.errors import DecodeError, EncodeError, ErrorCode, UnsupportedVersionError
 from protocol.messages import (
@@ -46,23 +45,6 @@ def test_apis_have_kafkas_names_and_versions() -> None:
     for key, api in APIS.items():
         constants = api.module.API_KEY, api.module.MIN_VERSION, api.module.MAX_VERSION
         assert constants == (key, api.min_version, api.max_version)
-
-
-def test_error_codes_are_kafkas() -> None:
-    """aiokafka has a table of its own, without the newest codes and with former names of a few others."""
-    known = {one.errno: one.message for one in vars(errors).values() if hasattr(one, "errno")}
-    assert {code.name: code.value for code in ErrorCode if known.get(code.value) != code.name} == {
-        **{"UNKNOWN_SERVER_ERROR": -1, "NONE": 0, "NOT_LEADER_OR_FOLLOWER": 6, "MESSAGE_TOO_LARGE": 10},
-        **{"NETWORK_EXCEPTION": 13, "INVALID_TOPIC_EXCEPTION": 17, "FENCED_LEADER_EPOCH": 74},
-        **{"UNKNOWN_LEADER_EPOCH": 75, "GROUP_MAX_SIZE_REACHED": 81, "FENCED_INSTANCE_ID": 82},
-        **{
-            "INVALID_RECORD": 87,
-            "PRODUCER_FENCED": 90,
-            "UNKNOWN_TOPIC_ID": 100,
-            "INCONSISTENT_TOPIC_ID": 103,
-        },
-        "FENCED_STATE_EPOCH": 124,
-    }
 
 
 @pytest.mark.parametrize(
