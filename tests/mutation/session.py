@@ -125,6 +125,7 @@ class MutationSession:
         for item, following in pairwise([*items, None]):
             self._run(item, following)
             if self._failed:
+                print(f"\nFAILED {self._failed}")
                 return 1
             recorded[item.nodeid] = self._duration_s, sorted(self._blocks.take())
         file.write_text(json.dumps(recorded))
