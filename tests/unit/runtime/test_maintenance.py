@@ -28,7 +28,7 @@ async def test_pruning_and_compaction_keep_the_state() -> None:
         of_job = ("share_coordinator_snapshots_total", {"kind": "job"})
         assert one.metrics.registry.get_sample_value(*of_job) is None
         await one.runtime.jobs.snapshot_cold()
-        assert one.metrics.registry.get_sample_value(*of_job) == 1
+        assert one.metrics.registry.get_sample_value(*of_job) == 2
         await one.runtime.jobs.prune()
         assert one.log.start_offset(0) > 500
         lost = one.send_request(WRITE, make_write())
