@@ -141,9 +141,8 @@ def _is_excluded(node: ast.AST) -> bool:
     call = node.value if isinstance(node, ast.Expr) else node
     if not isinstance(call, ast.Call):
         return False
-    if isinstance(call.func, ast.Attribute):
-        return ast.unparse(call.func.value).rpartition(".")[2] in _LOGGERS
-    return isinstance(call.func, ast.Name) and call.func.id == "TypeVar"
+    name = ast.unparse(call.func).rpartition(".")
+    return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
 
 
 def _removal_of(statement: ast.stmt) -> str:
