@@ -101,8 +101,8 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
 
 def read_accepted() -> set[tuple[str, str, str]]:
     """Return the file, line and change of each accepted survivor."""
-    entries = tomllib.loads((Path(__file__).parent / "accepted.toml").read_text("utf-8"))
-    return {(one["file"], one["line"], one["change"]) for one in entries.get("accepted", [])}
+    groups = tomllib.loads((Path(__file__).parent / "accepted.toml").read_text("utf-8"))["accepted"]
+    return {(file, line, change) for group in groups for file, line, change in group["mutants"]}
 
 
 def report(results: list[Result], seed: int) -> None:
