@@ -5,6 +5,7 @@ clocks and random generators cannot be tested.
 """
 
 import ast
+import gc
 import re
 import tomllib
 from collections.abc import Iterator
@@ -53,6 +54,15 @@ REFUSED_NAMES = {"utils", "util", "helpers", "common", "manager", "core", "types
 def python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_garbage_collection() -> Iterator[None]:
+    """The collector would traverse the cached syntax trees again and again, which took most of the time."""
+    gc.disable()
+    yield
+    parse_source.cache_clear()
+    gc.enable()
 
 
 @cache
