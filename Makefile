@@ -19,7 +19,7 @@ ARGS ?=
 RECOVERY_ARGS ?=
 MINUTES ?= 5
 SEEDS ?= 10000
-MUTANTS ?= 320
+MUTANTS ?= 480
 SEED ?= 1
 TEST_WORKERS ?= 4
 
@@ -33,7 +33,7 @@ COMPILED := $(VENV)/.compiled
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-dependencies format docs lock release release-images clean
+.PHONY: help install observe run check test test-waiting test-computing test-and-lint lint-and-test-computing sanitize fuzz mutants soak soak-simulation rolling-upgrade demo bench bench-quick bench-shapes bench-kafka bench-held bench-consumers bench-fleet lint scan scan-secrets scan-history scan-dependencies format docs lock release release-images clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed -n '1,10p'
@@ -100,12 +100,12 @@ test-waiting: $(INSTALLED)
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --part waiting $(ARGS) $(OR_NONE)
 	@$(PURE) $(BIN)/python -m pytest -q -n $(TEST_WORKERS) $(PURE_WAITING_TESTS) $(ARGS) $(OR_NONE)
 
-# For CI: lint and the sanitizers run beside the tests too.
+# For CI: lint, the search for secrets and the sanitizers run beside the tests too.
 test-and-lint: $(INSTALLED)
 	@$(MAKE) --no-print-directory --keep-going -j 2 test-waiting lint-and-test-computing
 
 lint-and-test-computing: $(INSTALLED)
-	@nice -n 10 $(MAKE) --no-print-directory lint
+	@nice -n 10 $(MAKE) --no-print-directory lint scan-secrets
 	@nice -n 10 $(MAKE) --no-print-directory sanitize ARGS=
 	@$(MAKE) --no-print-directory test-computing
 
@@ -195,13 +195,18 @@ lint: $(INSTALLED)
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/mypy
 
-# Secrets in the files and in the history of the repository. Needs Go; the Go module proxy has the scanner.
+# Secrets in the tracked files, and in the history of the repository. Needs Go; the Go module proxy has the scanner.
 SCANNERS := build/scanners
 GITLEAKS := $(SCANNERS)/gitleaks
+TRACKED := $(SCANNERS)/tracked
 $(GITLEAKS):
 	@GOBIN=$(abspath $(SCANNERS)) go install github.com/zricethezav/gitleaks/v8@v8.30.1
 
 scan-secrets: $(GITLEAKS)
+	@rm -rf $(TRACKED) && git checkout-index --all --prefix=$(TRACKED)/
+	@$(GITLEAKS) dir --no-banner --redact $(TRACKED)
+
+scan-history: $(GITLEAKS)
 	@$(GITLEAKS) git --no-banner --redact .
 
 # Known vulnerabilities of the dependencies of the images. Needs pypi.org; a package index without its JSON API does not do.
@@ -211,7 +216,7 @@ scan-dependencies:
 	@for lock in deploy/image/*.lock; do echo $$lock; \
 		$(SCANNERS)/venv/bin/pip-audit --strict --progress-spinner off --require-hashes --disable-pip -r $$lock || exit 1; done
 
-scan: scan-secrets scan-dependencies
+scan: scan-secrets scan-history scan-dependencies
 
 # The documentation as a site in site/; a broken link is an error.
 docs: $(INSTALLED)

@@ -1,9 +1,9 @@
 """Generate the mutants of a module: copies of its syntax tree with one small change each.
 
 A change replaces an operator or a constant, negates a condition, or removes a statement. No test should
-depend on log calls, annotations, assertions, formatted texts, options of classes, `__repr__` and large
-defaults, so they are not changed. A constant index (`x[0]`) is not changed, because each test that executes
-it fails.
+depend on log calls, annotations, type variables, assertions, formatted texts, options of classes, `__repr__`
+and large defaults, so they are not changed. A constant index (`x[0]`) is not changed, because each test that
+executes it fails.
 """
 
 import ast
@@ -139,11 +139,10 @@ def _is_excluded(node: ast.AST) -> bool:
     if isinstance(node, ast.If):
         return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     call = node.value if isinstance(node, ast.Expr) else node
-    return (
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and ast.unparse(call.func.value).rpartition(".")[2] in _LOGGERS
-    )
+    if not isinstance(call, ast.Call):
+        return False
+    name = ast.unparse(call.func).rpartition(".")
+    return name[0].rpartition(".")[2] in _LOGGERS or name[2] == "TypeVar" or name[2].startswith("_log_")
 
 
 def _removal_of(statement: ast.stmt) -> str:

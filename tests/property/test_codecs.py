@@ -1,6 +1,7 @@
 """Compare the messages with the schemas and the wire model, for every version of every message."""
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import msgspec
 import pytest
@@ -119,6 +120,14 @@ def test_classes_have_the_fields_and_defaults_of_the_schemas() -> None:
             assert default in (msgspec.NODEFAULT, field.default_value), (struct.name, field.name)
             if field.default is not None:
                 assert default == field.default_value, (struct.name, field.name)
+
+
+def test_modules_have_the_api_keys_and_versions_of_the_schemas() -> None:
+    for message in all_messages():
+        if message.type in ("request", "response"):
+            module = import_module(f"protocol.messages.{message.module}")
+            constants = module.API_KEY, module.MIN_VERSION, module.MAX_VERSION
+            assert constants == (message.api_key, message.versions.first, message.versions.last)
 
 
 def test_field_missing_in_a_version_is_encoded_only_if_ignorable() -> None:

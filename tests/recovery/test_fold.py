@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.recovery.claim_filter import RangeOwners, owner_epochs_at_starts
 from coordinator.recovery.parse import parse
 from coordinator.recovery.ranges import RangeFold, RangeScan
 from protocol.messages.share_update import ShareUpdateValue
@@ -69,3 +70,11 @@ def test_fold_memory_depends_on_share_partitions_not_records() -> None:
     assert len(folded_range) == 1
     assert folded_range["records"].tolist() == [500_000]
     assert folded_range["start_offset"].tolist() == [450_000]
+
+
+def test_claims_never_lower_the_owner_epoch_at_the_start_of_a_range() -> None:
+    # An empty range, then ranges whose greatest claims are 5, none, and 3.
+    ranges = [RangeOwners(0, -1, False, -1), RangeOwners(9, 4, False, 5), RangeOwners(9, 5, False, -1)]
+    assert owner_epochs_at_starts([*ranges, RangeOwners(9, 3, True, 3), RangeOwners(9, 5, False, -1)]) == [
+        *(-1, 4, 5, 5, 5)
+    ]

@@ -1,7 +1,7 @@
 """Simulate with several seeds, in sequence or on all cores, and format the violations."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -39,7 +39,7 @@ def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:
     )
 
 
-def check_seeds(kind: str, seeds: range, minutes: float | None = None) -> Iterator[str]:
+def check_seeds(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str]:
     """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))

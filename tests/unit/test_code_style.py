@@ -4,6 +4,7 @@ A file near its limit usually has two subjects.
 """
 
 import ast
+import gc
 import re
 import tomllib
 from collections.abc import Iterator
@@ -22,6 +23,15 @@ REFUSED_NAMES = {"utils", "util", "helpers", "common", "manager", "core", "types
 def python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def without_garbage_collection() -> Iterator[None]:
+    """The collector would traverse the cached syntax trees again and again, which took most of the time."""
+    gc.disable()
+    yield
+    parse_source.cache_clear()
+    gc.enable()
 
 
 @cache

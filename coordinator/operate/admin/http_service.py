@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-from coordinator.config import Config
 from coordinator.operate.admin.access_control import AccessControl
 from coordinator.operate.admin.application import create_app
 from coordinator.operate.admin.coordinator_view import CoordinatorView

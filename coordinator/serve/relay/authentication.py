@@ -23,13 +23,17 @@ _CORRELATION_ID = 0x5EA5
 _ANSWER = Struct(">ih")
 
 
+class LoginFailed(EndOfStream):
+    """The broker refused a login, and the peer has the response."""
+
+
 async def authenticate(
     peer: FrameReader, broker: FrameReader, exchange: RelayedExchange, request_memory: RequestMemory
 ) -> RequestHead:
     """Forward a SASL exchange, and return the start of the first request that is not part of it.
 
-    That request stays in the buffer. Raises EndOfStream if either side closes, and after a failed login, once
-    the peer has the response. Raises OSError, ProtocolError and RefusedConnection.
+    That request stays in the buffer. Raises EndOfStream if either side closes, and LoginFailed after a failed
+    login. Raises OSError, ProtocolError and RefusedConnection.
     """
     while True:
         head = await peer.peek_head()
@@ -46,7 +50,7 @@ async def authenticate(
         if exchange.failed:
             # A peer gets one login attempt for each connection. After a failed login, the broker closes the
             # connection, too.
-            raise EndOfStream
+            raise LoginFailed
 
 
 async def is_authenticated(broker: FrameReader) -> bool:

@@ -21,7 +21,7 @@ from coordinator.security.principals import (
     principal_of_certificate,
 )
 from coordinator.security.tls import CertificateTrust, ServerTls
-from coordinator.serve.relay.authentication import authenticate, is_authenticated
+from coordinator.serve.relay.authentication import LoginFailed, authenticate, is_authenticated
 from coordinator.serve.relay.forwarding import forward_both_ways
 from coordinator.serve.relay.frame_reader import EndOfStream, FrameReader, RefusedConnection
 from coordinator.serve.relay.limits import RelayLimits
@@ -117,6 +117,10 @@ class Connection:
             try:
                 if not self.is_aborted:
                     await self._serve_client()
+            except LoginFailed:
+                # The log of the broker contains only the address of the relay.
+                self._metrics.count_refusal("login_failed")
+                self._warn("login_failed", f"The broker refused a login from {self.network}.")
             except (EndOfStream, OSError) as error:
                 _logger.debug("a connection ended: %s", error_text(error))
             await self._close_streams()

@@ -17,7 +17,7 @@ from tests.certificates import CertificateAuthority, make_subject
 from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
-from tests.unit.security.handshakes import client_context
+from tests.unit.security.handshakes import client_context, resumes_session
 
 ALICE, BOB, EVE = "User:CN=alice,O=Example", "User:CN=bob", "User:CN=eve"
 
@@ -127,6 +127,10 @@ def test_certificate_principals_have_their_configured_rights(certificate_require
     )
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
+    context = client_context(
+        str(certificate_files.authority.certificate), str(certificate_files.bob.combined_file)
+    )
+    assert not resumes_session(int(certificate_required_server.url.rpartition(":")[2]), context)
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,8 +53,10 @@ def encode_records(*values: ShareSnapshotValue | ShareUpdateValue | None) -> Rec
     return [encode_record(StateRecord(KEY, value)) for value in values]
 
 
-def write_journal(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnvironment:
-    """Create a journal with these appends, one commit each."""
+def write_journal(
+    folder: Path, *appends: tuple[int, Records], together: Sequence[tuple[int, Records]] = ()
+) -> RealDiskEnvironment:
+    """Create a journal with these appends, one commit each, and with others that share commits."""
     world = RealDiskEnvironment(folder)
 
     async def main() -> None:
@@ -61,6 +64,7 @@ def write_journal(folder: Path, *appends: tuple[int, Records]) -> RealDiskEnviro
         await journal.open()
         for state_partition, appended in appends:
             await append_durably(journal, state_partition, appended)
+        await asyncio.gather(*(append_durably(journal, *append) for append in together))
         await journal.close()
 
     world.run(main())
@@ -168,7 +172,8 @@ def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
 
 
 def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
-    write_journal(tmp_path, *((turn % 3, encode_records(UPDATE)) for turn in range(9)))
+    update = encode_records(UPDATE)
+    write_journal(tmp_path, *((turn % 3, update) for turn in range(9)), together=[(1, update), (2, update)])
     dumped = list(dump_journal(tmp_path, state_partitions={1, 2}))
     assert [(each.commit, each.state_partition) for each in dumped] == [
         (2, 1),
@@ -177,6 +182,8 @@ def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
         (6, 2),
         (8, 1),
         (9, 2),
+        (10, 1),
+        (10, 2),
     ]
     data = (tmp_path / segment_name(1)).read_bytes()
     assert [data[each.position :][: each.batch.size_bytes][:8] for each in dumped] == [

@@ -132,7 +132,8 @@ def test_truncated_last_file_with_a_torn_tail_is_detected() -> None:
     begin = layout.align_up(len(data))
     frame = layout.encode_frame(1, begin, 11, 10, 1, [encode_entry(10, 1000)])
     pristine.storage.files[name].shown[begin : begin + 512] = frame[:512]
-    for size in (begin + 64, begin + 512, begin + len(frame), begin + len(frame) + layout.RESERVE_BYTES - 1):
+    whole = begin + len(frame)
+    for size in (begin + 8, begin + 64, begin + 512, whole, whole + layout.RESERVE_BYTES - 1):
         world = SimulatedEnvironment()
         world.storage.files = copy_files(pristine)
         truncate_file(world, name, size)

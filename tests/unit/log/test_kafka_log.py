@@ -205,6 +205,14 @@ async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> N
     assert await append_durably(log, 0, ONE) == 1
 
 
+async def test_batch_that_a_leader_may_have_stored_has_an_unknown_outcome() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.open_owned_log(0)
+    all_of_them.kafka.produce_errors = [ErrorCode.REQUEST_TIMED_OUT] + [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
+    _, error = await append(log, 0, ONE)
+    assert isinstance(error, LogOutcomeUnknown)
+
+
 async def test_appends_and_reads_follow_a_new_leader() -> None:
     all_of_them = KafkaLogs()
     log = await all_of_them.open_owned_log(0)

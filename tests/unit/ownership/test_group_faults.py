@@ -291,23 +291,24 @@ def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("api", "code", "words"),
     [
-        (ErrorCode.GROUP_AUTHORIZATION_FAILED, "needs READ on the group"),
-        (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "another group id"),
-        (ErrorCode.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms"),
-        (ErrorCode.GROUP_MAX_SIZE_REACHED, "group.max.size"),
-        (ErrorCode.INVALID_GROUP_ID, "INVALID_GROUP_ID"),
-        (999, "error 999"),
+        ("join", ErrorCode.GROUP_AUTHORIZATION_FAILED, "needs READ on the group"),
+        ("join", ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "another group id"),
+        ("join", ErrorCode.INVALID_SESSION_TIMEOUT, "group.min.session.timeout.ms"),
+        ("join", ErrorCode.GROUP_MAX_SIZE_REACHED, "group.max.size"),
+        ("join", ErrorCode.INVALID_GROUP_ID, "INVALID_GROUP_ID"),
+        ("find", ErrorCode.GROUP_AUTHORIZATION_FAILED, "needs READ on the group"),
+        ("join", 999, "error 999"),
     ],
 )
 def test_refused_join_is_logged_as_one_sentence(
-    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture, code: int, words: str
+    run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture, api: str, code: int, words: str
 ) -> None:
     async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        group.errors["join"] = [code] * 20
+        group.errors[api] = [code] * 20
         one = await fleet.add()
-        await fleet.wait_until(lambda: len(group.errors["join"]) < 10)
+        await fleet.wait_until(lambda: len(group.errors[api]) < 10)
         (sentence,) = one.ownership.health()
         assert words in sentence
         assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [

@@ -86,7 +86,7 @@ def test_hand_written_batch_is_decoded() -> None:
 def test_encoded_batch_is_read_by_aiokafka(count: int, size: int) -> None:
     records: list[tuple[bytes, bytes | None]] = [
         (
-            b"k%d" % index * (1 + size % 100),
+            b"k%d" % index * (1 + size % 100) if index else b"k" * size,
             None if index % 3 == 2 else bytes([index % 256]) * (size // count),
         )
         for index in range(count)

@@ -29,7 +29,14 @@ def test_group_id_that_java_trims_to_nothing_is_refused(group: str) -> None:
 
 @pytest.mark.parametrize(
     ("padding", "digits", "partition"),
-    [("==", "1", 1), ("", "+01", 1), ("", "-2", -2), ("", "\u0661\u0662", 12), ("", "\uff13", 3)],
+    [
+        ("==", "1", 1),
+        ("", "+01", 1),
+        ("", "-2", -2),
+        ("", "\u0661\u0662", 12),
+        ("", "\uff13", 3),
+        ("", f"{1:032}", 1),
+    ],
 )
 def test_padding_and_digits_are_parsed_as_in_java(padding: str, digits: str, partition: int) -> None:
     text = f"g:{topic_id_text(TOPIC_ID)}{padding}:{digits}"
@@ -38,7 +45,7 @@ def test_padding_and_digits_are_parsed_as_in_java(padding: str, digits: str, par
 
 @pytest.mark.parametrize(
     ("padding", "digits"),
-    [("=", "1"), ("", "\u00b2"), ("", "\U0001d7cf"), ("", "-"), ("", "1_0"), ("", " 1")],
+    [("=", "1"), ("", "\u00b2"), ("", "\U0001d7cf"), ("", "-"), ("", "1_0"), ("", " 1"), ("", f"{1:033}")],
 )
 def test_padding_and_digits_that_java_refuses_are_refused(padding: str, digits: str) -> None:
     with pytest.raises(ValueError, match="is not a"):

@@ -11,6 +11,7 @@ from tests.unit.relay.fake_peers import (
     API_VERSIONS,
     FETCH,
     FETCHER,
+    HERE,
     LIMITS,
     METADATA,
     PERSISTER,
@@ -138,12 +139,20 @@ async def test_unlisted_principal_cannot_reach_the_coordinator() -> None:
         assert here.coordinator.accepted == 0
 
 
-async def test_refused_login_is_answered_by_the_broker() -> None:
+async def test_wrong_password_is_answered_by_the_broker(caplog: pytest.LogCaptureFixture) -> None:
     async with run_relay() as here:
-        peer, other = await here.connect_peer(), await here.connect_peer()
+        peer = await here.connect_peer()
         await peer.exchange_frame(handshake_request())
         assert b"no" in await peer.exchange_frame(token_request(plain_token(password="guessed")))
         assert await peer.wait_until_closed()
+        # The broker sees only the address of the relay.
+        assert here.figures.refused == {"login_failed": 1}
+        assert f"The broker refused a login from {HERE}." in caplog.messages
+
+
+async def test_unknown_mechanism_is_answered_by_the_broker() -> None:
+    async with run_relay() as here:
+        other = await here.connect_peer()
         assert b"PLAIN" in await other.exchange_frame(handshake_request("MAGIC"))
         assert await other.wait_until_closed()
 

@@ -25,7 +25,10 @@ async def test_pruning_and_compaction_keep_the_state() -> None:
             await one.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
         before = one.runtime.share_partition(KEY)
         one.clock.ms += 4_000_000
+        of_job = ("share_coordinator_snapshots_total", {"kind": "job"})
+        assert one.metrics.registry.get_sample_value(*of_job) is None
         await one.runtime.jobs.snapshot_cold()
+        assert one.metrics.registry.get_sample_value(*of_job) == 2
         await one.runtime.jobs.prune()
         assert one.log.start_offset(0) > 500
         lost = one.send_request(WRITE, make_write())

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from coordinator.errors import LogFenced
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
@@ -93,6 +94,19 @@ async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
         assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [
             (5, 9, ACKNOWLEDGED, 1)
         ]
+
+
+async def test_shard_whose_claim_is_fenced_is_closed() -> None:
+    async with run_coordinator(FakeKafka()) as one:
+
+        async def lose_claim(*_: object) -> int:
+            raise LogFenced("another owner claims it")
+
+        one.log.own = lose_claim  # type: ignore[attr-defined]
+        one.runtime.resign(0)
+        one.runtime.elect(0)
+        await one.wait_until(lambda: "another owner claims it" in " ".join(one.runtime.health()))
+        assert one.runtime.shard_views()[0].status == "CLOSED"
 
 
 @pytest.mark.slow

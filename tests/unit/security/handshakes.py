@@ -1,5 +1,6 @@
-"""TLS handshakes between a client and a server in memory, without a socket."""
+"""TLS handshakes between a client and a server, in memory or on a socket."""
 
+import socket
 import ssl
 from contextlib import suppress
 from typing import NamedTuple
@@ -57,6 +58,19 @@ def perform_handshake(
         calling.session,
         bool(serving.session_reused),
     )
+
+
+def resumes_session(port: int, context: ssl.SSLContext) -> bool:
+    """Connect twice with TLS 1.2; return whether the second connection resumes the session of the first."""
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    session, resumed = None, None
+    for _ in range(2):
+        plain = socket.create_connection(("127.0.0.1", port), timeout=30)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as client:
+            session, resumed = client.session, client.session_reused
+            with suppress(OSError):
+                client.unwrap()
+    return bool(resumed)
 
 
 def common_name(certificate: dict[str, object]) -> str:

@@ -178,12 +178,14 @@ async def test_another_request_does_not_shorten_the_failure_delay(serve_with_sas
     ],
 )
 async def test_request_before_login_closes_the_connection(
-    serve_with_sasl: ServeWithSasl, frame: bytes
+    serve_with_sasl: ServeWithSasl, frame: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serve_with_sasl() as one:
         client = await one.connect()
         client.send(frame)
         assert await client.wait_until_closed()
+    is_handshake = frame[4:6] == b"\0\x11"
+    assert caplog.messages == ([] if is_handshake else ["A client sent a request before its login."])
 
 
 async def test_api_versions_is_answered_once_before_the_handshake(serve_with_sasl: ServeWithSasl) -> None:

@@ -1,0 +1,80 @@
+"""Record which blocks of the product a test executes, by a marker that is compiled into each block.
+
+A block is a sequence of statements of a function that are executed together, up to the next statement that
+contains others. A tracer calls a function for each line; a marker only stores a byte.
+"""
+
+import ast
+import builtins
+import re
+from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+_MARKS = "__executed_blocks__"
+
+
+class ExecutedBlocks:
+    """The blocks of some files, which are numbered through, and those that were executed."""
+
+    def __init__(self, root: Path, paths: Iterable[str]) -> None:
+        # The number of the block by path and line of a statement.
+        self.by_line: dict[str, dict[int, int]] = {}
+        self._trees: dict[str, ast.Module] = {}
+        self._count = 0
+        for path in paths:
+            tree = ast.parse((root / path).read_text("utf-8"))
+            self.by_line[path] = {}
+            self._add_markers(tree, self.by_line[path], in_function=False)
+            self._trees[str(root / path)] = ast.fix_missing_locations(tree)
+        self._marks = bytearray(self._count)
+
+    def install(self) -> None:
+        """Compile the markers into the files that are imported from now on."""
+        setattr(builtins, _MARKS, self._marks)
+        replace_code(lambda path: compile(tree, path, "exec") if (tree := self._trees.get(path)) else None)
+
+    def take(self) -> set[int]:
+        """Return the blocks that were executed since the last call."""
+        found = {match.start() for match in re.finditer(b"\1", self._marks)}
+        self._marks[:] = bytes(self._count)
+        return found
+
+    def _add_markers(self, node: ast.AST, by_line: dict[int, int], *, in_function: bool) -> None:
+        for field, value in ast.iter_fields(node):
+            is_code = isinstance(value, list) and value and isinstance(value[0], ast.stmt)
+            if not is_code:
+                for child in value if isinstance(value, list) else [value]:
+                    if isinstance(child, ast.AST):
+                        self._add_markers(child, by_line, in_function=in_function)
+                continue
+            marked: list[ast.stmt] = []
+            begins = True
+            for statement in value:
+                is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+                if in_function and begins and not is_docstring:
+                    marked.append(ast.copy_location(self._new_marker(), statement))
+                    begins = False
+                if in_function:
+                    by_line.setdefault(statement.lineno, self._count - 1)
+                is_function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+                self._add_markers(statement, by_line, in_function=in_function or is_function)
+                marked.append(statement)
+                begins = begins or hasattr(statement, "body") or hasattr(statement, "cases")
+            setattr(node, field, marked)
+
+    def _new_marker(self) -> ast.stmt:
+        self._count += 1
+        return ast.parse(f"{_MARKS}[{self._count - 1}] = 1").body[0]
+
+
+def replace_code(code_of: Any) -> None:
+    """Let imports use the code that `code_of` returns for a path, unless it returns None."""
+    get_code = SourceFileLoader.get_code
+
+    def get_replaced_code(self: SourceFileLoader, fullname: str) -> CodeType | None:
+        return code_of(self.path) or get_code(self, fullname)
+
+    SourceFileLoader.get_code = get_replaced_code  # type: ignore[method-assign]
