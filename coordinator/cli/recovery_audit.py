@@ -36,22 +36,12 @@ To = Annotated[
         help="A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
-Report = Annotated[
-    list[Path] | None,
-    typer.Option("--report", metavar="FILE", help="Write a report (.html, .json or .txt); may be repeated."),
-]
 EarlierAudit = Annotated[
     str | None,
     typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
 ]
 Live = Annotated[
     str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
-]
-Sample = Annotated[
-    int,
-    typer.Option(
-        "--sample", metavar="N", help="Rebuild N share-partitions record by record and compare (X6).", min=0
-    ),
 ]
 StatePartitions = Annotated[
     int | None,
@@ -122,11 +112,9 @@ def audit(
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
     to: To = None,
-    report: Report = None,
     baseline: EarlierAudit = None,
     live: Live = "",
     live_config: flags.CoordinatorConfig = None,
-    sample: Sample = 0,
     state_partitions: StatePartitions = None,
     prune_backlog: PruneBacklog = 100_000,
     replay_seconds: ReplaySeconds = 10.0,
@@ -137,7 +125,6 @@ def audit(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
-    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -157,13 +144,11 @@ def audit(
             state_partitions=state_partitions,
             live=live,
             live_config=live_config,
-            sample=sample,
             to=to,
-            reports=report or [],
             baseline=baseline,
             archive=archive,
         )
-        job.engine = recovery.open_engine(engine, master, processes, work)
+        job.engine = recovery.open_engine(engine, master, processes)
         try:
             if every or metrics_listen:
                 job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
@@ -190,7 +175,6 @@ class _AuditJob:
         recovery.require_packages("pyarrow", "numpy")
         self._loaded = flags.load_settings(extra, config, settings).config
         self.source = recovery.open_source(source, extra, config, settings)
-        self._reports: list[Path] = []
         self._repeats = False
 
     def prepare(
@@ -201,9 +185,7 @@ class _AuditJob:
         state_partitions: int | None,
         live: str,
         live_config: Path | None,
-        sample: int,
         to: str | None,
-        reports: list[Path],
         baseline: str | None,
         archive: str | None,
     ) -> None:
@@ -211,14 +193,8 @@ class _AuditJob:
         from coordinator.recovery.audit import AuditOptions
         from coordinator.recovery.checks.baseline import Baseline
         from coordinator.recovery.checks.limits import Limits
-        from coordinator.recovery.report import check_report_path
         from coordinator.recovery.sources.archive import ArchiveSource
 
-        for path in reports:
-            check_report_path(path)
-        if any(path.suffix == ".html" for path in reports):
-            recovery.require_packages("matplotlib")
-        self._reports = reports
         known = Limits(
             updates_max=self._loaded.snapshot_updates_max,
             cold_snapshot_interval_ms=self._loaded.cold_snapshot_interval_ms,
@@ -238,7 +214,6 @@ class _AuditJob:
                 self.source,
                 self.options,
                 self._make_live_coordinator(live, live_config),
-                sample,
             ),
         )
 
@@ -250,17 +225,11 @@ class _AuditJob:
     def run(self, baseline: "Baseline | None") -> "AuditResult":
         """Audit once and write the results."""
         from coordinator.recovery.audit import audit
-        from coordinator.recovery.progress import progress_display
-        from coordinator.recovery.report import write_report
 
         options = replace(self.options, baseline=baseline)
         if options.to is not None and self._repeats:
             options = replace(options, to=f"{options.to}/{_utc_now_text()}")
-        with progress_display() as phases:
-            found = audit(self.engine, self.source, options, phases=phases)
-        for path in self._reports:
-            write_report(path, found)
-        return found
+        return audit(self.engine, self.source, options, with_states=False)
 
     def print_report(self, found: "AuditResult", output: Output) -> None:
         """Print the report."""
@@ -285,10 +254,7 @@ class _AuditJob:
         baseline = store.current(self.source.text, self.options.baseline)
 
         def run(before: "Baseline | None") -> "AuditResult":
-            try:
-                found = self.run(before)
-            finally:
-                self.engine.end_job()
+            found = self.run(before)
             store.remove_old_audits()
             return found
 
@@ -305,11 +271,10 @@ class _AuditJob:
 
 
 def _external_checks(
-    config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None", sample: int
+    config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None"
 ) -> list[Any]:
-    """Return the checks of cluster, live coordinator and sample that the options allow."""
+    """Return the checks of cluster and live coordinator that the options allow."""
     from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
-    from coordinator.recovery.sample_check import SampleCheck
     from coordinator.recovery.sources.topic_access import make_topic_options
 
     found: list[Any] = []
@@ -325,8 +290,6 @@ def _external_checks(
         found.append(OptionalCheck(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
         found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
-    if sample:
-        found.append(SampleCheck(source, sample))
     return found
 
 

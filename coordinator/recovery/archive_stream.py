@@ -7,6 +7,7 @@ archive has each record exactly once.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from coordinator.recovery.archive import (
     check_identity,
     commit_copied,
     copied_end_offsets,
+    group_by_partition,
     missing_offsets,
 )
 from coordinator.recovery.compaction import compact
-from coordinator.recovery.engines.spark_work import convert_spark_error
+from coordinator.recovery.engines.spark import convert_spark_error
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.records import Damage, Records, records_from_arrow
+from coordinator.recovery.records import Damage, records_from_arrow
 from coordinator.recovery.sources.archive import Commit, RowGroup, next_commit_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
@@ -143,20 +145,15 @@ def _copy_function(
     number = next_commit_number(commits)
 
     def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: dict[int, list[Records]] = {}
-        for batch in batches:
-            for records in records_from_arrow(batch):
-                found.setdefault(records.state_partition, []).append(records)
-        if not found:
-            return
         copier = RecordCopier(folder, number, [last])
         try:
-            for _, parts in sorted(found.items()):
-                for records in sorted(parts, key=lambda each: int(each.log_offset[0])):
-                    copier.copy_records(records)
+            for records in group_by_partition(chain.from_iterable(map(records_from_arrow, batches))):
+                copier.copy_records(records)
         finally:
             copier.close()
         copied = copier.result()
+        if not copied.pieces and not copied.is_verified and not copied.replaced:
+            return
         said = {**copied._asdict(), "pieces": [vars(piece) for piece in copied.pieces]}
         yield pa.RecordBatch.from_pydict({"copied": [json.dumps(said)]})
 

@@ -261,7 +261,7 @@ _CHECKS = (
         "pruning lags",
         "More records than the limit could be pruned and are not, or an old snapshot prevents many "
         "later records from being pruned.",
-        "Run recovery plan-prune to see what prevents pruning.",
+        "The report and the manifest name the share-partition that needs the oldest record.",
     ),
     Check(
         "P2",
@@ -308,7 +308,7 @@ _CHECKS = (
         _I,
         "state partition takes long to recover",
         "Its share-partitions cannot be served until it is loaded.",
-        "Run recovery plan-prune to see the reason.",
+        "The report names the share-partition that needs the oldest record.",
     ),
     # Outside the log.
     Check(
@@ -348,13 +348,6 @@ _CHECKS = (
         "The state is beyond the end of the data partition, or its start offset is far below the first "
         "record.",
         "Alter the offsets of the share group. A restore may have recreated the topic with the same id.",
-    ),
-    Check(
-        "X6",
-        _C,
-        "two ways of replaying the log disagree",
-        "A sample was replayed record by record with the coordinator's own code, and the result differs.",
-        "This is a bug in this release. Report it with the manifest of this audit.",
     ),
 )
 

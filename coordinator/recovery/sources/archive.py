@@ -13,7 +13,7 @@ were no longer needed. A reader uses the last stretch that begins below the cut.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coordinator.errors import ConfigError, LogDamaged
@@ -22,13 +22,12 @@ from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import (
     END,
-    RANGE_RECORDS,
     LogCut,
     LogRange,
     ReadPlan,
     offsets_after_time,
 )
-from coordinator.recovery.sources.checkpoints import StoredCheckpoints
+from coordinator.recovery.sources.checkpoints import StoredCheckpoints, StoredStatesPlace
 from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
@@ -192,8 +191,8 @@ class ArchiveSource:
         plan = self.plan(LogCut())
         return LogCopy(self.text, plan.starts, plan.ends)
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
-        """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
+    def plan(self, cut: LogCut) -> ReadPlan:
+        """Choose a stretch of each state partition; a range has the row groups of a stretch."""
         folder = open_folder(self.folder)
         commits = read_commits(folder)
         if not commits:
@@ -212,13 +211,14 @@ class ArchiveSource:
             stretch = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
             starts[number], whole_from[number] = stretch.start, stretch.whole_from
             ends[number] = max(min(stretch.end, until), stretch.start)
-            begin = cut.start(number)
-            if checkpoints is not None and not begin:
-                stored = checkpoints.latest_range(number, stretch.start, ends[number])
-                if stored is not None:
-                    ranges.append(stored)
-                    begin = stored.end
-            ranges += _piece_ranges(number, stretch.pieces, begin, ends[number], range_records)
+            begin = max(cut.start(number), stretch.start)
+            stored = None
+            if checkpoints is not None:
+                stored = checkpoints.latest(number, stretch.start, ends[number])
+                begin = begin if stored is None else stored.summary["range_end"]
+            found = _make_range(number, stretch.pieces, begin, ends[number], stored)
+            if found.place or stored is not None:
+                ranges.append(found)
         return ReadPlan(
             tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from
         )
@@ -232,21 +232,23 @@ class ArchiveSource:
         """
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
-            pieces = [piece for stretch in of_partition for piece in stretch.pieces]
-            ranges = [
-                each
-                for piece in pieces
+            pieces = [
+                piece
+                for stretch in of_partition
+                for piece in stretch.pieces
                 if piece.last_ms > time_ms or piece.last_ms < 0
-                for each in _piece_ranges(number, [piece], 0, END, 1)
             ]
-            later = offsets_after_time(self, ReadPlan(tuple(ranges), {}, {}), time_ms)
+            log_range = _make_range(number, pieces, 0, END)
+            later = offsets_after_time(self, ReadPlan((log_range,), {}, {}), time_ms)
             found[number] = later.get(number, END)
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of the range's row groups."""
         folder = open_folder(self.folder)
-        for name, row_group in log_range.place:
+        for name, row_group, start, end in log_range.place:
+            if end <= log_range.start or start >= log_range.end:
+                continue
             for records in read_row_group(folder, name, row_group, log_range.state_partition):
                 within = records.between(log_range.start, log_range.end)
                 if len(within):
@@ -281,29 +283,18 @@ def consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretc
     return found
 
 
-def _piece_ranges(
-    state_partition: int, pieces: Sequence[RowGroup], begin: int, until: int, range_records: int
-) -> list[LogRange]:
-    """Return the ranges of the pieces between two log offsets; small pieces share a range."""
-    found: list[LogRange] = []
-    for piece in pieces:
-        if piece.start >= until:
-            break
-        if piece.end <= begin:
-            continue
-        place = ((piece.file, piece.row_group),)
-        last = found[-1] if found else None
-        if last is not None and last.records + piece.records <= range_records:
-            found[-1] = replace(
-                last,
-                end=min(piece.end, until),
-                records=last.records + piece.records,
-                place=(*last.place, *place),
-            )
-        else:
-            start = max(piece.start, begin)
-            found.append(LogRange(state_partition, start, min(piece.end, until), piece.records, place))
-    return found
+def _make_range(
+    state_partition: int,
+    pieces: Sequence[RowGroup],
+    begin: int,
+    until: int,
+    stored: StoredStatesPlace | None = None,
+) -> LogRange:
+    """Return the range of the records of some pieces between two log offsets."""
+    wanted = [piece for piece in pieces if piece.end > begin and piece.start < until]
+    place = tuple((piece.file, piece.row_group, piece.start, piece.end) for piece in wanted)
+    records = sum(piece.records for piece in wanted)
+    return LogRange(state_partition, begin, until, records, place, stored=stored)
 
 
 _ADVICE = "restore the archive from a backup"
