@@ -18,10 +18,9 @@ from coordinator.recovery.engines import Engine
 from coordinator.recovery.history import read_history
 from coordinator.recovery.job import LogReadResult, output_rows
 from coordinator.recovery.live_comparison import (
-    ANSWERS,
     ANSWERS_OUTPUT,
-    COMPARED,
     COMPARED_OUTPUT,
+    COUNTS,
     DIFFERENCES_MAX,
     DOUBTFUL_OUTPUT,
     StateComparison,
@@ -116,11 +115,11 @@ def resolve_differences(
     `log` is the log up to A, with the outputs of `task`.
     """
     compared = output_rows(log.outputs, COMPARED_OUTPUT)
-    counts = {name: sum(row[name] for row in compared) for name in COMPARED.names}
+    counts = {name: sum(row[name] for row in compared) for name in COUNTS}
     answers: dict[SharePartitionKey, LiveState] = {}
     for row in output_rows(log.outputs, ANSWERS_OUTPUT)[: task.limit]:
-        fields = {each: row[each] for each in ANSWERS.names if each != "share_partition"}
-        answers[identity_to_key(row["share_partition"])] = LiveState(**fields)
+        key = identity_to_key(row.pop("share_partition"))
+        answers[key] = LiveState(**row)
     doubtful = output_rows(log.outputs, DOUBTFUL_OUTPUT)
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
     with_state = {key: row for row in doubtful if (key := row_share_partition(row)) in answers}

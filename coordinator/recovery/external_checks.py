@@ -27,7 +27,6 @@ from coordinator.recovery.engines import Engine
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison
 from coordinator.recovery.live_coordinator import LiveCoordinator
-from coordinator.recovery.schema import required_field
 from coordinator.recovery.share_partitions import (
     count_state_partitions,
     record_key_identity,
@@ -43,7 +42,6 @@ _TOPICS_MAX = 200
 
 
 _HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
-_TOPICS = pa.schema([required_field("topic_id", pa.string()), required_field("name", pa.string())])
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 _FAILURES = (CoordinatorError, OSError)
 
@@ -157,7 +155,7 @@ class ClusterComparison:
         keys = {row_share_partition(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
         there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
         bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
-        yield NamedOutput(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
+        yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
         if not keys:
             return
         # The groups are listed after the log was read, because a group may have been created meanwhile.
@@ -166,7 +164,7 @@ class ClusterComparison:
             self._read({(key.topic_id, key.partition) for key in keys})
         )
         rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
-        yield NamedOutput(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
+        yield NamedOutput.from_rows(_TOPICS_OUTPUT, number, *rows)
         for chunk in inside.chunks():
             found = [
                 *check_groups(chunk, groups, names),
@@ -281,8 +279,8 @@ def _run_or_yield_failure(
     try:
         return list(inner(inside))
     except _FAILURES as error:
-        rows = pa.RecordBatch.from_pydict({"checks": [list(checks)], "reason": [str(error)]})
-        return [NamedOutput(_FAILURE_OUTPUT, inside.state_partition, rows)]
+        row = {"checks": list(checks), "reason": str(error)}
+        return [NamedOutput.from_rows(_FAILURE_OUTPUT, inside.state_partition, row)]
 
 
 def list_initialised_keys(

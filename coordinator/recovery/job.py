@@ -18,15 +18,12 @@ from coordinator.recovery.engines import Engine
 from coordinator.recovery.parse import make_empty_records
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.scan import RANGES_OUTPUT, MakeObserver, scan_range
-from coordinator.recovery.schema import required_field
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 from coordinator.recovery.tasks import NamedOutput
 
 # The number of a range that was read, and the number of its records; the new log start of a range that could
 # not be read because it was pruned.
 COUNTS_OUTPUT, PRUNED_OUTPUT = "counts", "pruned"
-_COUNTS = pa.schema([required_field("range", pa.int64()), required_field("records", pa.int64())])
-_PRUNED = pa.schema([required_field("start", pa.int64())])
 
 _READS_MAX = 5
 
@@ -135,13 +132,13 @@ def read_range(
     try:
         outputs = list(scan_range(make_observer, chunks, stored))
     except PrunedError as pruned:
-        row = pa.RecordBatch.from_pylist([{"start": pruned.start}], _PRUNED)
-        outputs, number = [NamedOutput(PRUNED_OUTPUT, pruned.state_partition, row)], pruned.state_partition
+        number = pruned.state_partition
+        outputs = [NamedOutput.from_rows(PRUNED_OUTPUT, number, {"start": pruned.start})]
         chunks.records = 0
     else:
         chunks.records += 0 if stored is None else stored.summary["records"]
     counts = {"range": log_range.number, "records": chunks.records}
-    yield NamedOutput(COUNTS_OUTPUT, number, pa.RecordBatch.from_pylist([counts], _COUNTS))
+    yield NamedOutput.from_rows(COUNTS_OUTPUT, number, counts)
     yield from outputs
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
-from coordinator.recovery.schema import NONE, STATES, required_field
+from coordinator.recovery.schema import NONE, STATES
 from coordinator.recovery.share_partitions import (
     Row,
     is_in_hash_partition,
@@ -31,24 +31,7 @@ COMPARED_OUTPUT = "compared"
 ANSWERS_OUTPUT = "answers"
 DOUBTFUL_OUTPUT = "doubtful"
 
-COMPARED = pa.schema(
-    [required_field(name, pa.int64()) for name in ("asked", "doubtful", "unknown", "batches_unknown")]
-)
-# The fields of `LiveState` of a share-partition.
-ANSWERS = pa.schema(
-    [
-        required_field("share_partition", pa.binary()),
-        required_field("exists", pa.bool_()),
-        required_field("state_epoch", pa.int64()),
-        required_field("leader_epoch", pa.int64()),
-        required_field("start_offset", pa.int64()),
-        pa.field("complete_count", pa.int64()),
-        pa.field("read_state_epoch", pa.int64()),
-        pa.field("read_start_offset", pa.int64()),
-        pa.field("batches", pa.binary()),
-        required_field("trouble", pa.string()),
-    ]
-)
+COUNTS = ("asked", "doubtful", "unknown", "batches_unknown")
 
 
 class VisibleState(NamedTuple):
@@ -100,7 +83,7 @@ class StateComparison:
 
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield the numbers, and the responses that differ from the state up to A."""
-        counts = dict.fromkeys(COMPARED.names, 0)
+        counts = dict.fromkeys(COUNTS, 0)
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
         unseen = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}
@@ -115,8 +98,8 @@ class StateComparison:
             self._compare_with_coordinator(wanted, (), counts, answers, doubtful)
         self._compare_with_coordinator({}, unseen, counts, answers, doubtful)
         number = inside.state_partition
-        yield NamedOutput(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
-        yield NamedOutput(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
+        yield NamedOutput.from_rows(COMPARED_OUTPUT, number, counts)
+        yield NamedOutput.from_rows(ANSWERS_OUTPUT, number, *answers)
         yield NamedOutput(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
 
     def _is_selected(self, key: SharePartitionKey) -> bool:

@@ -83,18 +83,6 @@ RANGE_TOTALS: Final = (
     *("unread_bytes", "damages"),
 )
 
-# Log offsets `first` to `last` (inclusive) of a state partition whose records could not be read.
-DAMAGES = pa.schema(
-    [
-        required_field("state_partition", pa.int32()),
-        required_field("first", pa.int64()),
-        required_field("last", pa.int64()),
-        required_field("what", pa.string()),
-        # The record keys, without their type, of the lost records; empty if they are not known.
-        required_field("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
-    ]
-)
-
 STATE_BATCH = pa.struct(
     [
         required_field("first_offset", pa.int64()),

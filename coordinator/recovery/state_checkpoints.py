@@ -9,7 +9,7 @@ from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.job import read_log
 from coordinator.recovery.scan import MakeObserver, PartitionScan, ScannedRecords, StateFold
-from coordinator.recovery.schema import CHECKPOINTED_STATES, required_field
+from coordinator.recovery.schema import CHECKPOINTED_STATES
 from coordinator.recovery.sources.archive import ArchiveSource, read_commits
 from coordinator.recovery.sources.base import ReadPlan
 from coordinator.recovery.sources.checkpoints import StoredCheckpoints, write_checkpoint
@@ -17,7 +17,6 @@ from coordinator.recovery.states import StoredStates, existing_states
 from coordinator.recovery.tasks import NamedOutput
 
 _STATES_OUTPUT, _SCAN_OUTPUT = "states", "scan"
-_SCAN = pa.schema([required_field("owner_epoch", pa.int64()), required_field("summary", pa.string())])
 
 
 def checkpoint_states(engine: Engine, location: Location, *, interval_ms: int, now_ms: int) -> int | None:
@@ -71,4 +70,4 @@ class _CheckpointObserver:
         states = pa.record_batch(columns, schema=CHECKPOINTED_STATES)
         yield NamedOutput(_STATES_OUTPUT, number, states)
         row = {"owner_epoch": self._scan.owner_epoch, "summary": json.dumps(self._scan.summary())}
-        yield NamedOutput(_SCAN_OUTPUT, number, pa.RecordBatch.from_pylist([row], _SCAN))
+        yield NamedOutput.from_rows(_SCAN_OUTPUT, number, row)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from coordinator.recovery.records import Damage, column_to_ints
 from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
-from coordinator.recovery.schema import DAMAGES, STATE_TOTALS, STATES, required_field
+from coordinator.recovery.schema import STATE_TOTALS, STATES
 from coordinator.recovery.share_partitions import Row, row_identity, row_share_partition, state_depends_on
 from coordinator.recovery.tasks import NamedOutput
 
@@ -22,9 +22,6 @@ STATES_OUTPUT, TOTALS_OUTPUT = "states", "totals"
 DAMAGES_OUTPUT, AFFECTED_OUTPUT = "damages", "affected"
 
 STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
-
-# The share-partitions, as text, whose states may lack updates because of damage.
-AFFECTED = pa.schema([required_field("share_partition", pa.string())])
 
 # The number of states that a task converts to Python objects at a time; an object takes 6 KB.
 _CHUNK_STATES = 20_000
@@ -131,8 +128,7 @@ def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
     if not inside.damages:
         return
     number, damages = inside.state_partition, inside.damages_with_share_partitions()
-    rows = [each._asdict() for each, _ in damages]
-    yield NamedOutput(DAMAGES_OUTPUT, number, pa.RecordBatch.from_pylist(rows, DAMAGES))
+    yield NamedOutput.from_rows(DAMAGES_OUTPUT, number, *(each._asdict() for each, _ in damages))
     affected = [
         {"share_partition": str(row_share_partition(row))}
         for rows_of_chunk in inside.chunks((*STATES_ORDER, "write_timestamp", "needed_from"))
@@ -142,4 +138,4 @@ def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
             for each, names in damages
         )
     ]
-    yield NamedOutput(AFFECTED_OUTPUT, number, pa.RecordBatch.from_pylist(affected, AFFECTED))
+    yield NamedOutput.from_rows(AFFECTED_OUTPUT, number, *affected)

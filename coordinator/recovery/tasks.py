@@ -1,6 +1,7 @@
 """Define the outputs of the tasks that read a log: small named tables, which tasks return to the driver."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -11,3 +12,8 @@ class NamedOutput(NamedTuple):
     name: str
     state_partition: int
     rows: pa.RecordBatch
+
+    @classmethod
+    def from_rows(cls, name: str, state_partition: int, *rows: Mapping[str, Any]) -> "NamedOutput":
+        """Return an output with rows that only this project reads; their values determine the types."""
+        return cls(name, state_partition, pa.RecordBatch.from_pylist(list(rows)))

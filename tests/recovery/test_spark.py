@@ -22,7 +22,6 @@ from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_tasks import STATES_OUTPUT, TOTALS_OUTPUT, first_states
 from coordinator.recovery.tasks import NamedOutput
-from protocol.state_records import parse_topic_id
 from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
@@ -76,38 +75,6 @@ def test_only_selected_states_reach_driver(
         .states.slice(0, 3)
         .equals(everything.slice(0, 3))
     )
-
-
-def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
-    from tests.recovery.sql_oracle import rebuild_with_sql
-
-    records = api.records(segment_source.text, spark=spark_engine.spark)
-    oracle = {
-        bytes(row.share_partition): (
-            row.start_offset,
-            row.state_epoch,
-            row.snapshot_epoch,
-            [tuple(each) for each in row.offsets],
-        )
-        for row in rebuild_with_sql(spark_engine.spark, records).collect()
-    }
-    found = {}
-    for state in rebuild(ALONE, segment_source).states.to_pylist():
-        group = state["group_id"].encode()
-        key = (
-            len(group).to_bytes(2)
-            + group
-            + parse_topic_id(state["topic_id"])
-            + state["partition"].to_bytes(4)
-        )
-        offsets = [
-            (offset, batch["delivery_count"], batch["delivery_state"])
-            for batch in state["state_batches"]
-            for offset in range(batch["first_offset"], batch["last_offset"] + 1)
-        ]
-        found[key] = (state["start_offset"], state["state_epoch"], state["snapshot_epoch"], offsets)
-    assert found == oracle
-    assert len(found) > 40
 
 
 def test_data_source_returns_stored_records(
