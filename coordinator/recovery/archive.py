@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import NamedTuple
 from uuid import uuid4
 
+import msgspec
 from crc32c import crc32c
 
 from coordinator.errors import ConfigError, LogError, LogUnavailable
@@ -60,18 +60,18 @@ class ArchiveResult:
         return not self.gaps and not self.damages
 
 
-class CopyResult(NamedTuple):
+class CopyResult(msgspec.Struct, frozen=True):
     """The files and log ranges that one job copied.
 
     `is_verified` is true if a record that an earlier job copied is unchanged in the log. `replaced` is the
     (state partition, log offset) of such a record that has changed.
     """
 
-    pieces: Sequence[RowGroup]
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
-    digests: Mapping[int, int]
-    damages: Sequence[Damage]
+    pieces: list[RowGroup]
+    starts: dict[int, int]
+    ends: dict[int, int]
+    digests: dict[int, int]
+    damages: list[Damage]
     is_verified: bool
     replaced: tuple[int, int] | None = None
 
@@ -141,7 +141,7 @@ def commit_copied(
     digests = {**(commits[-1].digests if commits else {}), **copied.digests}
     pieces = tuple(copied.pieces)
     number = next_commit_number(commits)
-    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
+    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, dict(identity), digests)
     try:
         write_commit(folder, commit)
     except FileExistsError:

@@ -11,10 +11,11 @@ pruned before they were copied, a new stretch begins. The new stretch is complet
 were no longer needed. A reader uses the last stretch that begins below the cut.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.folders import Folder, open_folder
@@ -34,8 +35,7 @@ COMMITS, FILES = "commits", "records"
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True):
     """One row group of a file: the records of one state partition from `start` to `end` (exclusive).
 
     `last_ms` is the latest timestamp of the records; -1 if it is not known.
@@ -50,8 +50,7 @@ class RowGroup:
     last_ms: int = NONE
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
     """The commit of one copy, with the log start offset and the copied end offset of each state partition.
 
     If a start offset is above the previous end offset, a new stretch begins. A merged commit replaces the
@@ -62,18 +61,19 @@ class Commit:
     number: int
     source: str
     at_ms: int
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
+    starts: dict[int, int]
+    ends: dict[int, int]
     pieces: tuple[RowGroup, ...]
     # Ids of the log (cluster id, topic id), and the digest of each state partition's last copied record.
-    identity: Mapping[str, str] = field(default_factory=dict)
-    digests: Mapping[int, int] = field(default_factory=dict)
+    identity: dict[str, str] = {}
+    digests: dict[int, int] = {}
     first: int = 0
-    whole_from: Mapping[int, int] = field(default_factory=dict)
+    whole_from: dict[int, int] = {}
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
         if not self.first:
-            object.__setattr__(self, "first", self.number)
+            msgspec.structs.force_setattr(self, "first", self.number)
 
 
 def commit_files(folder: Folder) -> dict[tuple[int, int], str]:
@@ -110,25 +110,12 @@ def read_commits(folder: Folder) -> list[Commit]:
     for name, data in zip(wanted, path.read_all(wanted), strict=True):
         entry = f"{path}/{name}"
         try:
-            said = json.loads(data)
-            if said["format"] != FORMAT:
-                raise LogDamaged(entry, 0, f"it has format {said['format']}", "use a release that knows it")
-            found.append(
-                Commit(
-                    said["commit"],
-                    said["source"],
-                    said["at_ms"],
-                    {int(p): offset for p, offset in said["starts"].items()},
-                    {int(p): offset for p, offset in said["ends"].items()},
-                    tuple(RowGroup(**piece) for piece in said["pieces"]),
-                    said.get("identity", {}),
-                    {int(p): digest for p, digest in said.get("digests", {}).items()},
-                    said.get("first", 0),
-                    {int(p): offset for p, offset in said.get("whole_from", {}).items()},
-                )
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            commit = msgspec.json.decode(data, type=Commit)
+        except msgspec.MsgspecError as error:
             raise LogDamaged(entry, 0, f"it is no commit of an archive ({error})", _ADVICE) from None
+        if commit.format != FORMAT:
+            raise LogDamaged(entry, 0, f"it has format {commit.format}", "use a release that knows it")
+        found.append(commit)
     return found
 
 
@@ -137,22 +124,12 @@ def write_commit(folder: Folder, commit: Commit) -> None:
 
     Raises FileExistsError if another run has written this commit.
     """
-    said: dict[str, Any] = {
-        "format": FORMAT,
-        "commit": commit.number,
-        "source": commit.source,
-        "at_ms": commit.at_ms,
-        "starts": commit.starts,
-        "ends": commit.ends,
-        "pieces": [vars(piece) for piece in commit.pieces],
-        "identity": commit.identity,
-        "digests": commit.digests,
-    }
-    name = f"{commit.number:08d}"
-    if commit.first != commit.number:
-        said |= {"first": commit.first, "whole_from": commit.whole_from}
+    said, name = msgspec.to_builtins(commit), f"{commit.number:08d}"
+    if commit.first == commit.number:
+        del said["first"], said["whole_from"]
+    else:
         name = f"{commit.first:08d}-{name}"
-    (folder / COMMITS).create(f"{name}.json", json.dumps(said).encode())
+    (folder / COMMITS).create(f"{name}.json", msgspec.json.encode(said))
 
 
 def read_row_group(folder: Folder, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
