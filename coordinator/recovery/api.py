@@ -25,6 +25,7 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import AuditOptions, audit
+from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
 from coordinator.recovery.folders import Location, open_folder
@@ -91,10 +92,14 @@ def findings(spark: "SparkSession", source: str, **access: Any) -> "DataFrame":
 
     The driver collects all findings.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     from coordinator.recovery.engines.spark import SparkEngine
 
     found = audit(SparkEngine(spark), open_source(source, **access), AuditOptions(), with_states=False)
-    frame: DataFrame = spark.createDataFrame(found.findings)
+    # Spark cannot infer the types of no rows.
+    rows: Any = found.findings if len(found.findings) else []
+    frame: DataFrame = spark.createDataFrame(rows, from_arrow_schema(FINDINGS))
     return frame
 
 

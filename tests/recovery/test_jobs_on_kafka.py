@@ -138,11 +138,11 @@ def test_concurrent_writes_are_no_difference(
 
     waiting = [(4, 9)]
 
-    async def read_after_writes(*arguments: Any) -> Any:
-        """Read from the coordinator; the first time, write after the log was read."""
-        while waiting:
+    async def read_after_writes(live: Any, leader_epochs: Any) -> Any:
+        """Read from the coordinator; write after the log of the share-partition was read."""
+        while waiting and key in leader_epochs:
             await write_offsets(*waiting.pop())
-        return await read_states(*arguments)
+        return await read_states(live, leader_epochs)
 
     asyncio.run(write_offsets(0, 4))
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read_after_writes)
