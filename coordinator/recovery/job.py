@@ -207,7 +207,7 @@ def check_cut(plan: ReadPlan, cut: LogCut) -> ReadPlan:
     """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
-    for state_partition, offset in [] if cut.may_be_pruned else sorted((cut.offsets or {}).items()):
+    for state_partition, offset in sorted((cut.offsets or {}).items()):
         start = plan.starts.get(state_partition)
         if start is None:
             raise ConfigError(

@@ -13,7 +13,7 @@ from coordinator.errors import CoordinatorError
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.job import LogReadResult, MakeObservers, ResultsIncomplete, read_log
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
 from coordinator.recovery.manifest import (
     STATES_FILE,
     StoredStates,
@@ -104,14 +104,11 @@ def read_states(
     to: Folder | None = None,
 ) -> LogReadResult:
     """Read a log, from a checkpoint if it has one, and run tasks on the states of each state partition."""
-    if to is None:
-        make = partial(_make_observers, (*tasks, *(() if select is None else (select,))), None)
-    else:
-        make = partial(_make_observers, tuple(tasks), to)
     if isinstance(source, ArchiveSource):
         source = replace(source, use_checkpoints=True)
-    observers: MakeObservers = make
-    return read_log(engine, source, observers, cut=cut)
+    if to is None and select is not None:
+        tasks = [*tasks, select]
+    return read_log(engine, source, partial(_make_observers, tuple(tasks), to), cut=cut)
 
 
 def _make_observers(

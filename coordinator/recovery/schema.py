@@ -112,6 +112,7 @@ STATES = pa.schema(
         required_field("state_partition", pa.int32()),
         required_field("needed_from", pa.int64()),
         required_field("last_log_offset", pa.int64()),
+        # The records since the last deletion, and the updates since the last snapshot.
         required_field("records", pa.int64()),
         required_field("updates", pa.int64()),
         required_field("update_bytes", pa.int64()),

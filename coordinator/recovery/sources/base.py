@@ -30,15 +30,12 @@ class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
     Without both, the cut is the end of the log when the plan is made. `since` omits the records below an
-    offset, for an archive that has them already. A job that rebuilds states must not set `since`. With
-    `may_be_pruned`, log offsets below the log start are not refused; nothing of such a state partition is
-    read.
+    offset, for an archive that has them already. A job that rebuilds states must not set `since`.
     """
 
     offsets: Mapping[int, int] | None = None
     time_ms: int | None = None
     since: Mapping[int, int] | None = None
-    may_be_pruned: bool = False
 
     @property
     def is_log_end(self) -> bool:
