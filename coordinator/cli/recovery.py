@@ -4,7 +4,6 @@ from coordinator.cli import (
     recovery_archive,
     recovery_audit,
     recovery_diff,
-    recovery_prune,
     recovery_rewrite,
 )
 from coordinator.cli.recovery_commands import recovery_app
@@ -14,6 +13,5 @@ __all__ = [
     "recovery_archive",
     "recovery_audit",
     "recovery_diff",
-    "recovery_prune",
     "recovery_rewrite",
 ]

@@ -59,15 +59,13 @@ def archive(
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     from coordinator.recovery.archive import archive as copy_new
-    from coordinator.recovery.progress import progress_display
 
     if engine == "spark" or master:
         done = _archive_with_spark(
             ctx, opened, to, every, checkpoint, state_checkpoint, keep, master, config, settings, output
         )
     else:
-        with progress_display() as phases:
-            done = [copy_new(opened, to, phases=phases)]
+        done = [copy_new(opened, to)]
         _print_result(done[0], output)
         _maintain(to, state_checkpoint, keep)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)

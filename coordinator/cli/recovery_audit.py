@@ -6,7 +6,6 @@ is 0 after a stop signal, and metrics report the results.
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
     from coordinator.config import Config, HostPort
     from coordinator.recovery.audit import AuditOptions, AuditResult
     from coordinator.recovery.checks.baseline import Baseline
+    from coordinator.recovery.engines import Engine
     from coordinator.recovery.live_coordinator import LiveCoordinator
+    from coordinator.recovery.sources import LogCut, Source
 
 EXIT_COULD_NOT_AUDIT = 3
 
@@ -36,22 +37,12 @@ To = Annotated[
         help="A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
-Report = Annotated[
-    list[Path] | None,
-    typer.Option("--report", metavar="FILE", help="Write a report (.html, .json or .txt); may be repeated."),
-]
 EarlierAudit = Annotated[
     str | None,
     typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
 ]
 Live = Annotated[
     str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
-]
-Sample = Annotated[
-    int,
-    typer.Option(
-        "--sample", metavar="N", help="Rebuild N share-partitions record by record and compare (X6).", min=0
-    ),
 ]
 StatePartitions = Annotated[
     int | None,
@@ -60,15 +51,6 @@ StatePartitions = Annotated[
         metavar="N",
         help="The expected number. Default: as in the log.",
         min=1,
-    ),
-]
-PruneBacklog = Annotated[
-    int, typer.Option("--prune-backlog", metavar="N", help="Limit of records that can be pruned (P1).", min=0)
-]
-ReplaySeconds = Annotated[
-    float,
-    typer.Option(
-        "--replay-seconds", metavar="N", help="Limit of the load time of a state partition (P7).", min=0
     ),
 ]
 Keep = Annotated[
@@ -122,14 +104,10 @@ def audit(
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
     to: To = None,
-    report: Report = None,
     baseline: EarlierAudit = None,
     live: Live = "",
     live_config: flags.CoordinatorConfig = None,
-    sample: Sample = 0,
     state_partitions: StatePartitions = None,
-    prune_backlog: PruneBacklog = 100_000,
-    replay_seconds: ReplaySeconds = 10.0,
     archive: Archive = None,
     every: Every = "",
     keep: Keep = 24,
@@ -137,7 +115,6 @@ def audit(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
-    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -150,166 +127,115 @@ def audit(
     from coordinator.errors import CoordinatorError
 
     try:
-        job = _AuditJob(ctx.args, source, config, settings)
-        job.prepare(
-            recovery.parse_cut(as_of_offset, as_of_time),
-            limits={"prune_backlog_max": prune_backlog, "replay_s_max": replay_seconds},
-            state_partitions=state_partitions,
-            live=live,
-            live_config=live_config,
-            sample=sample,
-            to=to,
-            reports=report or [],
-            baseline=baseline,
-            archive=archive,
+        opened = recovery.open_source(source, ctx.args, config, settings)
+        loaded = flags.load_settings(ctx.args, config, settings).config
+        options = _make_options(
+            loaded, recovery.parse_cut(as_of_offset, as_of_time), state_partitions, to, baseline, archive
         )
-        job.engine = recovery.open_engine(engine, master, processes, work)
+        asked = None
+        if live:
+            asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
+        options = replace(options, external=_external_checks(loaded, opened, options, asked))
+        worker = recovery.open_engine(engine, master, processes)
         try:
             if every or metrics_listen:
-                job.repeat(parse_duration_s(every), parse_listen(metrics_listen), keep)
+                every_s, listen = parse_duration_s(every), parse_listen(metrics_listen)
+                _audit_periodically(worker, opened, options, every_s, listen, keep)
                 return
-            found = job.run(job.options.baseline)
+            found = _audit_once(worker, opened, options)
         finally:
-            job.engine.close()
-        job.print_report(found, output)
+            worker.close()
+        _print_report(found, output)
     except (CoordinatorError, OSError) as error:
         print_line(f"share-coordinator: {format_error(error)}", err=True)
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 
 
-class _AuditJob:
-    """The parameters of one command: what is audited, and where results are written."""
+def _make_options(
+    config: "Config",
+    cut: "LogCut",
+    state_partitions: int | None,
+    to: str | None,
+    baseline: str | None,
+    archive: str | None,
+) -> "AuditOptions":
+    """Check all parameters before reading anything. Raises ConfigError."""
+    from coordinator.recovery.audit import AuditOptions
+    from coordinator.recovery.checks.baseline import Baseline
+    from coordinator.recovery.checks.limits import Limits
+    from coordinator.recovery.sources.archive import ArchiveSource
 
-    engine: Any
-    options: "AuditOptions"
+    return AuditOptions(
+        cut=cut,
+        limits=Limits(
+            updates_max=config.snapshot_updates_max,
+            cold_snapshot_interval_ms=config.cold_snapshot_interval_ms,
+        ),
+        state_partitions=state_partitions,
+        baseline=None if baseline is None else Baseline.read(baseline),
+        to=to,
+        copy=None if archive is None else ArchiveSource(archive).as_log_copy(),
+    )
 
-    def __init__(
-        self, extra: list[str], source: str, config: Path | None, settings: list[str] | None
-    ) -> None:
-        recovery.require_packages("pyarrow", "numpy")
-        self._loaded = flags.load_settings(extra, config, settings).config
-        self.source = recovery.open_source(source, extra, config, settings)
-        self._reports: list[Path] = []
-        self._repeats = False
 
-    def prepare(
-        self,
-        cut: Any,
-        *,
-        limits: dict[str, Any],
-        state_partitions: int | None,
-        live: str,
-        live_config: Path | None,
-        sample: int,
-        to: str | None,
-        reports: list[Path],
-        baseline: str | None,
-        archive: str | None,
-    ) -> None:
-        """Check all parameters before reading anything. Raises ConfigError."""
-        from coordinator.recovery.audit import AuditOptions
-        from coordinator.recovery.checks.baseline import Baseline
-        from coordinator.recovery.checks.limits import Limits
-        from coordinator.recovery.report import check_report_path
-        from coordinator.recovery.sources.archive import ArchiveSource
+def _audit_once(worker: "Engine", source: "Source", options: "AuditOptions") -> "AuditResult":
+    from coordinator.recovery.audit import audit
 
-        for path in reports:
-            check_report_path(path)
-        if any(path.suffix == ".html" for path in reports):
-            recovery.require_packages("matplotlib")
-        self._reports = reports
-        known = Limits(
-            updates_max=self._loaded.snapshot_updates_max,
-            cold_snapshot_interval_ms=self._loaded.cold_snapshot_interval_ms,
-        )._replace(**limits)
-        self.options = AuditOptions(
-            cut=cut,
-            limits=known,
-            state_partitions=state_partitions,
-            baseline=None if baseline is None else Baseline.read(baseline),
-            to=to,
-            copy=None if archive is None else ArchiveSource(archive).as_log_copy(),
-        )
-        self.options = replace(
-            self.options,
-            external=_external_checks(
-                self._loaded,
-                self.source,
-                self.options,
-                self._make_live_coordinator(live, live_config),
-                sample,
-            ),
-        )
+    return audit(worker, source, options, with_states=False)
 
-    def _make_live_coordinator(self, live: str, live_config: Path | None) -> "LiveCoordinator | None":
-        if not live:
-            return None
-        return recovery.parse_live_coordinator(live, flags.client_security(live_config, self._loaded))
 
-    def run(self, baseline: "Baseline | None") -> "AuditResult":
-        """Audit once and write the results."""
-        from coordinator.recovery.audit import audit
-        from coordinator.recovery.progress import progress_display
-        from coordinator.recovery.report import write_report
+def _print_report(found: "AuditResult", output: Output) -> None:
+    from coordinator.recovery.report import as_json, as_text, make_content
 
-        options = replace(self.options, baseline=baseline)
-        if options.to is not None and self._repeats:
-            options = replace(options, to=f"{options.to}/{_utc_now_text()}")
-        with progress_display() as phases:
-            found = audit(self.engine, self.source, options, phases=phases)
-        for path in self._reports:
-            write_report(path, found)
+    content = make_content(found)
+    if output is Output.JSON:
+        print_json_text(as_json(content).rstrip("\n"))
+    else:
+        typer.echo(as_text(content), nl=False)
+
+
+def _audit_periodically(
+    worker: "Engine",
+    source: "Source",
+    options: "AuditOptions",
+    every_s: float,
+    listen: "HostPort | None",
+    keep: int,
+) -> None:
+    """Audit until stopped; print a line for each run. Raises ConfigError."""
+    from coordinator.errors import ConfigError, CoordinatorError
+    from coordinator.recovery.baselines import BaselineStore
+    from coordinator.recovery.continuous import audit_periodically
+
+    if options.to is None:
+        raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
+    store = BaselineStore(options.to, keep=keep)
+    first = store.current(source.text, options.baseline)
+
+    def run(before: "Baseline | None") -> "AuditResult":
+        to = f"{options.to}/{_utc_now_text()}"
+        found = _audit_once(worker, source, replace(options, baseline=before, to=to))
+        store.remove_old_audits()
         return found
 
-    def print_report(self, found: "AuditResult", output: Output) -> None:
-        """Print the report."""
-        from coordinator.recovery.report import as_json, as_text, make_content
-
-        content = make_content(found)
-        if output is Output.JSON:
-            print_json_text(as_json(content).rstrip("\n"))
+    def print_result(found: Any) -> None:
+        if isinstance(found, CoordinatorError | OSError):
+            said = f"the audit failed: {format_error(found)}"
+        elif isinstance(found, Exception):
+            said = f"the audit failed: {type(found).__name__}: {format_error(found)}"
         else:
-            typer.echo(as_text(content), nl=False)
+            said = f"{found.verdict}, {found.manifest['totals']['records']} records"
+        print_line(f"{_utc_now_text()} {said}")
 
-    def repeat(self, every_s: float, listen: "HostPort | None", keep: int) -> None:
-        """Audit until stopped; print a line for each run."""
-        from coordinator.errors import ConfigError, CoordinatorError
-        from coordinator.recovery.baselines import BaselineStore
-        from coordinator.recovery.continuous import audit_periodically
-
-        if self.options.to is None:
-            raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
-        self._repeats = True
-        store = BaselineStore(self.options.to, keep=keep)
-        baseline = store.current(self.source.text, self.options.baseline)
-
-        def run(before: "Baseline | None") -> "AuditResult":
-            try:
-                found = self.run(before)
-            finally:
-                self.engine.end_job()
-            store.remove_old_audits()
-            return found
-
-        def print_result(found: Any) -> None:
-            if isinstance(found, CoordinatorError | OSError):
-                said = f"the audit failed: {format_error(found)}"
-            elif isinstance(found, Exception):
-                said = f"the audit failed: {type(found).__name__}: {format_error(found)}"
-            else:
-                said = f"{found.verdict}, {found.manifest['totals']['records']} records"
-            print_line(f"{_utc_now_text()} {said}")
-
-        audit_periodically(run, every_s=every_s, listen=listen, told=print_result, baseline=baseline)
+    audit_periodically(run, every_s=every_s, listen=listen, told=print_result, baseline=first)
 
 
 def _external_checks(
-    config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None", sample: int
+    config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None"
 ) -> list[Any]:
-    """Return the checks of cluster, live coordinator and sample that the options allow."""
+    """Return the checks of cluster and live coordinator that the options allow."""
     from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
-    from coordinator.recovery.sample_check import SampleCheck
     from coordinator.recovery.sources.topic_access import make_topic_options
 
     found: list[Any] = []
@@ -325,8 +251,6 @@ def _external_checks(
         found.append(OptionalCheck(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
         found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
-    if sample:
-        found.append(SampleCheck(source, sample))
     return found
 
 

@@ -54,15 +54,6 @@ Processes = Annotated[
         "--processes", metavar="N", help="Processes of the local engine. Default: number of cores.", min=1
     ),
 ]
-Work = Annotated[
-    str,
-    typer.Option(
-        "--work",
-        metavar="FOLDER",
-        help="With Spark: a directory or URI shared by all executors, for intermediate results. "
-        "Default: spark.checkpoint.dir.",
-    ),
-]
 
 Limit = Annotated[
     int,
@@ -91,7 +82,6 @@ def rebuild(
     engine: EngineName = "auto",
     master: Master = "",
     processes: Processes = None,
-    work: Work = "",
     limit: Limit = 1_000,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
@@ -103,14 +93,12 @@ def rebuild(
     """
     opened = open_source(source, ctx.args, config, settings)
     cut = parse_cut(as_of_offset, as_of_time)
-    from coordinator.recovery.progress import progress_display
-    from coordinator.recovery.rebuild import first_states
     from coordinator.recovery.rebuild import rebuild as rebuild_states
+    from coordinator.recovery.state_tasks import first_states
 
-    worker = open_engine(engine, master, processes, work)
+    worker = open_engine(engine, master, processes)
     try:
-        with progress_display() as phases:
-            run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states(limit), phases=phases)
+        run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states(limit))
     finally:
         worker.close()
     for note in run.manifest["notes"]:
@@ -199,11 +187,11 @@ def open_source(text: str, extra: list[str], config: Path | None, settings: list
     return open_source(text, **make_topic_options(loaded.config))
 
 
-def open_engine(name: str, master: str, processes: int | None, work: str = "") -> "Engine":
+def open_engine(name: str, master: str, processes: int | None) -> "Engine":
     """Return the engine of a command. Raises ConfigError and LogError."""
     from coordinator.recovery.engines import open_engine
 
-    return open_engine(name, master=master, processes=processes, work=work)
+    return open_engine(name, master=master, processes=processes)
 
 
 def parse_live_coordinator(text: str, security: Any) -> "LiveCoordinator":

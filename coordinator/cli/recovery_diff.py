@@ -47,7 +47,6 @@ def diff(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
-    work: recovery.Work = "",
     limit: recovery.Limit = 1_000,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
@@ -67,16 +66,12 @@ def diff(
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
     asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
     from coordinator.recovery.diff import diff as compare
-    from coordinator.recovery.progress import progress_display
 
-    worker = recovery.open_engine(engine, master, processes, work)
+    worker = recovery.open_engine(engine, master, processes)
     try:
         # List first, so that state which is initialised later is not reported as missing in the log.
         listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
-        with progress_display() as phases:
-            found = compare(
-                worker, opened, asked, phases=phases, groups=group or (), listed=listed, limit=limit
-            )
+        found = compare(worker, opened, asked, groups=group or (), listed=listed, limit=limit)
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
@@ -130,6 +125,8 @@ def _list_group_keys(config: Any) -> list[Any]:
 
 
 def _print_diff(found: Any) -> None:
+    for note in found.manifest["notes"]:
+        print_line(f"share-coordinator: {note}", err=True)
     for each in found.different[:DIFFERENT_SHOWN_MAX]:
         print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:

@@ -58,7 +58,6 @@ def rewrite(
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
-    work: recovery.Work = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
@@ -76,25 +75,22 @@ def rewrite(
     )
     from coordinator.operate.migration import MigrationOptions
     from coordinator.process.logging_setup import set_up_logging
-    from coordinator.recovery.progress import progress_display
     from coordinator.recovery.rewrite import default_partitions
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.open_engine(engine, master, processes, work)
+    worker = recovery.open_engine(engine, master, processes)
     try:
-        with progress_display() as phases:
-            done = write_anew(
-                worker,
-                opened,
-                target,
-                loaded.config,
-                state_partitions=state_partitions or default_partitions(opened, loaded.config),
-                cut=cut,
-                options=MigrationOptions(execute, replace, take_over),
-                incomplete=incomplete,
-                phases=phases,
-            )
+        done = write_anew(
+            worker,
+            opened,
+            target,
+            loaded.config,
+            state_partitions=state_partitions or default_partitions(opened, loaded.config),
+            cut=cut,
+            options=MigrationOptions(execute, replace, take_over),
+            incomplete=incomplete,
+        )
     finally:
         worker.close()
     if output is Output.JSON:

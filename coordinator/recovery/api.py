@@ -25,20 +25,15 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import AuditOptions, audit
+from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.decoded import history_rows
 from coordinator.recovery.engines import open_engine
-from coordinator.recovery.engines.counts import output_rows
-from coordinator.recovery.final_states import TOTALS_OUTPUT
 from coordinator.recovery.folders import Location, open_folder
-from coordinator.recovery.job import read_log
-from coordinator.recovery.manifest import STATES_FILE, check_empty_folder, parse_time
-from coordinator.recovery.progress import JobPhases, progress_display
-from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.manifest import STATES_FILE, parse_time
 from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.records import records_from_arrow
 from coordinator.recovery.schema import HISTORY, RECORDS
 from coordinator.recovery.sources import LogCut, open_source
-from coordinator.recovery.sources.base import RANGE_RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,28 +50,18 @@ def rebuild(
     engine: str = "auto",
     master: str = "",
     processes: int | None = None,
-    work: str = "",
-    range_records: int = RANGE_RECORDS,
     **access: Any,
 ) -> RebuildResult:
     """Rebuild the state of every share-partition; `access` are the arguments of `open_source` for a topic.
 
-    With Spark, `to` is required, so that no state passes through the driver. `work` is a directory that all
-    executors of a cluster share.  Raises CoordinatorError.
+    With Spark, `to` is required, so that no state passes through the driver.  Raises CoordinatorError.
     """
-    worker = open_engine(engine, master=master, processes=processes, work=work)
+    worker = open_engine(engine, master=master, processes=processes)
     try:
         if to is None and worker.name == "spark":
             raise ConfigError("to", None, "a directory with Spark, or use `states`")
-        with progress_display() as phases:
-            return _rebuild.rebuild(
-                worker,
-                open_source(source, **access),
-                cut=_make_cut(as_of_offsets, as_of_time),
-                to=to,
-                phases=phases,
-                range_records=range_records,
-            )
+        cut = _make_cut(as_of_offsets, as_of_time)
+        return _rebuild.rebuild(worker, open_source(source, **access), cut=cut, to=to)
     finally:
         worker.close()
 
@@ -88,7 +73,6 @@ def states(
     to: str,
     as_of_offsets: dict[int, int] | None = None,
     as_of_time: str | None = None,
-    work: str = "",
     **access: Any,
 ) -> "DataFrame":
     """Rebuild all states on the executors, which write `states.parquet` in the new directory or URI `to`.
@@ -98,31 +82,24 @@ def states(
     """
     from coordinator.recovery.engines.spark import SparkEngine
 
-    folder, engine = open_folder(to), SparkEngine(spark, work=work)
-    check_empty_folder(folder)
-    try:
-        opened = _rebuild.use_checkpoints(open_source(source, **access))
-        log = read_log(engine, opened, fold_range, cut=_make_cut(as_of_offsets, as_of_time))
-        joined = _rebuild.join_log_states(log, JobPhases())
-        _rebuild.write_states(joined, output_rows(joined, TOTALS_OUTPUT), folder)
-    finally:
-        engine.close()
-    return spark.read.parquet(f"{folder.uri}/{STATES_FILE}")
+    cut = _make_cut(as_of_offsets, as_of_time)
+    _rebuild.rebuild(SparkEngine(spark), open_source(source, **access), cut=cut, to=to)
+    return spark.read.parquet(f"{open_folder(to).uri}/{STATES_FILE}")
 
 
-def findings(spark: "SparkSession", source: str, *, work: str = "", **access: Any) -> "DataFrame":
+def findings(spark: "SparkSession", source: str, **access: Any) -> "DataFrame":
     """Audit a log, and return its findings with the columns of `FINDINGS`.
 
     The driver collects all findings.
     """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     from coordinator.recovery.engines.spark import SparkEngine
 
-    engine = SparkEngine(spark, work=work)
-    try:
-        found = audit(engine, open_source(source, **access), AuditOptions())
-    finally:
-        engine.close()
-    frame: DataFrame = spark.createDataFrame(found.findings)
+    found = audit(SparkEngine(spark), open_source(source, **access), AuditOptions(), with_states=False)
+    # Spark cannot infer the types of no rows.
+    rows: Any = found.findings if len(found.findings) else []
+    frame: DataFrame = spark.createDataFrame(rows, from_arrow_schema(FINDINGS))
     return frame
 
 

@@ -8,19 +8,19 @@ An archive belongs to one log.  A log is recognised by its ids (cluster and topi
 record, which the next job reads again and expects to be unchanged.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import NamedTuple
+from operator import attrgetter
 from uuid import uuid4  # noqa: TID251
 
+import msgspec
 from crc32c import crc32c
 
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.compaction import compact
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.record_files import RecordFileWriter
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.archive import (
@@ -34,6 +34,9 @@ from coordinator.recovery.sources.archive import (
 from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
 
 _ATTEMPTS_MAX = 5
+# Records that are sorted by state partition, because a row group has one state partition.
+_MIXED_RECORDS_MAX = 2_000_000
+_STATE_PARTITION = attrgetter("state_partition")
 
 
 @dataclass(frozen=True)
@@ -57,30 +60,28 @@ class ArchiveResult:
         return not self.gaps and not self.damages
 
 
-class CopyResult(NamedTuple):
+class CopyResult(msgspec.Struct, frozen=True):
     """The files and log ranges that one job copied.
 
     `is_verified` is true if a record that an earlier job copied is unchanged in the log. `replaced` is the
     (state partition, log offset) of such a record that has changed.
     """
 
-    pieces: Sequence[RowGroup]
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
-    digests: Mapping[int, int]
-    damages: Sequence[Damage]
+    pieces: list[RowGroup]
+    starts: dict[int, int]
+    ends: dict[int, int]
+    digests: dict[int, int]
+    damages: list[Damage]
     is_verified: bool
     replaced: tuple[int, int] | None = None
 
 
-def archive(
-    source: Source, location: Location, *, phases: JobPhases | None = None, clock: Clock | None = None
-) -> ArchiveResult:
+def archive(source: Source, location: Location, *, clock: Clock | None = None) -> ArchiveResult:
     """Copy the new records to the archive at a path or URI, and commit them.
 
     Raises ConfigError, LogError or OSError; the archive is then unchanged.
     """
-    phases, clock, folder = phases or JobPhases(), clock or SystemClock(), open_folder(location)
+    clock, folder = clock or SystemClock(), open_folder(location)
     commits = read_commits(folder)
     identity = source.identity()
     if commits:
@@ -91,7 +92,7 @@ def archive(
         plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
         _check_no_records_lost(source, plan, known)
         try:
-            copied = _copy_records(source, plan, folder, commits, phases)
+            copied = _copy_records(source, plan, folder, commits)
             break
         except PrunedError:
             # Records were pruned before they could be copied; plan again and copy the remaining ones.
@@ -140,7 +141,7 @@ def commit_copied(
     digests = {**(commits[-1].digests if commits else {}), **copied.digests}
     pieces = tuple(copied.pieces)
     number = next_commit_number(commits)
-    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, identity, digests)
+    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, dict(identity), digests)
     try:
         write_commit(folder, commit)
     except FileExistsError:
@@ -212,17 +213,14 @@ def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, i
             )
 
 
-def _copy_records(
-    source: Source, plan: ReadPlan, folder: Folder, commits: Sequence[Commit], phases: JobPhases
-) -> CopyResult:
+def _copy_records(source: Source, plan: ReadPlan, folder: Folder, commits: Sequence[Commit]) -> CopyResult:
     """Write the records of a plan to files; stop if the last archived record has changed in the log."""
     copier = RecordCopier(folder, next_commit_number(commits), commits)
     try:
-        with phases.phase("copy", plan.records, "records") as advance:
-            for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
-                advance(copier.copy_records(records))
-                if copier.replaced:
-                    break
+        for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
+            copier.copy_records(records)
+            if copier.replaced:
+                break
     finally:
         copier.close()
     return copier.result()
@@ -243,17 +241,14 @@ class RecordCopier:
         self._is_verified = False
         self.replaced: tuple[int, int] | None = None
 
-    def copy_records(self, records: Records) -> int:
-        """Write the new records to files, and return how many are new.
-
-        The records of a state partition must come in log order.
-        """
+    def copy_records(self, records: Records) -> None:
+        """Write the new records to files. The records of a state partition must come in log order."""
         number, end = records.state_partition, self._known.get(records.state_partition, 0)
         self._damages += [each for each in records.damages if each.last >= end]
         if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
             if _record_digest(records, 0) != self._digests_before[number]:
                 self.replaced = (number, end - 1)
-                return 0
+                return
             self._is_verified = True
         fresh = records.between(end, END)
         if len(fresh):
@@ -261,7 +256,6 @@ class RecordCopier:
             self._ends[number] = int(fresh.log_offset[-1]) + 1
             self._digests[number] = _record_digest(fresh, -1)
             self._writer.add_records(fresh)
-        return len(fresh)
 
     def close(self) -> None:
         """Close the files."""
@@ -281,12 +275,18 @@ def _record_digest(records: Records, row: int) -> int:
 
 
 def _records_by_partition(source: Source, log_range: LogRange) -> Iterator[Records]:
-    """Yield the records of a range, one state partition after the other."""
-    if log_range.state_partition != ALL:
-        yield from source.read(log_range)
-        return
-    found: dict[int, list[Records]] = {}
-    for records in source.read(log_range):
-        found.setdefault(records.state_partition, []).append(records)
-    for state_partition in sorted(found):
-        yield from found[state_partition]
+    read = source.read(log_range)
+    return read if log_range.state_partition != ALL else group_by_partition(read)
+
+
+def group_by_partition(chunks: Iterable[Records]) -> Iterator[Records]:
+    """Yield records with many of one state partition after the other, but a limited number in memory."""
+    found: list[Records] = []
+    count = 0
+    for records in chunks:
+        found.append(records)
+        count += len(records)
+        if count >= _MIXED_RECORDS_MAX:
+            yield from sorted(found, key=_STATE_PARTITION)
+            found, count = [], 0
+    yield from sorted(found, key=_STATE_PARTITION)

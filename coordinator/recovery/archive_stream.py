@@ -5,10 +5,11 @@ archive has the end offset of each state partition, and records below this offse
 archive has each record exactly once.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
+import msgspec
 import pyarrow as pa
 
 from coordinator.process.clock import Clock, SystemClock
@@ -19,13 +20,14 @@ from coordinator.recovery.archive import (
     check_identity,
     commit_copied,
     copied_end_offsets,
+    group_by_partition,
     missing_offsets,
 )
 from coordinator.recovery.compaction import compact
-from coordinator.recovery.engines.spark_work import convert_spark_error
+from coordinator.recovery.engines.spark import convert_spark_error
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.records import Damage, Records, records_from_arrow
-from coordinator.recovery.sources.archive import Commit, RowGroup, next_commit_number, read_commits
+from coordinator.recovery.records import Damage, records_from_arrow
+from coordinator.recovery.sources.archive import Commit, next_commit_number, read_commits
 from coordinator.recovery.sources.base import Source
 from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
 
@@ -129,7 +131,7 @@ class _BatchWriter:
         missing: list[Damage] = []
         while True:
             rows = frame.mapInArrow(_copy_function(self._folder, commits), _COPIED_SQL).collect()
-            copied = _merge_results([json.loads(row["copied"]) for row in rows])
+            copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
             before, missing = missing, missing_offsets(copied)
             if missing == before:
                 return copied
@@ -143,42 +145,39 @@ def _copy_function(
     number = next_commit_number(commits)
 
     def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found: dict[int, list[Records]] = {}
-        for batch in batches:
-            for records in records_from_arrow(batch):
-                found.setdefault(records.state_partition, []).append(records)
-        if not found:
-            return
         copier = RecordCopier(folder, number, [last])
         try:
-            for _, parts in sorted(found.items()):
-                for records in sorted(parts, key=lambda each: int(each.log_offset[0])):
-                    copier.copy_records(records)
+            for records in group_by_partition(chain.from_iterable(map(records_from_arrow, batches))):
+                copier.copy_records(records)
         finally:
             copier.close()
         copied = copier.result()
-        said = {**copied._asdict(), "pieces": [vars(piece) for piece in copied.pieces]}
-        yield pa.RecordBatch.from_pydict({"copied": [json.dumps(said)]})
+        if not copied.pieces and not copied.is_verified and not copied.replaced:
+            return
+        yield pa.RecordBatch.from_pydict({"copied": [msgspec.json.encode(copied).decode()]})
 
     return copy_batches
 
 
-def _merge_results(parts: Sequence[dict[str, Any]]) -> CopyResult:
+def _merge_results(parts: Sequence[CopyResult]) -> CopyResult:
     """Merge the results of several tasks; a state partition may be in several of them."""
-    pieces = sorted(
-        (RowGroup(**piece) for part in parts for piece in part["pieces"]),
-        key=lambda piece: (piece.state_partition, piece.start),
-    )
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     digests: dict[int, int] = {}
     for part in parts:
-        for name, start in part["starts"].items():
-            starts[int(name)] = min(start, starts.get(int(name), start))
-        for name, end in part["ends"].items():
-            if end > ends.get(int(name), 0):
-                ends[int(name)], digests[int(name)] = end, part["digests"][name]
-    damages = [Damage(*each) for part in parts for each in part["damages"]]
-    replaced = next((tuple(part["replaced"]) for part in parts if part["replaced"]), None)
-    is_verified = any(part["is_verified"] for part in parts)
-    return CopyResult(pieces, starts, ends, digests, damages, is_verified, replaced)
+        starts |= {p: min(start, starts.get(p, start)) for p, start in part.starts.items()}
+        for number, end in part.ends.items():
+            if end > ends.get(number, 0):
+                ends[number], digests[number] = end, part.digests[number]
+    return CopyResult(
+        sorted(
+            (piece for part in parts for piece in part.pieces),
+            key=lambda piece: (piece.state_partition, piece.start),
+        ),
+        starts,
+        ends,
+        digests,
+        [each for part in parts for each in part.damages],
+        any(part.is_verified for part in parts),
+        next((part.replaced for part in parts if part.replaced), None),
+    )

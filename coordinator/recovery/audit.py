@@ -6,7 +6,7 @@ live coordinator, an earlier audit) are optional. The result lists the checks th
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -18,42 +18,44 @@ from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES, Severity
 from coordinator.recovery.checks.findings import (
     FINDINGS_OUTPUT,
-    PARTIAL_FINDINGS,
     Finding,
-    drop_gaps_inside_damage,
     finding_from_row,
     findings_table,
-    merge_findings,
 )
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.checks.partition_stats import (
-    DISTRIBUTIONS_OUTPUT,
-    PartitionStats,
-    check_partition_stats,
-    partition_stats,
-)
-from coordinator.recovery.checks.range_audit import audit_range, join_audit, make_damage_finding
-from coordinator.recovery.checks.writer_sequence import WRITERS_OUTPUT, check_writer_sequence
-from coordinator.recovery.deduplication import count_state_partitions
-from coordinator.recovery.engines.base import Engine, PhaseOutputs
-from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
-from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, owner_epochs
+from coordinator.recovery.checks.partition_audit import AuditSettings, PartitionAudit
+from coordinator.recovery.checks.partition_stats import PartitionStats, check_partition_stats, partition_stats
+from coordinator.recovery.checks.writer_sequence import complete_open_transaction
+from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Location, open_folder
-from coordinator.recovery.job import LogReadResult, read_log
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
 from coordinator.recovery.manifest import StoredStates, check_empty_folder, make_manifest, write_results
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.rebuild import damaged_states, stored_states_of_outputs, sum_totals, write_states
-from coordinator.recovery.schema import RANGES
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, ReadPlan, Source
-from coordinator.recovery.state_checks import StateTask, compare_states, join_with_misplaced_states
-from coordinator.recovery.tasks import JoinTask, NamedOutput
+from coordinator.recovery.rebuild import (
+    check_written_states,
+    stored_states,
+    sum_totals,
+    write_tasks,
+    written_states,
+)
+from coordinator.recovery.scan import MakeObserver
+from coordinator.recovery.schema import ALL, RANGES
+from coordinator.recovery.share_partitions import count_state_partitions
+from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
+from coordinator.recovery.state_tasks import (
+    STATES_OUTPUT,
+    TOTALS_OUTPUT,
+    StateTask,
+    count_states,
+    no_states,
+    select_states,
+)
 from coordinator.recovery.verdict import (
-    AFFECTED_OUTPUT,
+    CONCERNED_OUTPUT,
+    GROUPS_OUTPUT,
     AuditContext,
     LogCopy,
     Verdict,
     classify_groups,
-    states_for_verdict,
 )
 
 # The exit codes.
@@ -65,7 +67,7 @@ class ExternalFindings(NamedTuple):
 
     `not_checked` maps a check that could not be made to the reason. `missed` has those of these checks that
     the user requested; if there are any, the audit is not clean. `topics` maps topic ids as text to topic
-    names.
+    names. `states` are the rows of `STATES` that the findings concern.
     """
 
     findings: Sequence[Finding] = ()
@@ -73,16 +75,7 @@ class ExternalFindings(NamedTuple):
     not_checked: Mapping[str, str] = {}
     missed: Collection[str] = ()
     topics: Mapping[str, str] = {}
-
-
-@dataclass(frozen=True)
-class LogContents:
-    """The content of the log without its states, for checks that compare the log with another system."""
-
-    engine: Engine
-    log: LogReadResult
-    # Rows of `STATE_TOTALS`.
-    totals: Sequence[Mapping[str, Any]]
+    states: Sequence[Mapping[str, Any]] = ()
 
 
 class ExternalCheck(Protocol):
@@ -92,12 +85,12 @@ class ExternalCheck(Protocol):
         """Read the data of the other system that must be older than the log. Raises LogError."""
         ...
 
-    def task(self, contents: LogContents) -> StateTask | None:
+    def task(self, plan: ReadPlan) -> StateTask | None:
         """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
         ...
 
-    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
-        """Return the findings that the tasks did not yield; `outputs` are the outputs of all tasks.
+    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
+        """Return the findings that the tasks did not yield; the log has the outputs of all tasks.
 
         Raises LogError.
         """
@@ -113,7 +106,6 @@ _NEEDS = {
     "X3": "it requires an earlier audit: --baseline",
     "X4": "only recovery rewrite makes this check",
     "X5": "it requires the cluster: --bootstrap-servers",
-    "X6": "it requires the size of a sample: --sample",
 }
 
 
@@ -126,7 +118,6 @@ class AuditOptions:
     state_partitions: int | None = None
     baseline: Baseline | None = None
     to: Location | None = None
-    range_records: int = RANGE_RECORDS
     external: Sequence[ExternalCheck] = ()
     # An archive of the log to recover from.
     copy: LogCopy | None = None
@@ -136,13 +127,11 @@ class AuditOptions:
 class AuditResult:
     """The result; `findings` are rows of `FINDINGS`, `not_checked` has the reason for each check.
 
-    `stored` are the states; without a directory for results, they exist until the engine is closed.
+    `stored` are the states, if they were written or requested.
     """
 
     findings: pa.Table
     stored: StoredStates
-    # Rows of `DISTRIBUTIONS` of all state partitions.
-    distributions: Sequence[Mapping[str, Any]]
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
@@ -195,34 +184,54 @@ def audit(
     source: Source,
     options: AuditOptions,
     *,
-    phases: JobPhases | None = None,
+    with_states: bool = True,
     clock: Clock | None = None,
 ) -> AuditResult:
     """Audit a log up to `options.cut`; write states, findings and a manifest to `options.to`, if given.
 
-    Damage is a finding. If the log cannot be read at all, raises LogError, ConfigError or OSError.
+    Without `options.to`, this process gets the states, unless `with_states` is false.  Damage is a finding.
+    If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
-    phases, clock = phases or JobPhases(), clock or SystemClock()
+    clock = clock or SystemClock()
     if options.to is not None:
         check_empty_folder(open_folder(options.to))
     for check in options.external:
         check.begin()
-    read = partial(audit_range, options.limits)
     try:
-        log = read_log(
-            engine,
-            source,
-            read,
-            cut=options.cut,
-            phases=phases,
-            range_records=options.range_records,
-        )
+        observers = partial(_make_observers, options, with_states and options.to is None)
+        with written_states(None if options.to is None else open_folder(options.to)):
+            log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
-        log = LogReadResult(ReadPlan((), {}, {}), engine.gather(source, (), read, lambda more: None), [])
-        _, found = make_damage_finding(damage)
-        return _make_result(engine, source, options, log, found, phases, clock, unread=True)
-    return _make_result(engine, source, options, log, [], phases, clock)
+        number = ALL if damage.state_partition is None else damage.state_partition
+        evidence = f"{damage}; records after it were not checked"
+        found = [Finding("P4", Severity.CRITICAL, number, evidence=evidence)]
+        log = LogReadResult(ReadPlan((), {}, {}), ())
+        return _make_result(engine, source, options, log, found, clock, unread=True)
+    return _make_result(engine, source, options, log, [], clock)
+
+
+def _make_observers(options: AuditOptions, with_states: bool, plan: ReadPlan, attempt: int) -> MakeObserver:
+    tasks: list[StateTask] = [count_states]
+    if options.to is not None:
+        tasks += write_tasks(open_folder(options.to), attempt)
+    elif with_states:
+        tasks.append(select_states)
+    settings = AuditSettings(
+        options.limits,
+        options.state_partitions or count_state_partitions(plan.starts),
+        dict(plan.starts),
+        (*tasks, *_comparisons(options, plan)),
+    )
+    return partial(PartitionAudit, settings)
+
+
+def _comparisons(options: AuditOptions, plan: ReadPlan) -> list[StateTask]:
+    """Return the tasks that compare the states with other systems."""
+    tasks = [task for check in options.external if (task := check.task(plan)) is not None]
+    if options.baseline is not None:
+        tasks.append(options.baseline.comparison_task(plan.starts))
+    return tasks
 
 
 def _make_result(
@@ -231,7 +240,6 @@ def _make_result(
     options: AuditOptions,
     log: LogReadResult,
     found: list[Finding],
-    phases: JobPhases,
     clock: Clock,
     *,
     unread: bool = False,
@@ -240,22 +248,21 @@ def _make_result(
     if unread:
         not_checked = {name: "the log could not be read" for name in CATALOGUE if name != "P4"}
         not_checked["X4"] = _NEEDS["X4"]
-    joined = _join_ranges(log, options, not_checked, phases)
-    totals = output_rows(joined, TOTALS_OUTPUT)
-    stored = stored_states_of_outputs(joined)
-    found = [*found, *drop_gaps_inside_damage(merge_findings(_check_log(log, joined, options)))]
-    partitions = partition_stats(totals, log.ranges, log.plan.starts, log.plan.ends)
+    else:
+        log = _with_missing_partitions(log, options)
+    totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
+    found += _findings_of_log(log, options.limits)
+    partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
     found += check_partition_stats(partitions, options.limits)
-    ranges = pa.Table.from_pylist(log.ranges, RANGES)
     missed: list[str] = []
     topics: dict[str, str] = {}
+    concerned = log.rows(CONCERNED_OUTPUT)
     if not unread:
-        inside = LogContents(engine, log, totals)
-        found += _run_external_checks(options, inside, joined, not_checked, missed, topics, phases)
+        found = _add_external_findings(engine, log, options, found, not_checked, missed, topics, concerned)
     table = findings_table(found)
     servers = log.plan.facts.get("bootstrap_servers", "")
     context = AuditContext(source.text, servers, options.copy, topics, unread)
-    answer = _verdict(joined, table.to_pylist(), totals, context)
+    answer = _verdict(log, table.to_pylist(), totals, concerned, context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
@@ -268,23 +275,37 @@ def _make_result(
         baseline=run_before,
     )
     manifest["next_baseline"] = run_before if unread or _has_lost_state(found) else manifest["run_id"]
-    if options.to is not None:
-        folder = open_folder(options.to)
-        write_states(joined, totals, folder)
-        stored = StoredStates.from_results(folder)
+    range_rows = pa.Table.from_pylist(ranges, RANGES)
+    folder = None if options.to is None else open_folder(options.to)
+    if folder is not None:
+        check_written_states(folder, totals)
         written = {STATES_OUTPUT: manifest["states"]}
-        write_results(folder, {"findings": table, "ranges": ranges}, manifest, written)
+        write_results(folder, {"findings": table, "ranges": range_rows}, manifest, written)
     return AuditResult(
-        table,
-        stored,
-        output_rows(joined, DISTRIBUTIONS_OUTPUT),
-        ranges,
-        partitions,
-        manifest,
-        not_checked,
-        answer,
-        missed,
+        *(table, stored_states(log, folder), range_rows, partitions, manifest, not_checked, answer, missed)
     )
+
+
+def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
+    """Compare the state partitions that have no records any more with other systems, in this process."""
+    tasks = _comparisons(options, log.plan)
+    wanted: set[int] = set()
+    if options.baseline is not None and tasks:
+        wanted = {*options.baseline.state_partitions} - {row["state_partition"] for row in log.ranges}
+    outputs = [output for number in sorted(wanted) for task in tasks for output in task(no_states(number))]
+    return replace(log, outputs=[*log.outputs, *outputs])
+
+
+def _findings_of_log(log: LogReadResult, limits: Limits) -> list[Finding]:
+    newest_ms = max((row["timestamp_ms_max"] for row in log.ranges), default=0)
+    found = []
+    for row in log.rows(FINDINGS_OUTPUT):
+        finding: Finding | None = finding_from_row(row)
+        if finding is not None and finding.check == "P6":
+            finding = complete_open_transaction(finding, newest_ms, limits)
+        if finding is not None:
+            found.append(finding)
+    return found
 
 
 def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
@@ -299,27 +320,26 @@ def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
 
 
 def _verdict(
-    joined: PhaseOutputs,
+    log: LogReadResult,
     findings: Sequence[Mapping[str, Any]],
     totals: Sequence[Mapping[str, Any]],
+    concerned: Sequence[Mapping[str, Any]],
     context: AuditContext,
 ) -> Verdict:
     """Return the verdict, from the states that findings concern and the number of other states.
 
     Raises ResultsIncomplete if states are missing in both.
     """
-    affected: list[dict[str, Any]] = []
-    others: Counter[str] = Counter()
-    for name, _, rows in joined.map_outputs(STATES_OUTPUT, states_for_verdict(findings)):
-        if name == AFFECTED_OUTPUT:
-            affected += rows.to_pylist()
-        else:
-            others.update({row["group_id"]: row["states"] for row in rows.to_pylist()})
-    read, wanted = len(affected) + others.total(), sum_totals(totals, "states")
+    others = Counter[str]()
+    for row in log.rows(GROUPS_OUTPUT):
+        others[row["group_id"]] += row["states"]
+    for each in concerned[len(log.rows(CONCERNED_OUTPUT)) :]:
+        others[each["group_id"]] -= 1
+    read, wanted = len(concerned) + others.total(), sum_totals(totals, "states")
     if read != wanted:
-        raise ResultsIncomplete(f"{wanted} states were joined and {read} were read for the verdict")
-    affected.sort(key=lambda row: row["state_partition"])
-    return classify_groups(findings, affected, context._replace(others=others))
+        raise ResultsIncomplete(f"{wanted} states were folded and {read} were read for the verdict")
+    ordered = sorted(concerned, key=lambda row: row["state_partition"])
+    return classify_groups(findings, ordered, context._replace(others=+others))
 
 
 def _has_lost_state(found: list[Finding]) -> bool:
@@ -327,69 +347,38 @@ def _has_lost_state(found: list[Finding]) -> bool:
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
-def _run_external_checks(
+def _add_external_findings(
+    engine: Engine,
+    log: LogReadResult,
     options: AuditOptions,
-    inside: LogContents,
-    joined: PhaseOutputs,
+    found: Iterable[Finding],
     not_checked: dict[str, str],
     missed: list[str],
     topics: dict[str, str],
-    phases: JobPhases,
-) -> Iterable[Finding]:
-    """Return the findings of the external checks; update `not_checked`, `missed` and `topics`."""
-    tasks = [task for check in options.external if (task := check.task(inside)) is not None]
-    wanted: Collection[int] = ()
+    concerned: list[dict[str, Any]],
+) -> list[Finding]:
+    """Return all findings; update `not_checked`, `missed`, `topics` and the states that findings concern."""
+    if options.state_partitions or count_state_partitions(log.plan.starts) is not None:
+        not_checked.pop("R8")
     if options.baseline is not None:
-        tasks.append(options.baseline.comparison_task(inside.log.plan.starts))
-        wanted = options.baseline.state_partitions
         not_checked.pop("X3")
-    present = {row["state_partition"] for row in inside.totals}
-    outputs = compare_states(joined, tasks, phases, present=present, wanted=wanted) if tasks else []
-    rows = [row for each in outputs if each.name == FINDINGS_OUTPUT for row in each.rows.to_pylist()]
-    found = [finding_from_row(row) for row in rows]
+    found = list(found)
+    known = {_place(row) for row in concerned}
     for check in options.external:
-        external = check.result(outputs)
+        external = check.result(engine, log)
         found = [each for each in found if each.check not in external.not_checked]
         found += external.findings
         not_checked |= external.not_checked
         missed += external.missed
         topics |= external.topics
+        for row in external.states:
+            if _place(row) not in known:
+                known.add(_place(row))
+                concerned.append(dict(row))
         for name in external.checked:
             not_checked.pop(name, None)
     return found
 
 
-def _join_ranges(
-    log: LogReadResult, options: AuditOptions, not_checked: dict[str, str], phases: JobPhases
-) -> PhaseOutputs:
-    """Check the histories of each state partition; if check R8 is made, remove it from `not_checked`."""
-    state_partitions = options.state_partitions or count_state_partitions(log.plan.starts)
-    if state_partitions is not None:
-        not_checked.pop("R8", None)
-    known = owner_epochs(log.ranges)
-    join: JoinTask = partial(join_audit, known, options.limits, state_partitions, dict(log.plan.starts))
-    if options.external:
-        join = partial(join_with_misplaced_states, count_state_partitions(log.plan.starts), join)
-    partitions = len({row["state_partition"] for row in log.ranges})
-    with phases.phase("check", partitions, "partitions") as advance:
-        return log.gathered.join_partitions(join, advance)
-
-
-def _check_log(log: LogReadResult, joined: PhaseOutputs, options: AuditOptions) -> Iterable[Finding]:
-    """Yield the findings of the checks that need only the log."""
-    for damage, names in log.damages_with_share_partitions(damaged_states(log, joined)):
-        for identity in names or (None,):
-            place = (damage["state_partition"], identity, damage["first"], damage["last"])
-            yield Finding("P4", Severity.CRITICAL, *place, evidence=damage["what"])
-    for row in joined.table(FINDINGS_OUTPUT, PARTIAL_FINDINGS).to_pylist():
-        yield finding_from_row(row)
-    yield from check_writer_sequence(
-        output_rows(log.gathered, WRITERS_OUTPUT), log.plan.starts, options.limits
-    )
-    for row in log.ranges:
-        if row["unread_bytes"]:
-            evidence = (
-                f"{row['unread_bytes']} bytes after the last valid batch: an interrupted or current write"
-            )
-            at = row["range_end"]
-            yield Finding("P4", Severity.INFO, row["state_partition"], None, at, at, evidence=evidence)
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("group_id", "topic_id", "partition", "state_partition"))

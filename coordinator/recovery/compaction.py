@@ -12,12 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from uuid import uuid4  # noqa: TID251
 
-import numpy as np
-import pyarrow.compute as pc
-
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.record_files import RecordFileWriter
-from coordinator.recovery.schema import CONTINUES
 from coordinator.recovery.sources.archive import (
     COMMITS,
     FILES,
@@ -29,12 +25,7 @@ from coordinator.recovery.sources.archive import (
     read_row_group,
     write_commit,
 )
-from coordinator.recovery.sources.checkpoints import (
-    CHECKPOINTS,
-    StateCheckpoint,
-    StoredCheckpoints,
-    read_partials,
-)
+from coordinator.recovery.sources.checkpoints import StateCheckpoint, StoredCheckpoints
 
 DAY_MS = 86_400_000
 
@@ -146,23 +137,21 @@ def remove_old_audits(location: Location, *, keep_ms: int, now_ms: int) -> int:
     replaced = [commit for commit in commits if commit.number <= checkpoint.commit]
     if len(replaced) < 2:
         return 0
-    commit = _without_unneeded(replaced, _needed_offsets(folder, checkpoint), checkpoint)
+    commit = _without_unneeded(replaced, _needed_offsets(checkpoint), checkpoint)
     _replace_commits(folder, commit)
     return sum(piece.records for each in replaced for piece in each.pieces) - sum(
         piece.records for piece in commit.pieces
     )
 
 
-def _needed_offsets(folder: Folder, checkpoint: StateCheckpoint) -> dict[int, int]:
+def _needed_offsets(checkpoint: StateCheckpoint) -> dict[int, int]:
     """Return for each state partition the first log offset that a state of the checkpoint needs."""
     found = {}
-    for number, row_group in checkpoint.row_groups.items():
-        rows = read_partials(folder / CHECKPOINTS, checkpoint.file, row_group, number)
-        rows = rows.filter(pc.field("exists"))
-        if np.any(rows.column("effect").to_numpy() == CONTINUES):
-            # A state without a snapshot needs all records.
-            continue
-        found[number] = min(rows.column("needed_from").to_pylist(), default=checkpoint.end(number))
+    for number, place in checkpoint.places.items():
+        rows = place.read().states.select(["write_timestamp", "needed_from"]).to_pylist()
+        # A state without a snapshot needs all records.
+        if all(row["write_timestamp"] for row in rows):
+            found[number] = min((row["needed_from"] for row in rows), default=checkpoint.end(number))
     return found
 
 

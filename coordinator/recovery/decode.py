@@ -363,11 +363,3 @@ def unpack_columns(row: Ints, packed: bytes | memoryview) -> StateBatches:
     """Return packed batches as columns; `row` is the row of each batch."""
     table = np.frombuffer(packed, _BATCH)
     return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))
-
-
-def packed_batches(batches: StateBatches) -> bytes:
-    """Return batches in wire form, 20 bytes each."""
-    table = np.zeros(len(batches.row), _BATCH)
-    for name in _FIELDS:
-        table[name] = getattr(batches, name)
-    return table.tobytes()

@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.decode import RecordKind, decode
-from coordinator.recovery.deduplication import parse_identity
-from coordinator.recovery.final_states import batches_column
 from coordinator.recovery.records import Records
 from coordinator.recovery.schema import HISTORY
+from coordinator.recovery.share_partitions import parse_identity
+from coordinator.recovery.states import batches_column
 
 _NUMBERS = (
     *("log_offset", "timestamp_ms", "owner_epoch", "snapshot_epoch", "state_epoch", "leader_epoch"),

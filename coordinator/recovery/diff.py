@@ -4,33 +4,23 @@ Writes continue during the comparison. So the log is folded up to its end A, the
 there are differences, the log is read again up to its later end B.  A response is correct if it is the
 share-partition's state at some log offset from A to B.
 
-The states of each state partition are compared by `StateComparison`, on the executors of Spark. This process
-gets the first differences, and reads the log again to resolve them.
+The states of each state partition are compared by `StateComparison`, where they are made. This process gets
+the first differences, and reads the log again to resolve them.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from coordinator.process.clock import Clock, SystemClock
-from coordinator.recovery.deduplication import (
-    Row,
-    count_state_partitions,
-    identity_to_key,
-    row_share_partition,
-)
-from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.engines.counts import output_rows
-from coordinator.recovery.final_states import TOTALS_OUTPUT
+from coordinator.recovery.engines import Engine
 from coordinator.recovery.history import read_history
-from coordinator.recovery.job import read_log
+from coordinator.recovery.job import LogReadResult, output_rows
 from coordinator.recovery.live_comparison import (
-    ANSWERS,
     ANSWERS_OUTPUT,
-    COMPARED,
     COMPARED_OUTPUT,
+    COUNTS,
     DIFFERENCES_MAX,
     DOUBTFUL_OUTPUT,
     StateComparison,
@@ -41,13 +31,16 @@ from coordinator.recovery.live_comparison import (
 )
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState
 from coordinator.recovery.manifest import make_manifest
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.ranges import fold_range
-from coordinator.recovery.rebuild import join_log_states, sum_totals, use_checkpoints
+from coordinator.recovery.rebuild import read_states
 from coordinator.recovery.schema import NONE
+from coordinator.recovery.share_partitions import (
+    Row,
+    count_state_partitions,
+    identity_to_key,
+    row_share_partition,
+)
 from coordinator.recovery.sources.base import END, LogCut, Source
-from coordinator.recovery.state_checks import compare_states, join_with_misplaced_states
-from coordinator.recovery.tasks import NamedOutput
+from coordinator.recovery.state_tasks import no_states
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey
@@ -85,7 +78,6 @@ def diff(
     source: Source,
     live: str | LiveCoordinator,
     *,
-    phases: JobPhases | None = None,
     groups: Iterable[str] = (),
     listed: Iterable[SharePartitionKey] = (),
     limit: int = DIFFERENCES_MAX,
@@ -96,43 +88,39 @@ def diff(
     The share-partitions are those in the log and those in `listed`, which come from the coordinator's HTTP
     API or from the groups.  Raises LogError and ConfigError.
     """
-    phases, clock, cut = phases or JobPhases(), clock or SystemClock(), LogCut()
-    log = read_log(engine, use_checkpoints(source), fold_range, cut=cut, phases=phases)
-    number = count_state_partitions(log.plan.starts)
-    joined = join_log_states(log, phases, lambda join: partial(join_with_misplaced_states, number, join))
-    totals = output_rows(joined, TOTALS_OUTPUT)
+    clock, cut = clock or SystemClock(), LogCut()
+    number = count_state_partitions(source.plan(cut).starts)
     task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
-    present = {row["state_partition"] for row in totals}
-    outputs = compare_states(joined, [task], phases, present=present, wanted=task.listed)
-    manifest = make_manifest(
-        *("diff", engine, source, cut, log), now_ms=clock.now_ms(), states=sum_totals(totals, "states")
-    )
+    log = read_states(engine, source, [task], cut=cut)
+    present = {row["state_partition"] for row in log.ranges}
+    missing = [output for each in sorted(task.listed.keys() - present) for output in task(no_states(each))]
+    log = replace(log, outputs=[*log.outputs, *missing])
+    if number is None and listed:
+        note = "the log lacks state partitions, so only state that it has was compared"
+        log = replace(log, plan=replace(log.plan, notes=(*log.plan.notes, note)))
+    manifest = make_manifest(*("diff", engine, source, cut, log), now_ms=clock.now_ms())
     # The states of a share-partition since A need its records, which checkpoints do not have.
-    return resolve_differences(engine, source, log.ranges, task, outputs, manifest)
+    return resolve_differences(engine, source, task, log, manifest)
 
 
 def resolve_differences(
     engine: Engine,
     source: Source,
-    ranges: Iterable[Row],
     task: StateComparison,
-    outputs: Sequence[NamedOutput],
+    log: LogReadResult,
     manifest: Mapping[str, Any],
 ) -> DiffResult:
     """Read the log from A to B, and return which responses differ from all states between them.
 
-    `ranges` are the rows of `RANGES` up to A, and `outputs` those of `task`.
+    `log` is the log up to A, with the outputs of `task`.
     """
-    counts = dict.fromkeys(COMPARED.names, 0)
+    compared = output_rows(log.outputs, COMPARED_OUTPUT)
+    counts = {name: sum(row[name] for row in compared) for name in COUNTS}
     answers: dict[SharePartitionKey, LiveState] = {}
-    for name, _, table in outputs:
-        if name == COMPARED_OUTPUT:
-            counts = {each: counts[each] + table.column(each)[0].as_py() for each in counts}
-        elif name == ANSWERS_OUTPUT:
-            for row in table.slice(0, task.limit - len(answers)).to_pylist():
-                fields = {each: row[each] for each in ANSWERS.names if each != "share_partition"}
-                answers[identity_to_key(row["share_partition"])] = LiveState(**fields)
-    doubtful = [row for name, _, table in outputs if name == DOUBTFUL_OUTPUT for row in table.to_pylist()]
+    for row in output_rows(log.outputs, ANSWERS_OUTPUT)[: task.limit]:
+        key = identity_to_key(row.pop("share_partition"))
+        answers[key] = LiveState(**row)
+    doubtful = output_rows(log.outputs, DOUBTFUL_OUTPUT)
     unknown = {key: answer.trouble for key, answer in answers.items() if answer.trouble}
     with_state = {key: row for row in doubtful if (key := row_share_partition(row)) in answers}
     rows = {
@@ -143,7 +131,7 @@ def resolve_differences(
     held = {key: None if key not in with_state else visible_state(row) for key, row in rows.items()}
     moved: set[SharePartitionKey] = set()
     if rows:
-        candidates, headless = _states_since(engine, source, ranges, rows)
+        candidates, headless = _states_since(engine, source, log.ranges, rows)
         for key in rows:
             if responses_match_any_state([held[key], *candidates[key]], answers[key]):
                 moved.add(key)

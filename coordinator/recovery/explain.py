@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.deduplication import count_state_partitions
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.history import read_history
 from coordinator.recovery.manifest import iso_time
+from coordinator.recovery.share_partitions import count_state_partitions
 from coordinator.recovery.sources.base import LogCut, Source
 from coordinator.shard import ShareState
 from coordinator.shard.history import (

@@ -1,4 +1,4 @@
-"""The checks of an audit that need the cluster, a live coordinator, or a second fold of a sample."""
+"""The checks of an audit that need the cluster or a live coordinator."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import CoordinatorError
-from coordinator.recovery.audit import ExternalFindings, LogContents
+from coordinator.recovery.audit import ExternalFindings
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import (
     TopicPartition,
@@ -22,17 +22,18 @@ from coordinator.recovery.checks.cluster import (
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import (
+from coordinator.recovery.diff import resolve_differences
+from coordinator.recovery.engines import Engine
+from coordinator.recovery.job import LogReadResult
+from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison
+from coordinator.recovery.live_coordinator import LiveCoordinator
+from coordinator.recovery.share_partitions import (
     count_state_partitions,
     record_key_identity,
     row_share_partition,
 )
-from coordinator.recovery.diff import resolve_differences
-from coordinator.recovery.live_comparison import StateComparison
-from coordinator.recovery.live_coordinator import LiveCoordinator
-from coordinator.recovery.schema import required_field
-from coordinator.recovery.sources.base import LogCut, Source, run_coroutine_on_thread
-from coordinator.recovery.state_checks import PartitionStates, StateTask
+from coordinator.recovery.sources.base import LogCut, ReadPlan, Source, run_coroutine_on_thread
+from coordinator.recovery.state_tasks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import SharePartitionKey, topic_id_text
 
@@ -41,7 +42,6 @@ _TOPICS_MAX = 200
 
 
 _HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
-_TOPICS = pa.schema([required_field("topic_id", pa.string()), required_field("name", pa.string())])
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 _FAILURES = (CoordinatorError, OSError)
 
@@ -82,14 +82,13 @@ class ClusterCheck:
         if not self._is_cut:
             self._shown = sorted({record_key_identity(key) for key in list_initialised_keys(**self._access)})
 
-    def task(self, contents: LogContents) -> StateTask | None:
-        """Return the comparison of states with groups and user topics. Raises LogError."""
+    def task(self, plan: ReadPlan) -> StateTask | None:
+        """Return the comparison of states with groups and user topics."""
         if self._is_cut:
             return None
-        groups = frozenset(run_coroutine_on_thread(_list_groups(self._access)))
-        return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), groups, self._limits)
+        return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), self._limits)
 
-    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
+    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
         """Check the configs of the topic, and return its findings and those of the comparison.
 
         Raises LogError.
@@ -109,12 +108,10 @@ class ClusterCheck:
             not_checked |= dict.fromkeys(("X2", "X5"), _CUT)
         else:
             has_state = np.zeros(len(self._shown), np.bool_)
-            for name, _, rows in outputs:
-                if name == _HAS_STATE_OUTPUT:
-                    bits = np.frombuffer(rows.column(0)[0].as_py(), np.uint8)
-                    has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
-                elif name == _TOPICS_OUTPUT:
-                    topics.update({row["topic_id"]: row["name"] for row in rows.to_pylist()})
+            for row in log.rows(_HAS_STATE_OUTPUT):
+                bits = np.frombuffer(row["bits"], np.uint8)
+                has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
+            topics |= {row["topic_id"]: row["name"] for row in log.rows(_TOPICS_OUTPUT)}
             found += report_missing_states(self._shown[at] for at in np.flatnonzero(~has_state).tolist())
             checked += ["X2", "X5"]
         return ExternalFindings(found, checked, not_checked, topics=topics)
@@ -150,7 +147,6 @@ class ClusterComparison:
 
     access: Mapping[str, Any]
     shown: pa.Array
-    groups: frozenset[str]
     limits: Limits
 
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
@@ -159,17 +155,19 @@ class ClusterComparison:
         keys = {row_share_partition(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
         there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
         bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
-        yield NamedOutput(_HAS_STATE_OUTPUT, number, pa.RecordBatch.from_pydict({"bits": [bits.tobytes()]}))
+        yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
         if not keys:
             return
+        # The groups are listed after the log was read, because a group may have been created meanwhile.
+        groups = run_coroutine_on_thread(_list_groups(self.access))
         names, starts, ends = run_coroutine_on_thread(
             self._read({(key.topic_id, key.partition) for key in keys})
         )
         rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
-        yield NamedOutput(_TOPICS_OUTPUT, number, pa.RecordBatch.from_pylist(rows, _TOPICS))
+        yield NamedOutput.from_rows(_TOPICS_OUTPUT, number, *rows)
         for chunk in inside.chunks():
             found = [
-                *check_groups(chunk, self.groups, names),
+                *check_groups(chunk, groups, names),
                 *check_offsets_in_log(chunk, starts, ends, self.limits),
             ]
             yield from findings_output(number, found)
@@ -202,28 +200,23 @@ class LiveCheck:
     def begin(self) -> None:
         """Do nothing; this check reads after the log."""
 
-    def task(self, contents: LogContents) -> StateTask:
+    def task(self, plan: ReadPlan) -> StateTask:
         """Return the comparison."""
-        self._contents = contents
-        number = count_state_partitions(contents.log.plan.starts)
-        self._task = StateComparison.from_listed_keys(self._live, number)
+        self._task = StateComparison(self._live, count_state_partitions(plan.starts))
         return self._task
 
-    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
+    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
         """Read the log again for the differences."""
-        compare = resolve_differences(
-            self._contents.engine, self._source, self._contents.log.ranges, self._task, outputs, {}
-        )
+        compare = resolve_differences(engine, self._source, self._task, log, {})
+        different = {each.key: each for each in compare.different}
         found = [
             Finding(
-                "X1",
-                Severity.CRITICAL,
-                each.state_partition,
-                record_key_identity(each.key),
+                *("X1", Severity.CRITICAL, each.state_partition, record_key_identity(key)),
                 evidence=each.what,
             )
-            for each in compare.different
+            for key, each in different.items()
         ]
+        states = [row for row in log.rows(DOUBTFUL_OUTPUT) if row_share_partition(row) in different]
         if compare.unknown or compare.unlisted:
             count = len(compare.unknown) + compare.unlisted
             reason = f"more than {self._task.limit} differ"
@@ -231,8 +224,8 @@ class LiveCheck:
                 reason = f"{key}: {trouble}"
                 break
             told = f"{count} of {compare.asked} are not known, {reason}"
-            return ExternalFindings(found, (), {"X1": told}, ("X1",))
-        return ExternalFindings(found, ("X1",))
+            return ExternalFindings(found, (), {"X1": told}, ("X1",), states=states)
+        return ExternalFindings(found, ("X1",), states=states)
 
 
 class OptionalCheck:
@@ -254,25 +247,25 @@ class OptionalCheck:
         except _FAILURES as error:
             self._why = str(error)
 
-    def task(self, contents: LogContents) -> StateTask | None:
+    def task(self, plan: ReadPlan) -> StateTask | None:
         """Return the task of the check, which yields the reason if it fails."""
         if self._why:
             return None
         try:
-            inner = self._inner.task(contents)
+            inner = self._inner.task(plan)
         except _FAILURES as error:
             self._why = str(error)
             return None
         return None if inner is None else partial(_run_or_yield_failure, inner, self._checks)
 
-    def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
+    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
         """Return the findings of the check; if it failed, return the reason instead."""
-        for name, _, rows in outputs:
-            if name == _FAILURE_OUTPUT and rows["checks"][0].as_py() == list(self._checks):
-                self._why = self._why or rows["reason"][0].as_py()
+        for row in log.rows(_FAILURE_OUTPUT):
+            if row["checks"] == list(self._checks):
+                self._why = self._why or row["reason"]
         if not self._why:
             try:
-                external: ExternalFindings = self._inner.result(outputs)
+                external: ExternalFindings = self._inner.result(engine, log)
                 return external
             except _FAILURES as error:
                 self._why = str(error)
@@ -286,8 +279,8 @@ def _run_or_yield_failure(
     try:
         return list(inner(inside))
     except _FAILURES as error:
-        rows = pa.RecordBatch.from_pydict({"checks": [list(checks)], "reason": [str(error)]})
-        return [NamedOutput(_FAILURE_OUTPUT, inside.state_partition, rows)]
+        row = {"checks": list(checks), "reason": str(error)}
+        return [NamedOutput.from_rows(_FAILURE_OUTPUT, inside.state_partition, row)]
 
 
 def list_initialised_keys(

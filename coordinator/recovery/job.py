@@ -1,142 +1,116 @@
-"""Read a log for any job: plan log ranges, read them with an engine, and read pruned partitions again."""
+"""Read a log for any job: plan log ranges, read them with an engine, and read pruned partitions again.
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+Three pairs of independent counts are compared, so that a loss causes an error instead of wrong results:
+planned ranges, and ranges with a result; records that the source yielded, and records in the summaries;
+states that were written, and states that are in the files.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from coordinator.errors import ConfigError, LogUnavailable
-from coordinator.recovery.deduplication import (
-    record_key_identity,
-    row_identity,
-    row_share_partition,
-    state_depends_on,
-)
-from coordinator.recovery.engines.base import Engine, PhaseOutputs
-from coordinator.recovery.engines.counts import check_read_counts, output_rows, pruned_starts
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.ranges import DAMAGES_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.sources.base import ALL, END, RANGE_RECORDS, LogCut, LogRange, ReadPlan, Source
-from coordinator.recovery.tasks import NamedOutput, ReadTask, TableTask
-from protocol.state_records import SharePartitionKey
+from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
+from coordinator.recovery.engines import Engine
+from coordinator.recovery.parse import make_empty_records
+from coordinator.recovery.records import Damage, Records
+from coordinator.recovery.scan import RANGES_OUTPUT, MakeObserver, scan_range
+from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
+from coordinator.recovery.tasks import NamedOutput
 
-NEAR_DAMAGE_OUTPUT = "near_damage"
+# The number of a range that was read, and the number of its records; the new log start of a range that could
+# not be read because it was pruned.
+COUNTS_OUTPUT, PRUNED_OUTPUT = "counts", "pruned"
 
 _READS_MAX = 5
+
+# Returns the observers for a plan. The attempt distinguishes the files of a repeated read.
+MakeObservers = Callable[[ReadPlan, int], MakeObserver]
+
+
+class ResultsIncomplete(LogError):
+    """Results were lost or duplicated."""
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"the results are incomplete: {found}; nothing was written; run the job again")
 
 
 @dataclass(frozen=True)
 class LogReadResult:
-    """The result of reading a log: the plan, the outputs of its ranges, and a row of `RANGES` for each range.
+    """The plan of a log that was read, and the outputs of all ranges.
 
     `pruned_during_read` has the new log start offsets of state partitions that were pruned during the read.
     """
 
     plan: ReadPlan
-    gathered: PhaseOutputs
-    ranges: list[dict[str, Any]]
+    outputs: Sequence[NamedOutput]
     pruned_during_read: Mapping[int, int] = field(default_factory=dict)
-    damages: Sequence[Mapping[str, Any]] = ()
 
-    def damages_with_share_partitions(self, states: pa.Table) -> list[tuple[Mapping[str, Any], list[bytes]]]:
-        """Return each damage of the log with the share-partitions that lost records, if they are known.
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return the rows of an output of all state partitions."""
+        return output_rows(self.outputs, name)
 
-        The keys in damaged records may be wrong, so they are used only if there is a state for every key.
-        """
-        known = {row_identity(row) for row in states.to_pylist()} if self.damages else set()
-        return [
-            (each, each["share_partitions"] if known.issuperset(each["share_partitions"]) else [])
-            for each in self.damages
-        ]
+    def table(self, name: str, schema: pa.Schema) -> pa.Table:
+        """Return an output of all state partitions."""
+        return pa.Table.from_batches([each.rows for each in self.outputs if each.name == name], schema)
 
-    def affected_share_partitions(self, states: pa.Table) -> list[SharePartitionKey]:
-        """Return the share-partitions of `states` that may lack updates because of damage.
-
-        If the latest snapshot of a share-partition is after the damage, its state is complete.
-        """
-        damages = self.damages_with_share_partitions(states)
-        found = []
-        for row in states.to_pylist() if damages else ():
-            key = row_share_partition(row)
-            identity = record_key_identity(key)
-            if any(
-                each["state_partition"] == row["state_partition"]
-                and state_depends_on(row, each["last"])
-                and identity in (names or (identity,))
-                for each, names in damages
-            ):
-                found.append(key)
-        return found
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """The row of `RANGES` of each state partition, in their order."""
+        return sorted(self.rows(RANGES_OUTPUT), key=lambda row: row["state_partition"])
 
 
-def states_near_damage(log: LogReadResult) -> TableTask:
-    """Return the task that selects the states which damage of the log may concern."""
-    state_partitions = frozenset(each["state_partition"] for each in log.damages)
-    named = frozenset(identity for each in log.damages for identity in each["share_partitions"])
-    return partial(_select_states_near_damage, state_partitions, named)
-
-
-def _select_states_near_damage(
-    state_partitions: Collection[int], named: Collection[bytes], state_partition: int, states: pa.RecordBatch
-) -> Iterator[NamedOutput]:
-    wanted = [state_partition in state_partitions or row_identity(row) in named for row in states.to_pylist()]
-    yield NamedOutput(NEAR_DAMAGE_OUTPUT, state_partition, states.filter(pa.array(wanted, pa.bool_())))
+def output_rows(outputs: Iterable[NamedOutput], name: str) -> list[dict[str, Any]]:
+    """Return the rows of an output of all state partitions."""
+    return [row for each in outputs if each.name == name for row in each.rows.to_pylist()]
 
 
 def read_log(
     engine: Engine,
     source: Source,
-    read: ReadTask,
+    make_observers: MakeObservers,
     *,
     cut: LogCut | None = None,
-    phases: JobPhases | None = None,
-    range_records: int = RANGE_RECORDS,
     state_partitions: Collection[int] | None = None,
+    skip_damage: bool = False,
 ) -> LogReadResult:
-    """Read a log up to a cut (log offsets, a time, or its end), and call `read` for each range.
+    """Read a log up to a cut (log offsets, a time, or its end).
 
-    If `state_partitions` are given, other ranges are not read.  The output `ranges` of `read` has rows of
-    `RANGES`.  If a state partition is pruned during the read, it is planned and read again, because newer
-    snapshots may have replaced the pruned records. Raises ConfigError for a cut below the log start, and
-    LogUnavailable if the log is pruned faster than it can be read.
+    If `state_partitions` are given, other ranges are not read.  With `skip_damage`, the rest of a range that
+    its source cannot read is reported as damage.  If a state partition is pruned during the
+    read, it is planned and read again, because newer snapshots may have replaced the pruned records. Raises
+    ConfigError for a cut below the log start, LogUnavailable if the log is pruned faster than it can be read,
+    and ResultsIncomplete.
     """
-    cut, phases = cut or LogCut(), phases or JobPhases()
-    planned = source.plan(cut, range_records=range_records)
-    plan = check_cut(planned, cut)
-    ranges = _number_ranges(_select_ranges(plan, state_partitions), 0)
-    expected = {each.number: each for each in ranges}
-    gathered: PhaseOutputs | None = None
+    cut = cut or LogCut()
+    plan = check_cut(source.plan(cut), cut)
+    ranges = _select_ranges(plan, state_partitions)
+    outputs: list[NamedOutput] = []
     pruned_during_read: dict[int, int] = {}
-    for _ in range(_READS_MAX):
-        with phases.phase("read", sum(each.records for each in ranges), "records") as advance:
-            more = engine.gather(source, ranges, read, advance)
-        gathered = more if gathered is None else gathered.combine_with(more)
-        pruned = pruned_starts(gathered)
+    for attempt in range(_READS_MAX):
+        numbered = tuple(replace(each, number=number) for number, each in enumerate(ranges))
+        found = engine.run(partial(read_range, source, make_observers(plan, attempt), skip_damage), numbered)
+        _check_counts(found, len(numbered))
+        pruned: dict[int, int] = {}
+        for each in found:
+            if each.name == PRUNED_OUTPUT:
+                start = each.rows.column("start")[0].as_py()
+                pruned[each.state_partition] = max(start, pruned.get(each.state_partition, 0))
+        outputs += [each for each in found if each.name not in (COUNTS_OUTPUT, PRUNED_OUTPUT)]
         if not pruned:
-            check_read_counts(gathered, expected)
-            rows = output_rows(gathered, RANGES_OUTPUT)
-            damages = output_rows(gathered, DAMAGES_OUTPUT)
-            return LogReadResult(plan, gathered, rows, pruned_during_read, damages)
+            return LogReadResult(plan, outputs, pruned_during_read)
         pruned_during_read |= pruned
-        gathered = gathered.without_partitions(pruned)
-        again = source.plan(cut, range_records=range_records)
-        planned = again if ALL in pruned else _replace_pruned(planned, again, pruned)
-        plan = check_cut(planned, cut)
-        ranges = _number_ranges(
-            [
-                each
-                for each in _select_ranges(again, state_partitions)
-                if ALL in pruned or each.state_partition in pruned
-            ],
-            max(expected, default=-1) + 1,
-        )
-        expected = {
-            number: each
-            for number, each in expected.items()
-            if ALL not in pruned and each.state_partition not in pruned
-        } | {each.number: each for each in ranges}
+        outputs = [each for each in outputs if ALL not in pruned and each.state_partition not in pruned]
+        again = source.plan(cut)
+        plan = check_cut(again if ALL in pruned else _replace_pruned(plan, again, pruned), cut)
+        ranges = [
+            each
+            for each in _select_ranges(again, state_partitions)
+            if ALL in pruned or each.state_partition in pruned
+        ]
     raise LogUnavailable(f"{source.text} is pruned faster than it can be read")
 
 
@@ -148,8 +122,65 @@ def _select_ranges(plan: ReadPlan, state_partitions: Collection[int] | None) -> 
     ]
 
 
-def _number_ranges(ranges: Sequence[LogRange], first: int) -> tuple[LogRange, ...]:
-    return tuple(replace(each, number=number) for number, each in enumerate(ranges, first))
+def read_range(
+    source: Source, make_observer: MakeObserver, skip_damage: bool, log_range: LogRange
+) -> Iterator[NamedOutput]:
+    """Read one range in the current process; with the first arguments bound, this is a `RangeTask`."""
+    stored = None if log_range.stored is None else log_range.stored.read()
+    chunks = _RangeChunks(source, log_range, skip_damage)
+    number = log_range.state_partition
+    try:
+        outputs = list(scan_range(make_observer, chunks, stored))
+    except PrunedError as pruned:
+        number = pruned.state_partition
+        outputs = [NamedOutput.from_rows(PRUNED_OUTPUT, number, {"start": pruned.start})]
+        chunks.records = 0
+    else:
+        chunks.records += 0 if stored is None else stored.summary["records"]
+    counts = {"range": log_range.number, "records": chunks.records}
+    yield NamedOutput.from_rows(COUNTS_OUTPUT, number, counts)
+    yield from outputs
+
+
+class _RangeChunks:
+    """Reads the chunks of a range, and counts the records."""
+
+    def __init__(self, source: Source, log_range: LogRange, skip_damage: bool) -> None:
+        self.records = 0
+        self._source = source
+        self._range = log_range
+        self._skip_damage = skip_damage
+
+    def __iter__(self) -> Iterator[Records]:
+        ends: dict[int, int] = {}
+        try:
+            for chunk in self._source.read(self._range):
+                self.records += len(chunk.data_records())
+                if len(chunk):
+                    ends[chunk.state_partition] = int(chunk.log_offset[-1]) + 1
+                yield chunk
+        except LogDamaged as damage:
+            numbers = [damage.state_partition] if damage.state_partition is not None else list(ends)
+            if not self._skip_damage or not numbers:
+                raise
+            for number in numbers:
+                first = ends.get(number, self._range.start)
+                what = f"{damage}; records after it were not read"
+                lost = Damage(number, first, max(first, self._range.end - 1), what)
+                yield replace(make_empty_records(number), damages=(lost,))
+
+
+def _check_counts(outputs: Sequence[NamedOutput], planned: int) -> None:
+    """Compare the outputs with the plan and with their summaries. Raises ResultsIncomplete."""
+    counts = output_rows(outputs, COUNTS_OUTPUT)
+    read = Counter(row["range"] for row in counts)
+    missing, twice = planned - len(read), sum(count > 1 for count in read.values())
+    if missing or twice:
+        raise ResultsIncomplete(f"of {planned} ranges {missing} have no result and {twice} have two")
+    given = sum(row["records"] for row in counts)
+    summed = sum(row["records"] for row in output_rows(outputs, RANGES_OUTPUT))
+    if given != summed:
+        raise ResultsIncomplete(f"the source yielded {given} records, but the ranges report {summed}")
 
 
 def _replace_pruned(planned: ReadPlan, again: ReadPlan, state_partitions: Collection[int]) -> ReadPlan:
@@ -176,7 +207,7 @@ def check_cut(plan: ReadPlan, cut: LogCut) -> ReadPlan:
     """Raise ConfigError for a cut below the log start; mark state partitions whose cut may be too early."""
     notes = list(plan.notes)
     doubtful: tuple[int, ...] = ()
-    for state_partition, offset in [] if cut.may_be_pruned else sorted((cut.offsets or {}).items()):
+    for state_partition, offset in sorted((cut.offsets or {}).items()):
         start = plan.starts.get(state_partition)
         if start is None:
             raise ConfigError(

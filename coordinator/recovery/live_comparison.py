@@ -2,25 +2,25 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from coordinator.recovery.deduplication import (
+from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
+from coordinator.recovery.schema import NONE, STATES
+from coordinator.recovery.share_partitions import (
     Row,
-    deduplicate,
     is_in_hash_partition,
     record_key_identity,
     row_share_partition,
 )
-from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
-from coordinator.recovery.schema import NONE, STATES, required_field
 from coordinator.recovery.sources.base import run_coroutine_on_thread
-from coordinator.recovery.state_checks import PartitionStates, hash_to_partition
+from coordinator.recovery.state_tasks import PartitionStates
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.history import format_batch
+from protocol.routing import state_partition as routed_to
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 
@@ -31,24 +31,7 @@ COMPARED_OUTPUT = "compared"
 ANSWERS_OUTPUT = "answers"
 DOUBTFUL_OUTPUT = "doubtful"
 
-COMPARED = pa.schema(
-    [required_field(name, pa.int64()) for name in ("asked", "doubtful", "unknown", "batches_unknown")]
-)
-# The fields of `LiveState` of a share-partition.
-ANSWERS = pa.schema(
-    [
-        required_field("share_partition", pa.binary()),
-        required_field("exists", pa.bool_()),
-        required_field("state_epoch", pa.int64()),
-        required_field("leader_epoch", pa.int64()),
-        required_field("start_offset", pa.int64()),
-        pa.field("complete_count", pa.int64()),
-        pa.field("read_state_epoch", pa.int64()),
-        pa.field("read_start_offset", pa.int64()),
-        pa.field("batches", pa.binary()),
-        required_field("trouble", pa.string()),
-    ]
-)
+COUNTS = ("asked", "doubtful", "unknown", "batches_unknown")
 
 
 class VisibleState(NamedTuple):
@@ -70,11 +53,14 @@ class StateComparison:
 
     `groups` selects share groups, all by default. `listed` are share-partitions that another source lists, by
     state partition. `state_partitions` is None if it is not known.
+
+    A coordinator reads a share-partition from the state partition of its hash. So a state elsewhere (R8)
+    differs only if the coordinator has no state of the share-partition at all.
     """
 
     live: str | LiveCoordinator
     state_partitions: int | None
-    listed: Mapping[int, Sequence[SharePartitionKey]]
+    listed: Mapping[int, Sequence[SharePartitionKey]] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()
     limit: int = DIFFERENCES_MAX
 
@@ -86,53 +72,41 @@ class StateComparison:
         listed: Iterable[SharePartitionKey] = (),
         **more: Any,
     ) -> "StateComparison":
-        """Assign the listed share-partitions to state partitions."""
+        """Assign the listed share-partitions to state partitions.
+
+        If their number is not known, the log lacks some of them. The lists are then not used.
+        """
         found: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in sorted(set(listed)):
-            found[hash_to_partition(key, state_partitions)].append(key)
+        for key in sorted(set(listed)) if state_partitions is not None else ():
+            found[routed_to(key, state_partitions or 0)].append(key)
         return cls(live, state_partitions, dict(found), **more)
 
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield the numbers, and the responses that differ from the state up to A."""
-        counts = dict.fromkeys(COMPARED.names, 0)
+        counts = dict.fromkeys(COUNTS, 0)
         answers: list[dict[str, Any]] = []
         doubtful: list[Row] = []
-        for rows, keys in self._chunks(inside):
-            self._compare_with_coordinator(rows, keys, counts, answers, doubtful)
+        unseen = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}
+        for rows in inside.chunks():
+            found = {row_share_partition(row): row for row in rows}
+            for key in found:
+                unseen.pop(key, None)
+            # A coordinator does not return unreadable states either.
+            wanted = {
+                key: row for key, row in found.items() if row["unreadable"] is None and self._is_selected(key)
+            }
+            self._compare_with_coordinator(wanted, (), counts, answers, doubtful)
+        self._compare_with_coordinator({}, unseen, counts, answers, doubtful)
         number = inside.state_partition
-        yield NamedOutput(COMPARED_OUTPUT, number, pa.RecordBatch.from_pylist([counts], COMPARED))
-        yield NamedOutput(ANSWERS_OUTPUT, number, pa.RecordBatch.from_pylist(answers, ANSWERS))
+        yield NamedOutput.from_rows(COMPARED_OUTPUT, number, counts)
+        yield NamedOutput.from_rows(ANSWERS_OUTPUT, number, *answers)
         yield NamedOutput(DOUBTFUL_OUTPUT, number, pa.RecordBatch.from_pylist(doubtful, STATES))
-
-    def _chunks(
-        self, inside: PartitionStates
-    ) -> Iterator[tuple[dict[SharePartitionKey, Row], list[SharePartitionKey]]]:
-        """Yield the state of each share-partition, and listed share-partitions without state.
-
-        If several state partitions have the share-partition, the state in the partition of its hash is valid.
-        If that partition has none, the newest state is valid.
-        """
-        others, _ = deduplicate(inside.misplaced.to_pylist(), self.state_partitions, lambda row: row)
-        listed = {key: None for key in self.listed.get(inside.state_partition, ()) if self._is_selected(key)}
-        for rows in inside.chunks() if self.state_partitions is not None else ():
-            chosen: dict[SharePartitionKey, Row] = {}
-            for row in rows:
-                key = row_share_partition(row)
-                if is_in_hash_partition(row, self.state_partitions or 0):
-                    others.pop(key, None)
-                    listed.pop(key, None)
-                    chosen[key] = row
-            yield self._select_rows(chosen), []
-        for key in others:
-            listed.pop(key, None)
-        yield self._select_rows(others), list(listed)
 
     def _is_selected(self, key: SharePartitionKey) -> bool:
         return not self.groups or key.group_id in self.groups
 
-    def _select_rows(self, rows: Mapping[SharePartitionKey, Row]) -> dict[SharePartitionKey, Row]:
-        # A coordinator does not return unreadable states either.
-        return {key: row for key, row in rows.items() if row["unreadable"] is None and self._is_selected(key)}
+    def _is_misplaced(self, row: Row) -> bool:
+        return self.state_partitions is not None and not is_in_hash_partition(row, self.state_partitions)
 
     def _compare_with_coordinator(
         self,
@@ -148,10 +122,14 @@ class StateComparison:
         if not leader_epochs:
             return
         counts["asked"] += len(leader_epochs)
-        found = run_coroutine_on_thread(read_states(self.live, leader_epochs, lambda more: None))
+        found = run_coroutine_on_thread(read_states(self.live, leader_epochs))
         for key in leader_epochs:
             answer, row = found[key], rows.get(key)
             held = None if row is None else visible_state(row)
+            if row is not None and answer.exists and not answer.trouble and self._is_misplaced(row):
+                # The coordinator has read another state partition, where its answer is compared.
+                counts["asked"] -= 1
+                continue
             is_doubtful = not answer.trouble and not _both_responses_match(held, answer)
             counts["batches_unknown"] += answer.exists and answer.batches is None and not answer.trouble
             counts["unknown"] += bool(answer.trouble)

@@ -21,7 +21,6 @@ from coordinator.client import (
 )
 from coordinator.client.rpcs import READ, SUMMARY, Rpc, make_request, results_by_key
 from coordinator.errors import LogUnavailable
-from coordinator.recovery.engines.base import Advance
 from coordinator.shard.batches import NO_START_OFFSET, normalise
 from protocol.errors import ErrorCode
 from protocol.messages import read_share_group_state as read_api
@@ -63,7 +62,7 @@ class LiveState:
 
 
 async def read_states(
-    live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int], advance: Advance
+    live: "str | LiveCoordinator", leader_epochs: Mapping[SharePartitionKey, int]
 ) -> dict[SharePartitionKey, LiveState]:
     """Read share-partitions; `leader_epochs` has the greatest leader epoch in the log of each.
 
@@ -81,7 +80,6 @@ async def read_states(
         async def read_chunk(keys: list[SharePartitionKey]) -> None:
             async with at_a_time:
                 found.update(await _read_chunk(client, keys, leader_epochs, tells_complete_count))
-            advance(len(keys))
 
         await asyncio.gather(*map(read_chunk, _split_into_chunks(leader_epochs)))
     return {key: found[key] for key in leader_epochs}

@@ -11,16 +11,16 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogDamaged
-from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.final_states import STATES_OUTPUT
+from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import RANGE_TOTALS, STATES
 from coordinator.recovery.sources.base import LogCut, Source
+from coordinator.recovery.state_tasks import DAMAGES_OUTPUT, STATES_ORDER, STATES_OUTPUT
 
 MANIFEST = "_manifest.json"
+# A directory with a file for each state partition.
 STATES_FILE = f"{STATES_OUTPUT}.parquet"
-STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
 FORMAT = 1
 
 
@@ -96,7 +96,7 @@ def make_manifest(
         "totals": totals,
         "damages": [
             {name: each[name] for name in ("state_partition", "first", "last", "what")}
-            for each in log.damages
+            for each in log.rows(DAMAGES_OUTPUT)
         ],
         "partitions": {str(p): of for p, of in sorted(partitions.items())},
         **more,

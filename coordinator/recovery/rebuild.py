@@ -1,33 +1,42 @@
 """The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from coordinator.errors import CoordinatorError
 from coordinator.process.clock import Clock, SystemClock
-from coordinator.recovery.engines.base import Engine, PhaseOutputs
-from coordinator.recovery.engines.counts import ResultsIncomplete, output_rows
-from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT, join_states, owner_epochs
+from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Folder, Location, open_folder
-from coordinator.recovery.job import LogReadResult, read_log, states_near_damage
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
 from coordinator.recovery.manifest import (
     STATES_FILE,
-    STATES_ORDER,
     StoredStates,
     check_empty_folder,
     make_manifest,
     write_results,
 )
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.ranges import fold_range
+from coordinator.recovery.scan import MakeObserver
 from coordinator.recovery.schema import RANGES, STATES
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, Source
-from coordinator.recovery.tasks import JoinTask, NamedOutput, TableTask
+from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
+from coordinator.recovery.state_tasks import (
+    AFFECTED_OUTPUT,
+    STATES_ORDER,
+    STATES_OUTPUT,
+    TOTALS_OUTPUT,
+    PartitionStates,
+    StateObserver,
+    StateTask,
+    count_states,
+    select_states,
+)
+from coordinator.recovery.tasks import NamedOutput
 
 
 @dataclass(frozen=True)
@@ -51,121 +60,124 @@ def rebuild(
     *,
     cut: LogCut | None = None,
     to: Location | None = None,
-    select: TableTask | None = None,
-    phases: JobPhases | None = None,
-    range_records: int = RANGE_RECORDS,
+    select: StateTask = select_states,
     clock: Clock | None = None,
 ) -> RebuildResult:
     """Rebuild all states up to a cut; if `to` is given, write them to this new directory.
 
-    With a directory, executors of Spark write the states, and this process gets only totals.  Otherwise this
-    process gets the states that `select` yields of each state partition, or all by default.  Damage is
-    skipped. The manifest lists it under `damages`, and the share-partitions that may lack updates under
-    `affected`.
+    With a directory, the processes that read the log write the states, and this process gets only totals.
+    Otherwise this process gets the states that `select` yields of each state partition.  Damage is skipped.
+    The manifest lists it under `damages`, and the share-partitions that may lack updates under `affected`.
 
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
-    cut, phases, clock = cut or LogCut(), phases or JobPhases(), clock or SystemClock()
+    cut, clock = cut or LogCut(), clock or SystemClock()
     folder = None if to is None else open_folder(to)
     if folder is not None:
         check_empty_folder(folder)
-    source = use_checkpoints(source)
-    log = read_log(engine, source, fold_range, cut=cut, phases=phases, range_records=range_records)
-    joined = join_log_states(log, phases)
-    totals = output_rows(joined, TOTALS_OUTPUT)
+    with written_states(folder):
+        log = read_states(engine, source, [count_states], cut=cut, select=select, to=folder)
+    totals = log.rows(TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
         now_ms=clock.now_ms(),
         states=sum_totals(totals, "states"),
         unreadable_states=sum_totals(totals, "unreadable"),
-        affected=[str(key) for key in log.affected_share_partitions(damaged_states(log, joined))],
+        affected=[row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)],
         state_batches=sum_totals(totals, "state_batches"),
     )
-    ranges = pa.Table.from_pylist(log.ranges, RANGES).sort_by(
-        [("state_partition", "ascending"), ("range_start", "ascending")]
-    )
-    if folder is None:
-        selected = [] if select is None else [each.rows for each in joined.map_outputs(STATES_OUTPUT, select)]
-        stored = (
-            stored_states_of_outputs(joined)
-            if select is None
-            else stored_states_of_table(pa.Table.from_batches(selected, STATES))
-        )
-        # The outputs are deleted when the engine is closed.
-        _ = stored.table
-    else:
-        write_states(joined, totals, folder)
-        stored = StoredStates.from_results(folder)
+    ranges = pa.Table.from_pylist(log.ranges, RANGES)
+    stored = stored_states(log, folder)
+    if folder is not None:
+        check_written_states(folder, totals)
         write_results(folder, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
     return RebuildResult(stored, ranges, manifest, totals)
 
 
-def first_states(count: int) -> TableTask:
-    """Return the task that selects the first states by group, topic and partition."""
-    return partial(_select_first, count, STATES_ORDER)
+def read_states(
+    engine: Engine,
+    source: Source,
+    tasks: Sequence[StateTask],
+    *,
+    cut: LogCut | None = None,
+    select: StateTask | None = None,
+    to: Folder | None = None,
+) -> LogReadResult:
+    """Read a log, from a checkpoint if it has one, and run tasks on the states of each state partition."""
+    if isinstance(source, ArchiveSource):
+        source = replace(source, use_checkpoints=True)
+    if to is None and select is not None:
+        tasks = [*tasks, select]
+    return read_log(engine, source, partial(_make_observers, tuple(tasks), to), cut=cut)
 
 
-def oldest_states(count: int) -> TableTask:
-    """Return the task that selects the states of a state partition that need the oldest records."""
-    return partial(_select_first, count, ("needed_from",))
+def _make_observers(
+    tasks: tuple[StateTask, ...], to: Folder | None, plan: ReadPlan, attempt: int
+) -> MakeObserver:
+    return partial(StateObserver, (*tasks, *write_tasks(to, attempt)))
 
 
-def _select_first(
-    count: int, order: Sequence[str], state_partition: int, states: pa.RecordBatch
-) -> Iterator[NamedOutput]:
-    rows = pc.select_k_unstable(states, count, [(name, "ascending") for name in order])
-    yield NamedOutput(STATES_OUTPUT, state_partition, states.take(rows))
+def write_tasks(to: Folder | None, attempt: int) -> tuple[StateTask, ...]:
+    """Return the task that writes the states to a directory, if there is one."""
+    return () if to is None else (partial(_write_states, to / STATES_FILE, attempt),)
 
 
-def stored_states_of_table(table: pa.Table) -> StoredStates:
-    """Return a `StoredStates` of a table in the memory of this process."""
-    return StoredStates(lambda _: table)
+def _write_states(folder: Folder, attempt: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Write the states of a state partition to a file.
 
-
-def stored_states_of_outputs(joined: PhaseOutputs) -> StoredStates:
-    """Return a `StoredStates` of the outputs of a phase; the states exist until the job ends."""
-    return StoredStates(lambda _: joined.table(STATES_OUTPUT, STATES))
-
-
-def use_checkpoints(source: Source) -> Source:
-    """Return a source that is faster for jobs that need only states: an archive starts at a checkpoint."""
-    return replace(source, use_checkpoints=True) if isinstance(source, ArchiveSource) else source
-
-
-def join_log_states(
-    log: LogReadResult, phases: JobPhases, extend: Callable[[JoinTask], JoinTask] | None = None
-) -> PhaseOutputs:
-    """Join the partial states of a log to states, and to totals of each state partition.
-
-    `extend` returns a task with further outputs.
+    A repeated task replaces the file by an equal one. An attempt reads the state partition up to another log
+    offset, so it has files of its own.
     """
-    join: JoinTask = partial(join_states, owner_epochs(log.ranges))
-    with phases.phase("join", len({row["state_partition"] for row in log.ranges}), "partitions") as advance:
-        return log.gathered.join_partitions(join if extend is None else extend(join), advance)
+    stream = pa.BufferOutputStream()
+    order = [(name, "ascending") for name in STATES_ORDER]
+    pq.write_table(inside.states.sort_by(order), stream, compression="zstd")
+    folder.write(f"{inside.state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
+    yield from ()
+
+
+@contextmanager
+def written_states(folder: Folder | None) -> Iterator[None]:
+    """Delete the states in a directory if the block fails, so that the job can be repeated."""
+    try:
+        yield
+    except BaseException:
+        if folder is not None:
+            with suppress(OSError, CoordinatorError):
+                (folder / STATES_FILE).delete_all()
+        raise
+
+
+def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) -> None:
+    """Delete the files of earlier attempts, and compare the number of states in the others with the totals.
+
+    Raises ResultsIncomplete.
+    """
+    states, written = folder / STATES_FILE, 0
+    last = {name.partition("-")[0]: name for name in states.names()}
+    for name in states.names():
+        if last[name.partition("-")[0]] != name:
+            states.delete(name)
+            continue
+        with states.open_parquet(name) as file:
+            written += file.metadata.num_rows
+    wanted = sum_totals(totals, "states")
+    if not last and not wanted:
+        states.write_parquet("none-0.parquet", STATES.empty_table())
+    if written != wanted:
+        raise ResultsIncomplete(
+            f"{wanted} states were folded and {written} are in {states} (all executors and the driver must "
+            "see the same folder)"
+        )
+
+
+def stored_states(log: LogReadResult, folder: Folder | None) -> StoredStates:
+    """Return the states in a directory, or those that the tasks returned."""
+    if folder is not None:
+        return StoredStates.from_results(folder)
+    table = log.table(STATES_OUTPUT, STATES)
+    return StoredStates(lambda _: table)
 
 
 def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:
     """Return the sum of a column of `STATE_TOTALS`."""
     return sum(row[name] for row in totals)
-
-
-def damaged_states(log: LogReadResult, joined: PhaseOutputs) -> pa.Table:
-    """Return the states that damage of the log may concern."""
-    found = joined.map_outputs(STATES_OUTPUT, states_near_damage(log)) if log.damages else ()
-    return pa.Table.from_batches([output.rows for output in found], STATES)
-
-
-def write_states(joined: PhaseOutputs, totals: Sequence[Mapping[str, Any]], to: Folder) -> None:
-    """Write the states to `states.parquet` in a directory; compare their number with the totals.
-
-    Raises ResultsIncomplete.
-    """
-    written, wanted = (
-        joined.write(STATES_OUTPUT, STATES, STATES_ORDER, to, STATES_FILE),
-        sum_totals(totals, "states"),
-    )
-    if written != wanted:
-        raise ResultsIncomplete(
-            f"{wanted} states were joined and {written} are in {to}/{STATES_FILE} (all "
-            "executors and the driver must see the same folder)"
-        )

@@ -7,7 +7,7 @@ state. Afterwards, the job compares source and target (X4): `migration` folds th
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -26,16 +26,15 @@ from coordinator.operate.migration import (
 from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import LocationKind
 from coordinator.operate.migration.readers import LogReader, Progress
-from coordinator.recovery.deduplication import (
+from coordinator.recovery.engines import Engine
+from coordinator.recovery.rebuild import RebuildResult, rebuild
+from coordinator.recovery.share_partitions import (
     Row,
     count_state_partitions,
     deduplicate,
     is_in_hash_partition,
     row_share_partition,
 )
-from coordinator.recovery.engines.base import Engine
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import open_source
 from coordinator.recovery.sources.base import END, LogCut, Source
 from coordinator.recovery.sources.topic_access import make_topic_options
@@ -69,13 +68,10 @@ class _MigrationReader(LogReader):
     A log can be rewritten while a coordinator uses it, so the source is not locked.
     """
 
-    def __init__(
-        self, engine: Engine, source: Source, cut: LogCut, phases: JobPhases, *, may_be_incomplete: bool
-    ) -> None:
+    def __init__(self, engine: Engine, source: Source, cut: LogCut, *, may_be_incomplete: bool) -> None:
         self._engine = engine
         self._source = source
         self._cut = cut
-        self._phases = phases
         self._may_be_incomplete = may_be_incomplete
         self._ends: tuple[int, ...] = ()
         self.notes: list[str] = []
@@ -85,7 +81,7 @@ class _MigrationReader(LogReader):
 
         Raises MigrationRefused if records may be missing (pruned or damaged), unless that is allowed.
         """
-        run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut, phases=self._phases)
+        run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut)
         doubtful = run.manifest["doubtful_partitions"]
         if doubtful and not self._may_be_incomplete:
             named = ", ".join(map(str, doubtful))
@@ -183,27 +179,25 @@ def rewrite(
     cut: LogCut | None = None,
     options: MigrationOptions | None = None,
     incomplete: bool = False,
-    phases: JobPhases | None = None,
 ) -> RewriteResult:
     """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
     If records are missing (pruned or damaged), the states are written only if `incomplete` is true.
     Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
     """
-    phases, options = phases or JobPhases(), options or MigrationOptions()
+    options = options or MigrationOptions()
     place = parse_rewrite_target(target, source)
     existing = _existing_partitions(place, config)
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
     config = with_state_partitions(config, state_partitions)
-    reader = _MigrationReader(engine, source, cut or LogCut(), phases, may_be_incomplete=incomplete)
-    progress = _as_migration_progress(phases)
-    report = asyncio.run(migrate_states(reader, make_target(place, config), options, progress))
+    reader = _MigrationReader(engine, source, cut or LogCut(), may_be_incomplete=incomplete)
+    report = asyncio.run(migrate_states(reader, make_target(place, config), options, _show_nothing))
     report = report._replace(notes=[*reader.notes, *report.notes])
     differing_keys: tuple[str, ...] = ()
     if report.executed and report.is_good:
         states = report.folded.states
-        differing_keys = _verify_rewrite(engine, place, states, config, state_partitions, phases)
+        differing_keys = _verify_rewrite(engine, place, states, config, state_partitions)
     return RewriteResult(report, place, state_partitions, differing_keys)
 
 
@@ -242,10 +236,9 @@ def _verify_rewrite(
     wanted: Mapping[SharePartitionKey, ShareState],
     config: Config,
     state_partitions: int,
-    phases: JobPhases,
 ) -> tuple[str, ...]:
     """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
-    there = rebuild(engine, open_source(str(place), **make_topic_options(config)), phases=phases)
+    there = rebuild(engine, open_source(str(place), **make_topic_options(config)))
     found = {
         row_share_partition(row): make_share_state(row)
         for row in _iterate_rows(there)
@@ -263,22 +256,8 @@ def _verify_rewrite(
     return tuple(sorted(differing_keys))
 
 
-def _as_migration_progress(phases: JobPhases) -> Progress:
-    """Return a progress function for a migration that shows each of its steps as a phase."""
-    advancing: dict[str, tuple[Callable[[int], None], list[int], Any]] = {}
-
-    def progress(what: str, done: int, total: int) -> None:
-        if what not in advancing:
-            phase = phases.phase(what, total, "")
-            advancing[what] = (phase.__enter__(), [0], phase)
-        advance, told, phase = advancing[what]
-        advance(done - told[0])
-        told[0] = done
-        if done >= total:
-            phase.__exit__(None, None, None)
-            del advancing[what]
-
-    return progress
+def _show_nothing(what: str, done: int, total: int) -> None:
+    """Ignore the progress of a migration."""
 
 
 def default_partitions(source: Source, config: Config) -> int:

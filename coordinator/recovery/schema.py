@@ -17,11 +17,6 @@ NONE: Final = -1
 # The state partition of a range or finding that concerns all state partitions.
 ALL: Final = -1
 
-# The effect of a partial state on the state before its range of the log.
-CONTINUES: Final = 0  # only updates: they continue the state
-REPLACES: Final = 1  # a snapshot: replaces the state, except for the greatest leader epoch
-FORGETS: Final = 2  # a tombstone: deletes the state
-
 
 def required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
@@ -49,11 +44,11 @@ RECORDS = pa.schema(
     ]
 )
 
-# The summary of one range of the log and one state partition, for phase 2 and the manifest.
+# The summary of the records of one state partition, for the manifest.
 RANGES = pa.schema(
     [
         required_field("state_partition", pa.int32()),
-        # Log offset of the first record that was read, of any owner.  Orders the ranges of a partition.
+        # Log offset of the first record that was read, of any owner.
         required_field("range_start", pa.int64()),
         # Log offset after the last record that was read.
         required_field("range_end", pa.int64()),
@@ -61,8 +56,7 @@ RANGES = pa.schema(
         required_field("batches", pa.int64()),
         # Size of the stored batches, with their headers and after compression.
         required_field("bytes", pa.int64()),
-        # Owner epoch of the first record. If the log begins with this range, this owner epoch is used instead
-        # of the pruned claim.
+        # Owner epoch of the first record, which is used instead of the pruned claim.
         required_field("first_owner_epoch", pa.int32()),
         required_field("first_is_claim", pa.bool_()),
         # The greatest claim in the range; -1 if there is none.
@@ -76,7 +70,7 @@ RANGES = pa.schema(
         required_field("timestamp_ms_max", pa.int64()),
         # Bytes after the last valid batch of a file: an interrupted or current write.
         required_field("unread_bytes", pa.int64()),
-        # Records that were folded into partial states: without records of fenced owners (`claim_filter`).
+        # Records that were folded into states: without records of fenced owners.
         required_field("folded_records", pa.int64()),
         # Number of damaged parts of the log, which were skipped.
         required_field("damages", pa.int64()),
@@ -87,64 +81,6 @@ RANGES = pa.schema(
 RANGE_TOTALS: Final = (
     *("records", "batches", "bytes", "claims", "unknown_records", "undecodable_records"),
     *("unread_bytes", "damages"),
-)
-
-# Log offsets `first` to `last` (inclusive) of a state partition whose records could not be read.
-DAMAGES = pa.schema(
-    [
-        required_field("state_partition", pa.int32()),
-        required_field("first", pa.int64()),
-        required_field("last", pa.int64()),
-        required_field("what", pa.string()),
-        # The record keys, without their type, of the lost records; empty if they are not known.
-        required_field("share_partitions", pa.list_(pa.field("item", pa.binary(), nullable=False))),
-    ]
-)
-
-# The effect of a range of the log on one share-partition; `fold` has the rules that join such rows.  The
-# fields are those of `ShareState`, folded without earlier records, and further fields for joining.
-PARTIALS = pa.schema(
-    [
-        required_field("state_partition", pa.int32()),
-        # The record key without its record type: group id, topic id and partition as Kafka encodes them.
-        required_field("share_partition", pa.binary()),
-        required_field("range_start", pa.int64()),
-        # Owner epoch of the records. With `claimed`, they are valid if no higher owner epoch was current at
-        # the start of the range, else only if this owner epoch was current (see `claim_filter`).
-        required_field("owner_epoch", pa.int32()),
-        required_field("claimed", pa.bool_()),
-        # Rows are joined in the order of this column.
-        required_field("last_log_offset", pa.int64()),
-        # Log offset of the latest snapshot, or of the first record after a deletion. Records from here on
-        # must not be pruned.
-        required_field("needed_from", pa.int64()),
-        # CONTINUES, REPLACES, FORGETS
-        required_field("effect", pa.int8()),
-        # False if the last record is a tombstone.
-        required_field("exists", pa.bool_()),
-        required_field("snapshot_epoch", pa.int32()),
-        required_field("state_epoch", pa.int32()),
-        required_field("leader_epoch", pa.int32()),
-        required_field("leader_epoch_max", pa.int32()),
-        required_field("start_offset", pa.int64()),
-        # The greatest start offset in the range. If this column is above `start_offset`, the start offset
-        # decreased.
-        required_field("start_offset_max", pa.int64()),
-        required_field("delivery_complete_count", pa.int32()),
-        required_field("create_timestamp", pa.int64()),
-        required_field("write_timestamp", pa.int64()),
-        required_field("last_write_ms", pa.int64()),
-        # Folded records; the updates since the snapshot, and their bytes as a shard counts them.
-        required_field("records", pa.int64()),
-        required_field("updates", pa.int64()),
-        required_field("update_bytes", pa.int64()),
-        # Packed state batches (`protocol.state_batches`).  Loose batches were written before the first start
-        # offset of the range, so the start offset before the range also applies to them.
-        required_field("batches", pa.binary()),
-        required_field("loose_batches", pa.binary()),
-        # Why the last unreadable record could not be decoded; null if there is none.
-        pa.field("unreadable", pa.string()),
-    ]
 )
 
 STATE_BATCH = pa.struct(
@@ -176,6 +112,7 @@ STATES = pa.schema(
         required_field("state_partition", pa.int32()),
         required_field("needed_from", pa.int64()),
         required_field("last_log_offset", pa.int64()),
+        # The records since the last deletion, and the updates since the last snapshot.
         required_field("records", pa.int64()),
         required_field("updates", pa.int64()),
         required_field("update_bytes", pa.int64()),
@@ -185,18 +122,8 @@ STATES = pa.schema(
     ]
 )
 
-# The number of share-partitions or records in each class of a plot.
-DISTRIBUTIONS = pa.schema(
-    [
-        # `snapshot_age` (share-partitions) or `deliveries` (records).
-        required_field("name", pa.string()),
-        # The age in seconds as a power of two, or the delivery count.
-        required_field("bin", pa.int32()),
-        # The delivery state; -1 for `snapshot_age`.
-        required_field("delivery_state", pa.int32()),
-        required_field("count", pa.int64()),
-    ]
-)
+# A state in a checkpoint, with the greatest start offset since its last snapshot.
+CHECKPOINTED_STATES = STATES.append(required_field("start_offset_max", pa.int64()))
 
 # Totals of the states of one state partition. The share-partition in `pinned_by` needs the oldest record.
 STATE_TOTALS = pa.schema(

@@ -6,24 +6,25 @@ offset, or *lost*.  Reports, metrics and exit codes use this verdict.
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from coordinator.recovery.checks.catalogue import FindingEffect, Severity, finding_effect
-from coordinator.recovery.deduplication import state_depends_on
 from coordinator.recovery.schema import ALL, NONE
-from coordinator.recovery.tasks import NamedOutput, TableTask
+from coordinator.recovery.share_partitions import state_depends_on
+from coordinator.recovery.state_tasks import PartitionStates
+from coordinator.recovery.tasks import NamedOutput
 
 Row = Mapping[str, Any]
 Place = tuple[str, str, int]
 
-AFFECTED_OUTPUT = "affected"
+# The states that findings concern, and the numbers of other states by group.
+CONCERNED_OUTPUT, GROUPS_OUTPUT = "concerned", "groups"
 _ANY_OFFSET = 2**63 - 1
 
 _YES = "every share-partition has its snapshot and all updates after it: yes"
@@ -152,26 +153,19 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
     return Verdict(groups, is_positive, _headline_text(groups, critical, context), context.topics)
 
 
-def states_for_verdict(findings: Iterable[Row]) -> TableTask:
-    """Return the task that selects the states which findings concern, and counts the others by group."""
+def select_for_verdict(findings: Iterable[Row], inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Yield the states of a state partition that its findings concern, and count the others by group."""
     places: set[Place] = set()
-    # The last log offset of findings that concern a whole state partition, or the log.
-    last_offsets: dict[int, int] = {}
+    # The last log offset of findings that concern the state partition.
+    last = NONE
     for row in findings:
         if finding_effect(row["check"], Severity(row["severity"])) is FindingEffect.NONE:
             continue
         if row["group_id"] is not None:
             places.add(_make_place(row))
         else:
-            number, last = row["state_partition"], row["last_log_offset"]
-            last_offsets[number] = max(last_offsets.get(number, NONE), _ANY_OFFSET if last < 0 else last)
-    return partial(_select_for_verdict, frozenset(places), last_offsets)
-
-
-def _select_for_verdict(
-    places: Set[Place], last_offsets: Mapping[int, int], state_partition: int, states: pa.RecordBatch
-) -> Iterator[NamedOutput]:
-    last = max(last_offsets.get(number, NONE) for number in (ALL, state_partition))
+            last = max(last, _ANY_OFFSET if row["last_log_offset"] < 0 else row["last_log_offset"])
+    states, number = inside.states.combine_chunks(), inside.state_partition
     wanted = np.zeros(len(states), np.bool_)
     if last != NONE or places:
         columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
@@ -179,10 +173,11 @@ def _select_for_verdict(
         wanted[:] = [
             _make_place(row) in places or (last != NONE and state_depends_on(row, last)) for row in rows
         ]
+    for batch in states.filter(pa.array(wanted)).to_batches():
+        yield NamedOutput(CONCERNED_OUTPUT, number, batch)
     counts = states.column("group_id").filter(pa.array(~wanted)).value_counts()
     groups = pa.RecordBatch.from_arrays(counts.flatten(), ["group_id", "states"])
-    yield NamedOutput(AFFECTED_OUTPUT, state_partition, states.filter(pa.array(wanted)))
-    yield NamedOutput("groups", state_partition, groups)
+    yield NamedOutput(GROUPS_OUTPUT, number, groups)
 
 
 def _make_place(row: Row) -> Place:
@@ -190,15 +185,16 @@ def _make_place(row: Row) -> Place:
 
 
 def _affected_share_partitions(known: Mapping[Place, Row], finding: Row) -> list[Place]:
-    """Return the share-partitions that a finding about a state partition, or about the whole log, affects.
+    """Return the share-partitions that a finding about a state partition affects.
 
-    If the latest snapshot of a share-partition is after the finding, its state is not affected.
+    A finding about the whole log, such as its configuration, is in the headline and concerns no state yet. If
+    the latest snapshot of a share-partition is after the finding, its state is not affected.
     """
     state_partition = finding["state_partition"]
     return [
         place
         for place, row in known.items()
-        if state_partition in (ALL, row["state_partition"]) and not _has_later_snapshot(row, finding)
+        if state_partition == row["state_partition"] and not _has_later_snapshot(row, finding)
     ]
 
 

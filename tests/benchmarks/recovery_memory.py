@@ -53,12 +53,12 @@ def write_snapshots(folder: Path, share_partitions: int) -> None:
 def run_driver(job: str, master: str, log: Path, folder: Path) -> None:
     """Run a job as the driver, and print its figures."""
     began_s = time.perf_counter()
-    engine = SparkEngine(get_or_start_session(master), work=str(folder / "work"))
+    engine = SparkEngine(get_or_start_session(master))
     source, to = SegmentSource(str(log)), folder / "results"
     if job == "rebuild":
         states = rebuild(engine, source, to=to).manifest["states"]
     else:
-        states = audit(engine, source, AuditOptions(to=to)).manifest["states"]
+        states = audit(engine, source, AuditOptions(to=to), with_states=False).manifest["states"]
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     jvm = max(_peak_mib(int(pid)) for pid in children)
     engine.close()

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,7 @@ from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import NO_NODE
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import Engine
-from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import LogCut
+from coordinator.recovery.sources.base import LogCut, LogRange
 from coordinator.recovery.sources.topic import TopicSource
 from coordinator.recovery.tasks import NamedOutput
 from protocol.errors import ErrorCode
@@ -37,9 +37,9 @@ class AuditCost(NamedTuple):
         return self.audit_s / self.read_s - 1
 
 
-def consume_records(chunks: Iterable[Records]) -> Iterator[NamedOutput]:
+def consume_records(source: TopicSource, log_range: LogRange) -> Iterator[NamedOutput]:
     """Read the records of a range and do nothing with them."""
-    for _ in chunks:
+    for _ in source.read(log_range):
         pass
     yield from ()
 
@@ -56,14 +56,13 @@ def measure_audit(engine: Engine, log: Path, folder: Path) -> AuditCost:
         findings = 0
         for _ in range(2):
             began_s = time.perf_counter()
-            engine.gather(source, source.plan(LogCut()).ranges, consume_records, lambda more: None)
+            engine.run(partial(consume_records, source), source.plan(LogCut()).ranges)
             read_s = time.perf_counter() - began_s
-            engine.end_job()
             began_s = time.perf_counter()
-            severities = audit(engine, source, AuditOptions()).findings.column("severity").to_pylist()
+            found = audit(engine, source, AuditOptions(), with_states=False)
+            severities = found.findings.column("severity").to_pylist()
             findings = sum(severity != "info" for severity in severities)
             audit_s = time.perf_counter() - began_s
-            engine.end_job()
     finally:
         broker.kill()
     return AuditCost(audit_s, read_s, findings)

@@ -33,11 +33,11 @@ PACKAGES = {
     "claims": (
         "coordinator/log/claims.py",
         "coordinator/log/kafka/ownership*.py",
-        "coordinator/recovery/claim_filter.py",
+        "coordinator/recovery/scan.py",
     ),
     "fold": tuple(
         f"coordinator/recovery/{name}.py"
-        for name in ("batch_overlay", "deduplication", "final_states", "fold", "partials", "ranges", "tasks")
+        for name in ("batch_overlay", "share_partitions", "states", "state_tasks")
     ),
 }
 # Values of limits are tuned, not tested.

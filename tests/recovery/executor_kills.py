@@ -6,7 +6,7 @@ Spark pickles these objects by reference, so executors import this module.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 
 from coordinator.recovery.archive import RecordCopier
 from coordinator.recovery.records import Records
-from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan, Source
+from coordinator.recovery.sources.base import LogCut, LogRange, RangeTask, ReadPlan, Source
 from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStreamReader
-from coordinator.recovery.tasks import JoinTask, NamedOutput, Tables
+from coordinator.recovery.tasks import NamedOutput
 from tests.recovery.logs_on_disk import open_journal
 from tests.recovery.spark_cluster import executor_of_this_task
 from tests.unit.log.environments import prune_log
@@ -88,9 +88,9 @@ class InterruptedSource:
         """Return the ids of the log."""
         return self.inner.identity()
 
-    def plan(self, cut: LogCut, *, range_records: int = 60) -> ReadPlan:
+    def plan(self, cut: LogCut) -> ReadPlan:
         """Return the plan of the inner source."""
-        return self.inner.plan(cut, range_records=range_records)
+        return self.inner.plan(cut)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Read a range, and kill the executor in the middle of it."""
@@ -100,35 +100,13 @@ class InterruptedSource:
             yield records
 
 
-def join_and_kill_executor_twice(
-    shuffle: ExecutorKill,
-    write: ExecutorKill,
-    work: str,
-    join: JoinTask,
-    state_partition: int,
-    tables: Tables,
-) -> Iterable[NamedOutput]:
-    """Join, and kill the executor twice.
-
-    `shuffle`: the first task has fetched its rows, and the other tasks need the shuffle files of that
-    executor.  `write`: at least one task has written its results, and the phase is not committed.
-    """
-    shuffle()
-    phase = max(Path(work).glob("share-coordinator-*/[0-9]*"), key=lambda each: int(each.name))
+def run_and_kill_executor(kill: ExecutorKill, task: RangeTask, log_range: LogRange) -> list[NamedOutput]:
+    """Run a task, and kill its executor when it has written its files and has its results."""
+    outputs = list(task(log_range))
     context = TaskContext.get()
     # A task that has failed before would end the job, because each task may fail only once.
-    is_first_attempt = context is not None and not context.attemptNumber()
-    if is_first_attempt and next(phase.rglob("part-*.parquet"), None) is not None:
-        write()
-    return join(state_partition, tables)
-
-
-def join_and_kill_executor(
-    kill: ExecutorKill, join: JoinTask, state_partition: int, tables: Tables
-) -> Iterable[NamedOutput]:
-    """Join, and kill the executor when it has the result of one state partition."""
-    outputs = list(join(state_partition, tables))
-    kill()
+    if context is not None and not context.attemptNumber():
+        kill()
     return outputs
 
 

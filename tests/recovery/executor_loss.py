@@ -1,11 +1,11 @@
-"""A Spark driver that runs jobs whose executors are killed, while the log is pruned or deleted.
+"""A Spark driver that runs jobs whose executors are killed, while the log is pruned.
 
-    python -m tests.recovery.executor_loss MASTER JOURNAL PIDS FOLDER PRUNE_BEFORE LIVE
+    python -m tests.recovery.executor_loss MASTER JOURNAL FOLDER PRUNE_BEFORE LIVE
 
-PIDS are the process ids of the workers, separated by commas.  LIVE is the address of a coordinator that
-serves a copy of JOURNAL.  JOURNAL is the undisturbed log; each job gets its own copy in FOLDER, and one job
-prunes it to the log offset PRUNE_BEFORE.  Writes FOLDER/outcomes.json: for each job, the kills that took
-place, and its result with the local engine on the undisturbed log and with Spark.
+LIVE is the address of a coordinator that serves a copy of JOURNAL.  JOURNAL is the undisturbed log; each job
+gets its own copy in FOLDER, and one job prunes it to the log offset PRUNE_BEFORE.  Writes
+FOLDER/outcomes.json: for each job, the kills that took place, and its result with the local engine on the
+undisturbed log and with Spark.
 """
 
 import io
@@ -13,8 +13,8 @@ import json
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, redirect_stderr
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import redirect_stderr
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,48 +33,51 @@ from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import Engine, LocalEngine
-from coordinator.recovery.engines import spark as spark_engine
+from coordinator.recovery.engines.spark import SparkEngine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.folders import open_folder
-from coordinator.recovery.progress import JobPhases
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import rewrite
 from coordinator.recovery.schema import STATES
+from coordinator.recovery.sources import journal as journal_source
 from coordinator.recovery.sources.archive import ArchiveSource
-from coordinator.recovery.sources.base import LogCut, Source
+from coordinator.recovery.sources.base import LogRange, RangeTask, Source
 from coordinator.recovery.sources.journal import JournalSource
-from coordinator.recovery.state_checks import check_states
+from coordinator.recovery.tasks import NamedOutput
 from tests.recovery.executor_kills import (
     ExecutorKill,
     InterruptedSource,
     interrupted_copier,
     interrupted_data_source,
-    join_and_kill_executor,
-    join_and_kill_executor_twice,
+    run_and_kill_executor,
 )
 from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import read_log_offsets
-from tests.recovery.spark_cluster import kill_executors
 
-_PHASES = ("read", "between", "shuffle", "write", "compare")
+# The executor is killed while it reads, when it has its results, or when it has written files of an archive.
+_PHASES = ("read", "results", "write")
+# The number of the range in which the executor is killed while it reads.
+_INTERRUPTED_RANGE = 1
+# A journal of the tests has a range for each state partition.
+_RANGE_RECORDS = 100
 
 # Columns that depend on the time of a rewrite, or on the order of its appends.
 _OWN_COLUMNS = ["write_timestamp", "last_write_ms", "needed_from", "last_log_offset"]
 
-Job = Callable[[Engine, Source, Path, JobPhases], Any]
+Job = Callable[[Engine, Source, Path], Any]
 
 
-def rebuild_states(source: Source, engine: Engine, phases: JobPhases | None = None) -> Any:
+def rebuild_states(source: Source, engine: Engine) -> Any:
     """Rebuild, and return the states as a coordinator has them in memory."""
-    return comparable_rows(sort_by_key(rebuild(engine, source, phases=phases).states.to_pylist()))
+    return comparable_rows(sort_by_key(rebuild(engine, source).states.to_pylist()))
 
 
-def rebuild_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
+def rebuild_job(engine: Engine, source: Source, folder: Path) -> Any:
     """Run `rebuild`."""
-    return rebuild_states(source, engine, phases)
+    return rebuild_states(source, engine)
 
 
-def audit_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
+def audit_job(engine: Engine, source: Source, folder: Path) -> Any:
     """Run `audit`, whose executors compare the states with a baseline, and write them.
 
     The snapshot epochs of the baseline are higher, so each share-partition has a finding (X3). The number of
@@ -84,12 +87,13 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -
     states = rebuild(LocalEngine(1), source, to=earlier).states
     epochs = pc.add(states.column("snapshot_epoch"), 1).cast(pa.int32())
     place = STATES.get_field_index("snapshot_epoch")
+    shutil.rmtree(earlier / "states.parquet")
     open_folder(earlier).write_parquet(
         "states.parquet", states.set_column(place, STATES.field(place), epochs)
     )
     to = folder / f"results-{engine.name}"
     options = AuditOptions(state_partitions=5, to=to, baseline=Baseline.read(earlier))
-    found = audit(engine, source, options, phases=phases)
+    found = audit(engine, source, options)
     return {
         "answer": found.answer.headline,
         "findings": found.findings.to_pylist(),
@@ -98,9 +102,9 @@ def audit_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -
     }
 
 
-def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
+def diff_job(live: str, engine: Engine, source: Source, folder: Path) -> Any:
     """Run `diff`, whose executors ask the coordinator for the states."""
-    found = diff(engine, source, live, phases=phases)
+    found = diff(engine, source, live)
     return {
         **{name: getattr(found, name) for name in ("asked", "equal", "moved", "unlisted")},
         "different": [str(each) for each in found.different],
@@ -108,7 +112,7 @@ def diff_job(live: str, engine: Engine, source: Source, folder: Path, phases: Jo
     }
 
 
-def rewrite_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
+def rewrite_job(engine: Engine, source: Source, folder: Path) -> Any:
     """Run `rewrite`, and return the states of the new journal."""
     target = folder / f"rewritten-{engine.name}"
     config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
@@ -116,16 +120,15 @@ def rewrite_job(engine: Engine, source: Source, folder: Path, phases: JobPhases)
         *(engine, source, f"journal:{target}", config),
         state_partitions=5,
         options=MigrationOptions(execute=True),
-        phases=phases,
     )
     states = rebuild(LocalEngine(1), JournalSource(str(target))).states.drop_columns(_OWN_COLUMNS)
     return {"good": done.is_good, "states": states.to_pylist()}
 
 
-def archive_job(engine: Engine, source: Source, folder: Path, phases: JobPhases) -> Any:
+def archive_job(engine: Engine, source: Source, folder: Path) -> Any:
     """Run `archive`: the stream with Spark, the local job otherwise."""
     target = folder / f"archive-{engine.name}"
-    if isinstance(engine, spark_engine.SparkEngine):
+    if isinstance(engine, SparkEngine):
         done = archive_stream.archive_stream(engine.spark, source, target)
     else:
         done = [archive(source, target)]
@@ -143,50 +146,44 @@ JOBS: Mapping[str, Job] = {
 }
 
 
+class InterruptedEngine(SparkEngine):
+    """Kills the executor of a task that has its results."""
+
+    kill: ExecutorKill
+
+    def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
+        """Run the task for each range."""
+        return super().run(partial(run_and_kill_executor, self.kill, task), ranges)
+
+
 class ExecutorLossJobs:
     """Runs the jobs in one Spark session."""
 
-    def __init__(self, master: str, journal: Path, workers: tuple[int, ...], folder: Path, live: str) -> None:
+    def __init__(self, master: str, journal: Path, folder: Path, live: str) -> None:
         self._jobs = {**JOBS, "diff": partial(diff_job, live)}
         self._journal = journal
-        self._workers = workers
         self._folder = folder
-        self._work = folder / "work"
-        self._engine = spark_engine.SparkEngine(get_or_start_session(master), work=str(self._work))
-        self._joining = spark_engine._join_function
+        self._engine = InterruptedEngine(get_or_start_session(master))
 
     def run(self, name: str, kill_in: Collection[str], *, prune_before: int = 0) -> dict[str, Any]:
         """Run a job, and kill one executor in each phase of `kill_in`.
 
-        In `between`, all executors are killed when the first phase has ended, and the log is deleted.  With
-        `prune_before`, the log is pruned in `read`.
+        With `prune_before`, the log is pruned in `read`.
         """
         folder = self._folder / name
         log = shutil.copytree(self._journal, folder / "journal")
         kills = {phase: ExecutorKill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
-        interrupted = partial(join_and_kill_executor_twice, kills["shuffle"], kills["write"], str(self._work))
-
-        def interrupt(join: Any) -> Any:
-            is_comparison = getattr(join, "func", None) is check_states
-            wrapped = partial(join_and_kill_executor, kills["compare"]) if is_comparison else interrupted
-            return self._joining(partial(wrapped, join))
-
-        spark_engine._join_function = interrupt
+        self._engine.kill = kills["results"]
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
             archive_stream.RecordCopier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
         else:
-            number = len(source.plan(LogCut()).ranges) // 4
-            source = InterruptedSource(source, number, kills["read"])
-        phases = JobPhases()
-        if "between" in kill_in:
-            phases = ExecutorKillingPhases(log, self._workers, Path(kills["between"].marker))
-        undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder, JobPhases())
-        disturbed = self._jobs[name](self._engine, source, folder, phases)
-        spark_engine._join_function = self._joining
+            source = InterruptedSource(source, _INTERRUPTED_RANGE, kills["read"])
+        undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder)
+        disturbed = self._jobs[name](self._engine, source, folder)
         killed = [phase for phase in _PHASES if Path(kills[phase].marker).exists()]
         return {"killed": killed, "undisturbed": undisturbed, "disturbed": disturbed}
 
@@ -196,45 +193,28 @@ class ExecutorLossJobs:
         source = InterruptedSource(JournalSource(str(self._journal)), 2, kill)
         recovery_commands.open_source = lambda *arguments: source  # type: ignore[assignment]
         results = self._folder / "results"
-        sys.argv = [
-            *("share-coordinator", "recovery", "rebuild", "--from", source.text),
-            *("--engine", "spark", "--work", str(self._work), "--to", str(results)),
-        ]
+        command = ["share-coordinator", "recovery", "rebuild", "--from", source.text]
+        sys.argv = [*command, "--engine", "spark", "--to", str(results)]
         error, status = io.StringIO(), None
         with redirect_stderr(error):
             try:
                 command_line()
             except SystemExit as ended:
                 status = ended.code
-        return {"status": status, "error": error.getvalue(), "results": results.exists()}
-
-
-class ExecutorKillingPhases(JobPhases):
-    """Kills all executors and deletes the log when the first phase of a job has ended."""
-
-    def __init__(self, log: Path, workers: tuple[int, ...], marker: Path) -> None:
-        self._log = log
-        self._workers = workers
-        self._marker = marker
-
-    def phase(self, what: str, total: int, unit: str) -> AbstractContextManager[Callable[[int], None]]:
-        """Begin a phase."""
-        if what == "join":
-            shutil.rmtree(self._log)
-            if kill_executors(self._workers) == len(self._workers):
-                self._marker.touch()
-        return super().phase(what, total, unit)
+        left = [str(path) for path in results.rglob("*") if path.is_file()]
+        return {"status": status, "error": error.getvalue(), "left": left}
 
 
 def main() -> None:
-    master, journal, workers, folder, prune_before, live = sys.argv[1:]
+    master, journal, folder, prune_before, live = sys.argv[1:]
     warnings.simplefilter("ignore")
-    driver = ExecutorLossJobs(master, Path(journal), tuple(map(int, workers.split(","))), Path(folder), live)
+    journal_source._RANGE_RECORDS = _RANGE_RECORDS
+    driver = ExecutorLossJobs(master, Path(journal), Path(folder), live)
     outcomes = {
-        "rebuild": driver.run("rebuild", ["read", "between"], prune_before=int(prune_before)),
-        "audit": driver.run("audit", ["compare"]),
-        "diff": driver.run("diff", ["shuffle"]),
-        "rewrite": driver.run("rewrite", ["write"]),
+        "rebuild": driver.run("rebuild", ["read", "results"], prune_before=int(prune_before)),
+        "audit": driver.run("audit", ["results"]),
+        "diff": driver.run("diff", ["results"]),
+        "rewrite": driver.run("rewrite", ["read"]),
         "archive": driver.run("archive", ["read", "write"]),
         "without end": driver.rebuild_with_every_attempt_killed(),
     }

@@ -1,19 +1,17 @@
 """Hypothesis strategies for state logs, and the expected states from the shard core."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import strategies as st
 
 from coordinator.log.claims import FencingFilter, encode_claim, is_claim, owner_epoch_headers
-from coordinator.recovery.final_states import owner_epochs, states_from_partials
 from coordinator.recovery.parse import parse
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
 from coordinator.recovery.records import Records
-from coordinator.recovery.schema import PARTIALS
-from coordinator.recovery.tasks import NamedOutput
+from coordinator.recovery.scan import scan_range
+from coordinator.recovery.state_tasks import STATES_OUTPUT, StateObserver, select_states
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -169,23 +167,17 @@ def parse_batches(batches: Sequence[bytes]) -> Records:
     return found.records
 
 
-def fold_ranges(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[NamedOutput]:
-    """Fold each range of a log separately; a range is a list of chunks of batches."""
-    return [output for chunks in ranges for output in fold_range(parse_batches(chunk) for chunk in chunks)]
+def fold_to_state_rows(chunks: Sequence[Sequence[bytes]]) -> list[dict[str, Any]]:
+    """Fold a log in chunks of batches, and return rows of states."""
+    return fold_records_to_state_rows(map(parse_batches, chunks))
 
 
-def fold_to_state_rows(ranges: Sequence[Sequence[Sequence[bytes]]]) -> list[dict[str, Any]]:
-    """Fold a log in ranges and chunks, join the results, and return rows of states."""
-    return join_to_state_rows(fold_ranges(ranges))
-
-
-def join_to_state_rows(found: Sequence[NamedOutput]) -> list[dict[str, Any]]:
-    """Join folded ranges in any order."""
-    known = owner_epochs(
-        row for output in found if output.name == RANGES_OUTPUT for row in output.rows.to_pylist()
+def fold_records_to_state_rows(chunks: Iterable[Records]) -> list[dict[str, Any]]:
+    """Fold chunks of records, and return rows of states."""
+    outputs = scan_range(partial(StateObserver, (select_states,)), chunks)
+    return sort_by_key(
+        [row for each in outputs if each.name == STATES_OUTPUT for row in each.rows.to_pylist()]
     )
-    partials = [output.rows for output in found if output.name == PARTIALS_OUTPUT]
-    return sort_by_key(states_from_partials(pa.Table.from_batches(partials, PARTIALS), known).to_pylist())
 
 
 def sort_by_key(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

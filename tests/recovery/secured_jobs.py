@@ -57,14 +57,12 @@ def main() -> None:
         notes.mkdir()
         access = {"bootstrap_servers": bootstrap, "security": ClientSecurity(**fields)}
         source = NotedSource(topic, **access, notes=str(notes))
-        engine = SparkEngine(spark, work=f"{uri}/work")
-        states = rebuild(engine, source, range_records=100).states.to_pylist()
-        engine.close()
+        states = rebuild(SparkEngine(spark), source).states.to_pylist()
         outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
     options = {"bootstrap_servers": bootstrap, "security": json.dumps(access["security"]._asdict())}
     source = open_source(f"kafka:{topic}", **access)
     done = archive_stream(spark, source, f"{uri}/archive", options=options)
-    stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states", work=f"{uri}/work")
+    stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states")
     outcomes["archive"] = {
         "records": sum(each.records for each in done),
         "whole": all(each.is_whole for each in done),

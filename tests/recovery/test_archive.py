@@ -67,7 +67,7 @@ def growing_log(tmp_path: Path) -> GrowingPartition:
 
 
 def rebuild_state_rows(folder: Path, cut: LogCut | None = None) -> list[dict[str, object]]:
-    run = rebuild(ALONE, ArchiveSource(str(folder)), cut=cut, range_records=50)
+    run = rebuild(ALONE, ArchiveSource(str(folder)), cut=cut)
     return comparable_rows(sort_by_key(run.states.to_pylist()))
 
 

@@ -94,8 +94,8 @@ def count_read_rows(
 @pytest.mark.parametrize(
     ("filters", "expected", "read_at_most"),
     [
-        ([EqualTo(("state_partition",), 1)], {1: range(400)}, 6),
-        ([In(("state_partition",), (0, 2)), IsNotNull(("log_offset",))], {0: range(400), 2: range(400)}, 12),
+        ([EqualTo(("state_partition",), 1)], {1: range(400)}, 1),
+        ([In(("state_partition",), (0, 2)), IsNotNull(("log_offset",))], {0: range(400), 2: range(400)}, 2),
         (
             [
                 GreaterThanOrEqual(("log_offset",), 100),
@@ -105,15 +105,15 @@ def count_read_rows(
             {2: range(100, 120)},
             1,
         ),
-        ([LessThan(("timestamp_ms",), 1_002)], {p: range(14) for p in range(3)}, 18),
-        ([EqualTo(("key",), b"x")], {p: range(400) for p in range(3)}, 18),
+        ([LessThan(("timestamp_ms",), 1_002)], {p: range(14) for p in range(3)}, 3),
+        ([EqualTo(("key",), b"x")], {p: range(400) for p in range(3)}, 3),
         ([EqualTo(("state_partition",), 9)], {}, 1),
     ],
 )
 def test_filters_skip_ranges_and_rows(
     filters: list[object], expected: dict[int, range], read_at_most: int, segment_source: SegmentSource
 ) -> None:
-    reader = FilteringReader({"from": segment_source.text, "range_records": "60"})
+    reader = FilteringReader({"from": segment_source.text})
     # All filters are returned, so Spark applies them again.
     assert list(reader.pushFilters(filters)) == filters  # type: ignore[arg-type]
     partitions = reader.partitions()
@@ -128,12 +128,10 @@ def test_filters_of_query_reach_source(spark_engine: "SparkEngine", segment_sour
     frames = []
     for setting in ("true", "false"):
         spark.conf.set(PUSHDOWN_SETTING, setting)
-        frames.append(
-            records_frame(spark, segment_source.text, range_records=60).where("state_partition = 1")
-        )
+        frames.append(records_frame(spark, segment_source.text).where("state_partition = 1"))
         assert [row.log_offset for row in frames[-1].orderBy("log_offset").collect()] == list(range(400))
         tasks = frames[-1].rdd.getNumPartitions()
-        assert tasks == (6 if setting == "true" else 18)
+        assert tasks == (1 if setting == "true" else 3)
     spark.conf.set(PUSHDOWN_SETTING, "true")
 
 

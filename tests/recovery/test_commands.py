@@ -149,8 +149,8 @@ def test_invalid_address_is_reported_before_log_is_read(
     [
         (),
         ("--from",),
-        ("--from", "journal:data", "--sample", "x"),
-        ("--from", "journal:data", "--sample", "-1"),
+        ("--from", "journal:data", "--state-partitions", "x"),
+        ("--from", "journal:data", "--state-partitions", "-1"),
         ("--from", "journal:data", "-o", "yaml"),
         ("--from", "journal:data", "--no-such-setting", "5"),
         ("--from", "journal:data", "--every", "3x"),

@@ -3,14 +3,14 @@
 import io
 import json
 import pickle
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -18,11 +18,10 @@ from coordinator.errors import ConfigError, LogDamaged, LogUnavailable
 from coordinator.recovery import api
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine, open_engine, spark_session
-from coordinator.recovery.engines.base import ALONE_MAX, PhaseOutputs
-from coordinator.recovery.engines.counts import COUNTS_OUTPUT, PRUNED_OUTPUT, ResultsIncomplete
-from coordinator.recovery.engines.local import LocalOutputs
+from coordinator.recovery.engines.local import ALONE_MAX
 from coordinator.recovery.engines.spark_session import SparkMissing, get_or_start_session
-from coordinator.recovery.folders import open_folder
+from coordinator.recovery.folders import Folder, open_folder
+from coordinator.recovery.job import COUNTS_OUTPUT, ResultsIncomplete
 from coordinator.recovery.manifest import (
     MANIFEST,
     StoredStates,
@@ -30,12 +29,11 @@ from coordinator.recovery.manifest import (
     parse_time,
     read_manifest,
 )
-from coordinator.recovery.progress import JobPhases, progress_display
-from coordinator.recovery.ranges import DAMAGES_OUTPUT, PARTIALS_OUTPUT, RANGES_OUTPUT, fold_range
-from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.rebuild import check_written_states, rebuild
 from coordinator.recovery.records import Records
+from coordinator.recovery.scan import RANGES_OUTPUT
 from coordinator.recovery.schema import RANGES, STATES
-from coordinator.recovery.sources.base import LogCut, LogRange, PrunedError, ReadPlan
+from coordinator.recovery.sources.base import LogCut, LogRange, PrunedError, RangeTask, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.tasks import NamedOutput
 from protocol.messages.share_snapshot import ShareSnapshotValue
@@ -67,43 +65,32 @@ def source(partition_batches: dict[int, list[bytes]], tmp_path: Path) -> Segment
     return SegmentSource(str(tmp_path / "disk"))
 
 
+class OverstatedSegments(SegmentSource):
+    """Segments that report so many records that the engine starts processes."""
+
+    def plan(self, cut: LogCut) -> ReadPlan:
+        plan = super().plan(cut)
+        return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
+
+
 def test_several_processes_have_same_results_as_one(source: SegmentSource) -> None:
-    class OverstatedSegments(SegmentSource):
-        """Reports large ranges, so that the engine starts processes."""
-
-        def plan(self, cut: LogCut, *, range_records: int = 1) -> ReadPlan:
-            plan = super().plan(cut, range_records=range_records)
-            ranges = tuple(replace(each, records=ALONE_MAX) for each in plan.ranges)
-            return replace(plan, ranges=ranges)
-
     engine = LocalEngine(2)
-    told: list[int] = []
-    ranges = OverstatedSegments(source.folder).plan(LogCut()).ranges
-    gathered = engine.gather(source, ranges, fold_range, told.append)
+    found = rebuild(engine, OverstatedSegments(source.folder))
     engine.close()
-    assert sum(told) == ALONE_MAX * len(ranges)
-    alone = ALONE.gather(source, ranges, fold_range, lambda more: None)
-    assert sort_rows(gathered) == sort_rows(alone)
+    alone = rebuild(ALONE, source)
+    assert (found.states, found.ranges) == (alone.states, alone.ranges)
 
 
-def sort_rows(gathered: PhaseOutputs) -> list[dict[str, object]]:
-    rows = [row for _, found in gathered.rows("ranges") for row in found.to_pylist()]
-    return sorted(rows, key=lambda row: (row["state_partition"], row["range_start"]))
-
-
-@pytest.mark.parametrize("name", [RANGES_OUTPUT, PARTIALS_OUTPUT, COUNTS_OUTPUT])
+@pytest.mark.parametrize("name", [RANGES_OUTPUT, COUNTS_OUTPUT])
 @pytest.mark.parametrize("change", ["lost", "twice"])
-def test_lost_or_duplicated_output_between_phases_is_an_error(
-    name: str, change: str, source: SegmentSource
-) -> None:
+def test_lost_or_duplicated_output_is_an_error(name: str, change: str, source: SegmentSource) -> None:
     class LossyEngine(LocalEngine):
-        """Loses or duplicates one output of phase 1."""
+        """Loses or duplicates one output."""
 
-        def gather(self, *arguments: Any) -> LocalOutputs:
-            outputs = super().gather(*arguments).outputs
+        def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
+            outputs = super().run(task, ranges)
             wrong = next(each for each in outputs if each.name == name)
-            outputs = [each for each in outputs if each is not wrong] + [wrong] * 2 * (change == "twice")
-            return LocalOutputs(outputs)
+            return [each for each in outputs if each is not wrong] + [wrong] * 2 * (change == "twice")
 
     with pytest.raises(ResultsIncomplete, match="the results are incomplete: "):
         rebuild(LossyEngine(1), source)
@@ -113,17 +100,23 @@ def test_states_that_are_missing_where_they_were_written_are_an_error(
     source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster whose executors write to local disks, the driver does not find the files."""
-    monkeypatch.setattr(LocalOutputs, "write", lambda *arguments: 0)
-    with pytest.raises(ResultsIncomplete, match="states were joined and 0 are in"):
+    monkeypatch.setattr("coordinator.recovery.rebuild._write_states", lambda *arguments: ())
+    with pytest.raises(ResultsIncomplete, match="states were folded and 0 are in"):
         rebuild(ALONE, source, to=tmp_path / "results")
     assert not (tmp_path / "results" / MANIFEST).exists()
 
 
-def test_range_pruned_after_planning_is_an_error() -> None:
-    start = pa.RecordBatch.from_pylist([{"start": 5}])
-    outputs = LocalOutputs([NamedOutput(PRUNED_OUTPUT, 3, start)])
-    with pytest.raises(ResultsIncomplete, match="state partition 3 was pruned after it was planned"):
-        outputs.join_partitions(lambda state_partition, tables: (), lambda more: None)
+def test_states_of_earlier_attempt_are_deleted(source: SegmentSource, tmp_path: Path) -> None:
+    run = rebuild(ALONE, PrunedSource(source, times=2), to=tmp_path / "results")
+    names = sorted(path.name for path in (tmp_path / "results" / "states.parquet").iterdir())
+    assert names == ["00000-0.parquet", "00001-2.parquet", "00002-0.parquet"]
+    assert len(pq.read_table(tmp_path / "results" / "states.parquet")) == run.manifest["states"]
+    stale = tmp_path / "stale"
+    rebuild(ALONE, source, to=stale)
+    (stale / "states.parquet" / "00001-0.parquet").rename(stale / "states.parquet" / "00001-1.parquet")
+    shutil.copy(stale / "states.parquet" / "00000-0.parquet", stale / "states.parquet" / "00001-0.parquet")
+    check_written_states(open_folder(stale), rebuild(ALONE, source).totals)
+    assert not (stale / "states.parquet" / "00001-0.parquet").exists()
 
 
 def test_errors_are_pickled_completely() -> None:
@@ -136,12 +129,10 @@ def test_damage_found_in_process_is_reported_unchanged(source: SegmentSource, tm
     first = min((tmp_path / "disk" / f"{TOPIC}-1").glob("*.log"))
     first.write_bytes(first.read_bytes()[:-1])
     engine = LocalEngine(2)
-    ranges = [replace(each, records=ALONE_MAX) for each in source.plan(LogCut()).ranges]
-    gathered = engine.gather(source, ranges, fold_range, lambda more: None)
+    (damage,) = rebuild(engine, OverstatedSegments(source.folder)).manifest["damages"]
     engine.close()
-    ((state_partition, damage),) = gathered.rows(DAMAGES_OUTPUT)
-    assert state_partition == 1
-    assert "its last batch is cut off" in damage.column("what")[0].as_py()
+    assert damage["state_partition"] == 1
+    assert "its last batch is cut off" in damage["what"]
 
 
 @dataclass
@@ -155,9 +146,9 @@ class PrunedSource:
     end: int = 200
     starts: dict[int, int] = field(default_factory=dict)
 
-    def plan(self, cut: LogCut, *, range_records: int = 100) -> ReadPlan:
+    def plan(self, cut: LogCut) -> ReadPlan:
         """Plan the remaining records."""
-        plan = self.inner.plan(cut, range_records=range_records)
+        plan = self.inner.plan(cut)
         ends = {p: min(self.end, cut.end(p)) for p in range(3)}
         left = [
             replace(
@@ -171,13 +162,14 @@ class PrunedSource:
         return ReadPlan(tuple(each for each in left if each.start < each.end), starts, ends)
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Write, and prune partition 1, during its second range."""
-        if log_range.state_partition == 1 and log_range.start >= 140 and self.times:
-            self.times -= 1
-            self.starts[1] = self.starts.get(1, 0) + self.step
-            self.end += self.step
-            raise PrunedError(1, self.starts[1])
-        yield from self.inner.read(log_range)
+        """Write, and prune partition 1, after its first chunk."""
+        for records in self.inner.read(log_range):
+            yield records
+            if log_range.state_partition == 1 and self.times:
+                self.times -= 1
+                self.starts[1] = self.starts.get(1, 0) + self.step
+                self.end += self.step
+                raise PrunedError(1, self.starts[1])
 
 
 def test_partition_pruned_during_read_is_read_again_to_its_new_end(
@@ -219,7 +211,7 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         "ranges.parquet": len(run.ranges),
     }
     assert StoredStates.from_results(open_folder(to)).table.equals(run.states)
-    assert pq.read_schema(to / "states.parquet").equals(STATES)
+    assert pq.read_table(to / "states.parquet").schema.equals(STATES)
     assert pq.read_schema(to / "ranges.parquet").equals(RANGES)
     assert {path.name for path in to.iterdir()} == {"states.parquet", "ranges.parquet", MANIFEST}
     with pytest.raises(ConfigError, match="new or empty"):
@@ -229,17 +221,15 @@ def test_results_are_valid_only_with_manifest(source: SegmentSource, tmp_path: P
         Baseline.read(to)
 
 
-def test_failed_run_leaves_no_manifest(source: SegmentSource, tmp_path: Path) -> None:
-    class FailingPhases(JobPhases):
-        """Fails in the join phase."""
+def test_failed_run_leaves_no_manifest(
+    source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError("no space left")
 
-        def phase(self, what: str, total: int, unit: str):  # type: ignore[no-untyped-def]
-            if what == "join":
-                raise OSError("no space left")
-            return super().phase(what, total, unit)
-
+    monkeypatch.setattr(Folder, "write", fail)
     with pytest.raises(OSError, match="no space"):
-        rebuild(ALONE, source, to=tmp_path / "results", phases=FailingPhases())
+        rebuild(ALONE, source, to=tmp_path / "results")
     assert not (tmp_path / "results").exists()
 
 
@@ -275,15 +265,13 @@ class FakeTerminal(io.StringIO):
         return True
 
 
-def test_progress_is_shown_on_terminal_only(source: SegmentSource) -> None:
+def test_progress_is_shown_on_terminal_only(source: SegmentSource, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, file = FakeTerminal(), io.StringIO()
     for stream in (terminal, file):
-        with progress_display(stream) as phases:
-            rebuild(ALONE, source, phases=phases)
+        monkeypatch.setattr(sys, "stderr", stream)
+        rebuild(ALONE, source)
     assert file.getvalue() == ""
-    assert "read" in terminal.getvalue()
-    assert "records/s" in terminal.getvalue()
-    assert "join" in terminal.getvalue()
+    assert "state partitions" in terminal.getvalue()
 
 
 def test_times_are_parsed_and_formatted() -> None:
@@ -314,28 +302,6 @@ def test_invalid_master_is_refused_before_java_starts(master: str) -> None:
 )
 def test_valid_master_is_accepted(master: str) -> None:
     spark_session.check_master(master)
-
-
-def test_user_settings_are_not_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
-    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert "spark.task.maxFailures" not in spark_session._OPTIONS
-    assert spark_session.user_settings() == {}
-    (tmp_path / "spark-defaults.conf").write_text(
-        "# comment\nspark.log.level   INFO\nspark.sql.session.timeZone=Asia/Tokyo\nspark.task.maxFailures 8\n"
-    )
-    assert spark_session.user_settings() == {
-        "spark.log.level": "INFO",
-        "spark.sql.session.timeZone": "Asia/Tokyo",
-    }
-    arguments = "--conf spark.log.level=WARN --conf=spark.ui.showConsoleProgress=true -c 'spark.x=a b'"
-    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", f"{arguments} pyspark-shell")
-    assert spark_session.user_settings() == {
-        "spark.log.level": "WARN",
-        "spark.sql.session.timeZone": "Asia/Tokyo",
-        "spark.ui.showConsoleProgress": "true",
-    }
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Checks with a real cluster and live coordinators are in test_jobs_on_kafka.py an
 test_jobs_on_coordinators.py.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,38 +16,26 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
-from coordinator.recovery.audit import AuditOptions, AuditResult, ExternalFindings, LogContents, audit
+from coordinator.recovery.audit import AuditOptions, AuditResult, ExternalFindings
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_log
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import row_identity, row_share_partition
-from coordinator.recovery.engines import LocalEngine
+from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.external_checks import (
     ClusterCheck,
     ClusterComparison,
     OptionalCheck,
 )
-from coordinator.recovery.history import read_history
-from coordinator.recovery.progress import JobPhases
-from coordinator.recovery.rebuild import RebuildResult, stored_states_of_table
-from coordinator.recovery.records import Records
-from coordinator.recovery.sample_check import (
-    SampleCheck,
-    choose_sample,
-    compare_sample,
-    differing_fields,
-    divide_sample,
-)
+from coordinator.recovery.job import LogReadResult
+from coordinator.recovery.manifest import StoredStates
+from coordinator.recovery.rebuild import RebuildResult
 from coordinator.recovery.schema import STATES
-from coordinator.recovery.sources.base import LogCut, LogRange
-from coordinator.recovery.sources.journal import JournalSource
-from coordinator.recovery.sources.segments import SegmentSource
-from coordinator.recovery.state_checks import PartitionStates, StateTask
-from coordinator.recovery.tasks import NamedOutput
+from coordinator.recovery.share_partitions import row_identity, row_share_partition
+from coordinator.recovery.sources.base import ReadPlan
+from coordinator.recovery.state_tasks import PartitionStates, StateTask, no_states
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
-from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
 from tests.recovery.share_groups import (
     Log,
     SimulatedShareGroups,
@@ -57,6 +45,7 @@ from tests.recovery.share_groups import (
 )
 
 ALONE = LocalEngine(1)
+NO_PLAN = ReadPlan((), {}, {})
 GOOD = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
@@ -65,7 +54,7 @@ GOOD = {
     "unclean.leader.election.enable": "false",
 }
 # The checks whose faults are in this file; test_audit.py has the faults of all other checks.
-FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5", "X6"}
+FOUND_HERE = {"P5", "X1", "X2", "X3", "X4", "X5"}
 
 
 def make_clean_log() -> Log:
@@ -139,7 +128,11 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         async def close(self) -> None:
             pass
 
+    async def list_groups(access: object) -> set[str]:
+        return groups
+
     monkeypatch.setattr("coordinator.cluster.kafka.user_topics.UserTopics", FakeUserTopics)
+    monkeypatch.setattr("coordinator.recovery.external_checks._list_groups", list_groups)
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
     check._shown = [row_identity(row) for row in states]
@@ -149,13 +142,10 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         ({row_identity(lost): 9}, []),
     ]
     for deleted, missing in cases:
-        task = ClusterComparison({}, pa.array(check._shown, pa.binary()), frozenset(groups), Limits())
+        task = ClusterComparison({}, pa.array(check._shown, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
-        outputs = [
-            *task(PartitionStates(0, table, table.slice(0, 0), deleted)),
-            *task(PartitionStates(1, table.slice(0, 0), table.slice(0, 0))),
-        ]
-        external = check.result(outputs)
+        outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
+        external = check.result(ALONE, LogReadResult(NO_PLAN, outputs))
         assert [each.share_partition for each in external.findings] == missing
         assert {each.check for each in external.findings} <= {"X2"}
         assert {*external.topics} == {row["topic_id"] for row in left}
@@ -232,12 +222,12 @@ def test_x4_different_target_is_found(old_audit: AuditResult, monkeypatch: pytes
     # The second comparison uses columns that were rebuilt from the source and from the target.
     changed = old_audit.states.slice(1)
     run = RebuildResult(
-        stored_states_of_table(changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}}
+        StoredStates(lambda _: changed), old_audit.ranges, {"partitions": {"0": {}, "1": {}, "2": {}}}
     )
     monkeypatch.setattr(rewrite, "rebuild", lambda *args, **more: run)
     monkeypatch.setattr(rewrite, "open_source", lambda text, **access: None)
     monkeypatch.setattr(rewrite, "make_topic_options", lambda config: {})
-    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3, JobPhases())  # type: ignore[arg-type]
+    unlike_there = rewrite._verify_rewrite(None, None, states, None, 3)  # type: ignore[arg-type]
     assert unlike_there == (str(row_share_partition(finding_rows(old_audit)[0])),)
 
 
@@ -262,57 +252,6 @@ def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
         assert found.evidence.startswith(evidence)
 
 
-def test_x6_sample_with_different_fold_is_found(old_audit: AuditResult, tmp_path: Path) -> None:
-    source = SegmentSource(str(tmp_path / "before"))
-    assert len(choose_sample(old_audit.states, 4)) >= 4
-    totals = [{"state_partition": number, "states": states} for number, states in ((1, 30), (0, 0), (7, 9))]
-    assert divide_sample(totals, 5) == {0: 0, 1: 3, 7: 2}
-    options = AuditOptions(limits=CLEAN_LIMITS, external=[SampleCheck(source, 100)])
-    assert audit_segments(tmp_path / "before", options).verdict == "clean"
-    wrong = finding_rows(old_audit)
-    wrong[0]["start_offset"] += 1
-    steps = read_history(ALONE, source, {row_share_partition(row) for row in wrong}).steps
-    states = {(step.state_partition, step.record.key): step.after for step in steps}
-    ((check, severity, evidence),) = finding_tuples(list(compare_sample(wrong, states)))
-    assert (check, severity) == ("X6", "critical")
-    assert evidence.startswith(f"start offset {wrong[0]['start_offset']} and ")
-    assert differing_fields(wrong[0], None) == "the fold record by record finds no state"
-
-
-def test_x6_omits_state_partitions_pruned_during_audit(tmp_path: Path) -> None:
-    log = make_clean_log()
-    source = SegmentSource(str(write_log(tmp_path, log)))
-    pruned, *_ = log
-
-    class PrunedBefore(SampleCheck):
-        def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
-            start = log[pruned][-1].log_offset + 5
-            (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} {pruned} {start}\n")
-            assert {row["state_partition"] for each in outputs for row in each.rows.to_pylist()} == {*log}
-            return super().result(outputs)
-
-    found = audit_segments(tmp_path, AuditOptions(limits=CLEAN_LIMITS, external=[PrunedBefore(source, 100)]))
-    assert (found.verdict, "X6" in found.not_checked) == ("clean", False)
-
-
-def test_x6_reads_each_range_of_journal_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of a journal has records of all state partitions."""
-    write_journal(tmp_path, {p: make_varied_records(600, seed=p) for p in range(4)})
-    source, read = JournalSource(str(tmp_path)), list[int]()
-    inner = JournalSource.read
-
-    def count_reads(self: JournalSource, log_range: LogRange) -> Iterator[Records]:
-        read.append(log_range.number)
-        return inner(self, log_range)
-
-    monkeypatch.setattr(JournalSource, "read", count_reads)
-    found = audit(ALONE, source, AuditOptions(external=[SampleCheck(source, 40)]))
-    assert "X6" not in {*found.not_checked, *found.findings.column("check").to_pylist()}
-    ranges = list(range(len(source.plan(LogCut()).ranges)))
-    assert len(ranges) > 1
-    assert sorted(read) == sorted(2 * ranges), "once by the audit, and once by X6"
-
-
 def test_failed_external_check_is_reported_and_does_not_end_audit(
     old_audit: AuditResult, tmp_path: Path
 ) -> None:
@@ -320,10 +259,10 @@ def test_failed_external_check_is_reported_and_does_not_end_audit(
         def begin(self) -> None:
             raise LogUnavailable("nobody answers")
 
-        def task(self, contents: LogContents) -> StateTask:
+        def task(self, plan: ReadPlan) -> StateTask:
             raise AssertionError
 
-        def result(self, outputs: Sequence[NamedOutput]) -> ExternalFindings:
+        def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
             raise AssertionError
 
     options = AuditOptions(limits=CLEAN_LIMITS, external=[OptionalCheck(UnreachableCheck(), ("X2", "X5"))])

@@ -1,4 +1,4 @@
-"""Test the jobs explain, plan-prune, rewrite, and periodic audits on local logs."""
+"""Test the jobs explain, rewrite, and periodic audits on local logs."""
 
 import signal
 import threading
@@ -15,13 +15,12 @@ from coordinator.operate.migration import MigrationRefused
 from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.continuous import AuditMetrics, audit_periodically
-from coordinator.recovery.deduplication import deduplicate, row_share_partition
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.history import read_history
-from coordinator.recovery.prune_plan import prune_plan
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
+from coordinator.recovery.share_partitions import deduplicate, row_share_partition
 from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -123,24 +122,6 @@ def test_explain_finds_share_partition_in_wrong_state_partition(
     log.setdefault(3 - sum(log), [])
     told = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
     assert told.state_partition == (number + 1) % STATE_PARTITIONS
-
-
-# plan-prune
-
-
-def test_prune_plan_equals_pruning_of_shard(
-    share_groups: SimulatedShareGroups, source: SegmentSource
-) -> None:
-    plans = prune_plan(rebuild(ALONE, source), 3)
-    assert [each.facts.needed_from for each in plans] == [
-        shard.redundant_offset for shard in share_groups.shards
-    ]
-    for each, shard in zip(plans, share_groups.shards, strict=True):
-        pinned = [SharePartitionKey.parse(pin.share_partition) for pin in each.pins]
-        assert pinned == shard.share_partitions()[:3]
-        assert each.pins[0].needed_from == each.facts.needed_from
-        assert [pin.frees for pin in each.pins] == sorted(pin.frees for pin in each.pins)
-        assert each.facts.prunable + each.facts.unprunable == len(share_groups.log[shard.state_partition])
 
 
 # rewrite

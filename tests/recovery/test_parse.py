@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.log.claims import owner_epoch_headers, read_owner_epoch
-from coordinator.recovery.decode import RecordKind, decode, packed_batches
+from coordinator.recovery.decode import RecordKind, decode
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import RECORDS
@@ -18,6 +18,7 @@ from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import decode_batches, encode_batch
+from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import UnreadableValue, decode_record
 from tests.recovery.log_strategies import LogEntry, encode_log, kafkas_logs, our_logs
 
@@ -191,7 +192,8 @@ def _check_value(decoded: Any, place: int, value: ShareSnapshotValue | ShareUpda
     for name in names:
         assert int(getattr(decoded, name)[place]) == getattr(value, name), name
     mine = decoded.batches.take(decoded.batches.row == place)
-    assert packed_batches(mine) == bytes(value.state_batches)
+    batches = zip(*(column.tolist() for column in mine[1:]), strict=True)
+    assert [StateBatch(*batch) for batch in batches] == unpack(value.state_batches)
     assert int(decoded.batch_count[place]) == len(mine.row)
 
 

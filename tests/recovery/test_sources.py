@@ -4,27 +4,22 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from coordinator.cluster.kafka.cluster import ListedOffset
-from coordinator.errors import ConfigError, LogDamaged
+from coordinator.errors import ConfigError
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.job import read_log
-from coordinator.recovery.ranges import fold_range
 from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.sources import LogCut, open_source
 from coordinator.recovery.sources.base import (
-    ALL,
     END,
     LogRange,
     PrunedError,
     Source,
-    offsets_after_time,
     parse_offsets,
 )
 from coordinator.recovery.sources.journal import JournalSource
@@ -47,8 +42,8 @@ from tests.unit.log.environments import append_durably
 ALONE = LocalEngine(1)
 
 
-def rebuild_in_ranges(source: Source, cut: LogCut | None = None, range_records: int = 100) -> RebuildResult:
-    return rebuild(ALONE, source, cut=cut, range_records=range_records)
+def rebuild_alone(source: Source, cut: LogCut | None = None) -> RebuildResult:
+    return rebuild(ALONE, source, cut=cut)
 
 
 def state_rows(run: RebuildResult) -> list[dict[str, object]]:
@@ -60,7 +55,7 @@ def test_all_partitions_of_brokers_disk_are_rebuilt(tmp_path: Path) -> None:
     for p, batches in partitions.items():
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=20)
     (tmp_path / "orders-0").mkdir()
-    run = rebuild_in_ranges(open_source(f"segments:{tmp_path}"))
+    run = rebuild_alone(open_source(f"segments:{tmp_path}"))
     assert state_rows(run) == load_expected_states(partitions)
     assert run.manifest["totals"]["records"] == 1_200
     assert run.manifest["partitions"]["1"]["read_to"] == 400
@@ -82,35 +77,16 @@ def test_directory_of_partition_or_topic_is_selected_by_name(tmp_path: Path) -> 
         SegmentSource(str(tmp_path / "no" / "thing")).plan(LogCut())
 
 
-@pytest.mark.parametrize("with_index", [True, False])
-def test_large_segment_is_cut_at_batches(tmp_path: Path, with_index: bool) -> None:
-    batches = encode_batches(make_varied_records(2_000))
-    (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
-    if with_index:
-        position, entries = 0, b""
-        for number, batch in enumerate(batches):
-            if number % 9 == 8:
-                entries += (7 * number + 6).to_bytes(4) + position.to_bytes(4)
-            position += len(batch)
-        path.with_suffix(".index").write_bytes(entries + bytes(80))
-    source = SegmentSource(str(tmp_path))
-    plan = source.plan(LogCut(), range_records=100)
-    assert len(plan.ranges) > 5
-    found = [offset for each in plan.ranges for read in source.read(each) for offset in read.log_offset]
-    assert found == list(range(2_000))
-    assert state_rows(rebuild_in_ranges(source)) == load_expected_states({0: batches})
-
-
 def test_incomplete_last_batch_is_ignored_and_reported(tmp_path: Path) -> None:
     batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     torn = encode_batch(100, 5, [(b"key", b"value")])[:-3]
     path.write_bytes(path.read_bytes() + torn)
-    run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
+    run = rebuild_alone(SegmentSource(str(tmp_path)))
     assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == len(torn)
     path.write_bytes(b"".join(batches) + bytes(4_096))
-    assert state_rows(rebuild_in_ranges(SegmentSource(str(tmp_path)))) == load_expected_states({0: batches})
+    assert state_rows(rebuild_alone(SegmentSource(str(tmp_path)))) == load_expected_states({0: batches})
 
 
 @pytest.mark.parametrize(
@@ -135,7 +111,7 @@ def test_damage_in_last_segment_is_not_an_incomplete_write(
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     position = sum(map(len, batches[:3]))
     path.write_bytes(spoilt(path.read_bytes(), position))
-    run = rebuild_in_ranges(SegmentSource(str(tmp_path)), range_records=10_000)
+    run = rebuild_alone(SegmentSource(str(tmp_path)))
     damage, *_ = run.manifest["damages"]
     assert (damage["state_partition"], damage["first"]) == (0, 21)
     assert re.search(
@@ -149,7 +125,7 @@ def test_incomplete_batch_of_any_length_is_ignored(tmp_path: Path, kept: int) ->
     batches = encode_batches(make_varied_records(100))
     (path,) = write_segments(tmp_path / f"{TOPIC}-0", batches)
     path.write_bytes(path.read_bytes() + encode_batch(100, 5, [(b"key", b"value")])[:kept])
-    run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
+    run = rebuild_alone(SegmentSource(str(tmp_path)))
     assert state_rows(run) == load_expected_states({0: batches})
     assert run.ranges.column("unread_bytes").to_pylist()[-1] == kept
 
@@ -158,7 +134,7 @@ def test_damage_before_end_is_skipped_and_located(tmp_path: Path) -> None:
     batches = encode_batches(make_varied_records(100))
     for spoilt in (batches[7][:-5], batches[7][:70] + b"?" + batches[7][71:]):
         write_segments(tmp_path / f"{TOPIC}-0", [*batches[:7], spoilt, *batches[8:]])
-        run = rebuild_in_ranges(SegmentSource(str(tmp_path)))
+        run = rebuild_alone(SegmentSource(str(tmp_path)))
         (damage,) = run.manifest["damages"]
         assert (damage["first"], damage["last"]) == (49, 55)
         assert run.manifest["totals"]["records"] == 93
@@ -171,35 +147,28 @@ def test_records_before_and_after_damage_are_read(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-3", [*batches[:7], bytes(100), *batches[8:]])
     source = SegmentSource(str(tmp_path))
     assert read_log_offsets(source) == {3: [*range(49), *range(56, 100)]}
-    run = rebuild_in_ranges(source, LogCut({3: 49}))
+    run = rebuild_alone(source, LogCut({3: 49}))
     assert state_rows(run) == load_expected_states({3: batches[:7]})
     assert run.manifest["damages"] == []
-    assert [each["first"] for each in rebuild_in_ranges(source, LogCut({3: 50})).manifest["damages"]] == [49]
+    assert [each["first"] for each in rebuild_alone(source, LogCut({3: 50})).manifest["damages"]] == [49]
 
 
-def offsets_before_damage(source: Source, log_range: LogRange) -> tuple[list[int], int | None]:
-    """Return the log offsets before the damage, and the state partition of the reported damage."""
-    found: list[int] = []
-    try:
-        for records in source.read(log_range):
-            found.extend(records.log_offset.tolist())
-    except LogDamaged as damage:
-        return found, damage.state_partition
-    raise AssertionError("no damage was found")
-
-
-def test_records_of_topic_before_damage_are_read() -> None:
-    batches = encode_batches(make_varied_records(20))
-    answer = b"".join(batches[:2]) + batches[2][:-1] + b"?"
+def test_records_of_topic_around_damage_are_read() -> None:
+    batches = encode_batches(make_varied_records(28))
+    answer = b"".join([*batches[:2], batches[2][:-1] + b"?", batches[3]])
 
     class DamagedTopic(TopicSource):
         async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
             put(answer)
 
     source = DamagedTopic("topic", "nobody:1")
-    assert offsets_before_damage(source, LogRange(2, 0, 20, 20)) == (list(range(14)), 2)
-    assert len(next(source.read(LogRange(2, 0, 14, 14)))) == 14
-    assert len(list(source.read(LogRange(2, 0, 14, 14)))) == 1
+    chunks = list(source.read(LogRange(2, 0, 28, 28)))
+    assert [offset for each in chunks for offset in each.log_offset] == [*range(14), *range(21, 28)]
+    (damage,) = (damage for each in chunks for damage in each.damages)
+    assert (damage.state_partition, damage.first, damage.last) == (2, 14, 20)
+    assert "topic-2: the batch at byte" in damage.what
+    (before,) = source.read(LogRange(2, 0, 14, 14))
+    assert (len(before), before.damages) == (14, ())
 
 
 def test_write_in_progress_at_planning_is_ignored(tmp_path: Path) -> None:
@@ -225,9 +194,9 @@ def test_cut_by_offset_returns_earlier_state(tmp_path: Path) -> None:
         write_segments(tmp_path / f"{TOPIC}-{p}", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     cut = {0: 151, 1: 0}
-    assert state_rows(rebuild_in_ranges(source, LogCut(cut))) == load_expected_states(partitions, before=cut)
+    assert state_rows(rebuild_alone(source, LogCut(cut))) == load_expected_states(partitions, before=cut)
     with pytest.raises(ConfigError, match="7:1 cannot be used: it must be of a state partition there is"):
-        rebuild_in_ranges(source, LogCut({7: 1}))
+        rebuild_alone(source, LogCut({7: 1}))
 
 
 def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
@@ -235,33 +204,21 @@ def test_cut_by_time_ends_before_first_later_record(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", batches, batches_in_file=10)
     source = SegmentSource(str(tmp_path))
     # Seven records per millisecond, from 1000 on.
-    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=1_019))) == load_expected_states(
+    assert state_rows(rebuild_alone(source, LogCut(time_ms=1_019))) == load_expected_states(
         {0: batches}, before={0: 140}
     )
-    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=9_999))) == load_expected_states({0: batches})
-    assert state_rows(rebuild_in_ranges(source, LogCut(time_ms=1))) == []
-
-
-def test_cut_by_time_uses_first_later_record_of_all_mixed_ranges(
-    tmp_path: Path,
-) -> None:
-    write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(300)), batches_in_file=10)
-    source = SegmentSource(str(tmp_path))
-    plan = source.plan(LogCut())
-    mixed = replace(plan, ranges=tuple(replace(each, state_partition=ALL) for each in plan.ranges))
-    assert len(mixed.ranges) > 3
-    reader = SimpleNamespace(read=lambda each: source.read(replace(each, state_partition=0)))
-    assert offsets_after_time(cast(Source, reader), mixed, 1_019) == {0: 140}
+    assert state_rows(rebuild_alone(source, LogCut(time_ms=9_999))) == load_expected_states({0: batches})
+    assert state_rows(rebuild_alone(source, LogCut(time_ms=1))) == []
 
 
 def test_cut_below_pruned_start_is_refused_and_above_is_doubtful(tmp_path: Path) -> None:
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches(make_varied_records(100), base_offset=500))
     source = SegmentSource(str(tmp_path))
     with pytest.raises(ConfigError, match="0:499 cannot be used: it must be at or above 500"):
-        rebuild_in_ranges(source, LogCut({0: 499}))
-    (note,) = rebuild_in_ranges(source, LogCut({0: 550})).manifest["notes"]
+        rebuild_alone(source, LogCut({0: 499}))
+    (note,) = rebuild_alone(source, LogCut({0: 550})).manifest["notes"]
     assert "the beginning of 1 state partitions was pruned" in note
-    assert rebuild_in_ranges(source).manifest["notes"] == []
+    assert rebuild_alone(source).manifest["notes"] == []
 
 
 async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> None:
@@ -275,8 +232,8 @@ async def test_journal_is_rebuilt_while_coordinator_uses_it(tmp_path: Path) -> N
 
     journal = open_journal(tmp_path)
     await journal.open()
-    run = await asyncio.to_thread(rebuild_in_ranges, source)
-    assert len(source.plan(LogCut()).ranges) > 2
+    run = await asyncio.to_thread(rebuild_alone, source)
+    assert len(source.plan(LogCut()).ranges[0].place.segments) > 2
     assert drop_write_times(state_rows(run)) == drop_write_times(load_expected_states(batches))
     await append_durably(journal, 2, make_varied_records(3, seed=9))
     cut = {p: 100 * p for p in range(4)}
@@ -293,7 +250,7 @@ def test_dropped_journal_segment_raises_pruned_error(tmp_path: Path) -> None:
     write_journal(tmp_path, {1: make_varied_records(3_000)})
     source = JournalSource(str(tmp_path))
     first = source.plan(LogCut()).ranges[0]
-    (tmp_path / first.place[0]).unlink()
+    (tmp_path / first.place.segments[0].file).unlink()
     with pytest.raises(PrunedError):
         list(source.read(first))
 
@@ -357,5 +314,5 @@ def test_empty_log_has_no_states(tmp_path: Path) -> None:
     (tmp_path / f"{TOPIC}-0").mkdir()
     (tmp_path / f"{TOPIC}-0" / f"{0:020}.log").write_bytes(b"")
     source = SegmentSource(str(tmp_path))
-    assert read_log(ALONE, source, fold_range).ranges == []
-    assert state_rows(rebuild_in_ranges(source)) == []
+    assert rebuild(ALONE, source).ranges.num_rows == 0
+    assert state_rows(rebuild_alone(source)) == []

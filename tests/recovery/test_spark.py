@@ -1,5 +1,8 @@
 """Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,21 +11,17 @@ import pytest
 from coordinator.errors import ConfigError
 from coordinator.recovery import api
 from coordinator.recovery.audit import AuditOptions, AuditResult, audit
-from coordinator.recovery.checks.record_histories import HISTORIES_OUTPUT
-from coordinator.recovery.engines import Engine, LocalEngine, open_engine, spark, spark_work
-from coordinator.recovery.engines.spark_work import convert_spark_error
-from coordinator.recovery.final_states import STATES_OUTPUT, TOTALS_OUTPUT
+from coordinator.recovery.engines import Engine, LocalEngine, open_engine
+from coordinator.recovery.engines.spark import convert_spark_error
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.manifest import StoredStates, read_manifest
-from coordinator.recovery.ranges import PARTIALS_OUTPUT
-from coordinator.recovery.rebuild import RebuildResult, first_states, oldest_states, rebuild
+from coordinator.recovery.rebuild import RebuildResult, rebuild
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
-from coordinator.recovery.sources.base import RANGE_RECORDS, LogCut, ReadPlan
+from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_tasks import STATES_OUTPUT, TOTALS_OUTPUT, first_states
 from coordinator.recovery.tasks import NamedOutput
-from protocol.state_records import parse_topic_id
-from tests.benchmarks.state_logs import write_log
 from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
@@ -30,7 +29,6 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
-from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -53,11 +51,11 @@ def segment_source(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
 
 def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
     for cut in (LogCut(), LogCut({0: 100, 2: 333})):
-        theirs = rebuild(spark_engine, segment_source, cut=cut, range_records=60)
+        theirs = rebuild(spark_engine, segment_source, cut=cut)
         ours = rebuild(ALONE, segment_source, cut=cut)
         assert theirs.states.schema.equals(STATES)
         assert theirs.states.equals(ours.states)
-        assert len(theirs.ranges) > len(ours.ranges)
+        assert theirs.ranges.equals(ours.ranges)
         for same in ("partitions", "totals", "states", "state_batches"):
             assert theirs.manifest[same] == ours.manifest[same]
     assert theirs.manifest["versions"]["spark"].startswith("4.")
@@ -66,57 +64,17 @@ def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", segment_sourc
 def test_only_selected_states_reach_driver(
     spark_engine: "SparkEngine", segment_source: SegmentSource
 ) -> None:
-    for select in (first_states(3), oldest_states(2)):
-        theirs, ours = (rebuild(engine, segment_source, select=select) for engine in (spark_engine, ALONE))
-        assert theirs.states.equals(ours.states)
-        assert len(theirs.states) <= 9 < theirs.manifest["states"]
+    theirs, ours = (
+        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, ALONE)
+    )
+    assert theirs.states.equals(ours.states)
+    assert len(theirs.states) == 9 < theirs.manifest["states"]
     everything = rebuild(ALONE, segment_source).states
     assert (
         rebuild(ALONE, segment_source, select=first_states(3))
         .states.slice(0, 3)
         .equals(everything.slice(0, 3))
     )
-
-
-def test_hot_share_partition_is_read_by_many_tasks(spark_engine: "SparkEngine", tmp_path: Path) -> None:
-    write_log(tmp_path, records=30_000, share_partitions=200, state_partitions=4, hot_part=0.8)
-    source = SegmentSource(str(tmp_path))
-    theirs = rebuild(spark_engine, source, range_records=2_000)
-    assert theirs.states.equals(rebuild(ALONE, source).states)
-    assert len(theirs.ranges) >= 12
-    assert max(theirs.states.column("records").to_pylist()) >= 24_000
-
-
-def test_independent_sql_fold_agrees(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
-    from tests.recovery.sql_oracle import rebuild_with_sql
-
-    records = api.records(segment_source.text, spark=spark_engine.spark)
-    oracle = {
-        bytes(row.share_partition): (
-            row.start_offset,
-            row.state_epoch,
-            row.snapshot_epoch,
-            [tuple(each) for each in row.offsets],
-        )
-        for row in rebuild_with_sql(spark_engine.spark, records).collect()
-    }
-    found = {}
-    for state in rebuild(ALONE, segment_source).states.to_pylist():
-        group = state["group_id"].encode()
-        key = (
-            len(group).to_bytes(2)
-            + group
-            + parse_topic_id(state["topic_id"])
-            + state["partition"].to_bytes(4)
-        )
-        offsets = [
-            (offset, batch["delivery_count"], batch["delivery_state"])
-            for batch in state["state_batches"]
-            for offset in range(batch["first_offset"], batch["last_offset"] + 1)
-        ]
-        found[key] = (state["start_offset"], state["state_epoch"], state["snapshot_epoch"], offsets)
-    assert found == oracle
-    assert len(found) > 40
 
 
 def test_data_source_returns_stored_records(
@@ -165,18 +123,18 @@ def test_executors_write_states_that_driver_does_not_read(
         )
 
     fetched: list[NamedOutput] = []
-    inner = spark._fetch_outputs
+    inner = type(spark_engine).run
 
-    def record_fetch(frame: Any) -> list[NamedOutput]:
-        found = inner(frame)
+    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
+        found = inner(engine, *arguments)
         fetched.extend(found)
         return found
 
-    monkeypatch.setattr(spark, "_fetch_outputs", record_fetch)
+    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     done = run(spark_engine, tmp_path / "spark")
     names = {output.name for output in fetched}
     assert TOTALS_OUTPUT in names
-    assert not names & {STATES_OUTPUT, PARTIALS_OUTPUT, HISTORIES_OUTPUT}
+    assert STATES_OUTPUT not in names
     alone = run(ALONE, tmp_path / "alone")
     assert done.states.equals(alone.states)
     for name in ("states", "state_batches"):
@@ -185,35 +143,27 @@ def test_executors_write_states_that_driver_does_not_read(
     assert StoredStates.from_results(open_folder(tmp_path / "spark")).table.equals(alone.states)
 
 
-def test_periodic_audit_deletes_work_files_after_each_run(
-    spark_engine: "SparkEngine",
-    segment_source: SegmentSource,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    share_coordinator: CommandLine,
-) -> None:
-    work = tmp_path / "work"
-    used: list[int] = []
-    left: list[list[Path]] = []
-    stored = spark_work.WorkFolder.store
-
-    def count_files(folder: Any, *args: Any) -> Any:
-        frame = stored(folder, *args)
-        used.append(len(list(work.iterdir())))
-        return frame
-
-    def audit_twice(run: Any, **more: object) -> None:
-        for _ in range(2):
-            run(None)
-            left.append(list(work.iterdir()))
-
-    monkeypatch.setattr(spark_work.WorkFolder, "store", count_files)
-    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", audit_twice)
-    monkeypatch.setattr("coordinator.cli.recovery_audit._utc_now_text", lambda: f"run-{len(left)}")
-    arguments = ["--every", "1s", "--to", str(tmp_path / "audits"), "--work", str(work)]
-    share_coordinator("recovery", "audit", "--from", segment_source.text, "--engine", "spark", *arguments)
-    assert set(used) == {1}
-    assert left == [[], []]
+def test_user_settings_are_not_replaced(tmp_path: Path) -> None:
+    """Settings of spark-submit, `PYSPARK_SUBMIT_ARGS` and spark-defaults.conf take precedence."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.sql.session.timeZone Asia/Tokyo\n")
+    script = (
+        "from coordinator.recovery.engines.spark_session import get_or_start_session as start\n"
+        "spark = start('local[1]')\n"
+        "print(spark.conf.get('spark.sql.session.timeZone'))\n"
+        "print(spark.conf.get('spark.sql.execution.arrow.maxRecordsPerBatch'))\n"
+        "print(spark.conf.get('spark.sql.python.filterPushdown.enabled'))\n"
+    )
+    options = "--conf spark.sql.execution.arrow.maxRecordsPerBatch=7 --conf spark.ui.enabled=false"
+    environment = {
+        **os.environ,
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["Asia/Tokyo", "7", "true"]
 
 
 def test_active_session_is_used_and_not_stopped(
@@ -238,9 +188,9 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
     class DamagedAfterPlanning(JournalSource):
         """A journal that is damaged after planning."""
 
-        def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
+        def plan(self, cut: LogCut) -> ReadPlan:
             plan = source.plan(cut)
-            path = tmp_path / plan.ranges[0].place[0]
+            path = tmp_path / plan.ranges[0].place.segments[0].file
             data = bytearray(path.read_bytes())
             data[1_000] ^= 1
             path.write_bytes(data)

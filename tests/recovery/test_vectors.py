@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from coordinator.recovery.parse import parse
-from coordinator.recovery.ranges import fold_range
 from protocol.record_batch import encode_batch
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
@@ -18,28 +17,28 @@ from tests.conformance.vectors import (
     replay_states,
     send_requests,
 )
-from tests.recovery.log_strategies import comparable_rows, join_to_state_rows, shard_core_rows
+from tests.recovery.log_strategies import comparable_rows, fold_records_to_state_rows, shard_core_rows
 
 
-def rebuild_release(release: str, records_in_range: int) -> list[dict[str, Any]]:
-    """Rebuild the states of a recorded log, cut into ranges."""
-    found = []
+def rebuild_release(release: str, records_in_chunk: int) -> list[dict[str, Any]]:
+    """Rebuild the states of a recorded log, cut into chunks."""
+    chunks = []
     for state_partition, lines in groupby(
         sorted(recorded_log(release)), key=lambda line: line.state_partition
     ):
         batches = [
             encode_batch(line.log_offset, line.timestamp_ms, [(line.key, line.value)]) for line in lines
         ]
-        for begin in range(0, len(batches), records_in_range):
-            data = b"".join(batches[begin : begin + records_in_range])
-            found += fold_range([parse(state_partition, data).records])
-    return join_to_state_rows(found)
+        for begin in range(0, len(batches), records_in_chunk):
+            data = b"".join(batches[begin : begin + records_in_chunk])
+            chunks.append(parse(state_partition, data).records)
+    return fold_records_to_state_rows(chunks)
 
 
-@pytest.mark.parametrize("records_in_range", [7, 1_000_000])
+@pytest.mark.parametrize("records_in_chunk", [7, 1_000_000])
 @pytest.mark.parametrize("release", RELEASES_WITH_LOG)
-def test_recorded_log_folds_to_state_of_shard_core(release: str, records_in_range: int) -> None:
-    rows = rebuild_release(release, records_in_range)
+def test_recorded_log_folds_to_state_of_shard_core(release: str, records_in_chunk: int) -> None:
+    rows = rebuild_release(release, records_in_chunk)
     assert comparable_rows(rows) == shard_core_rows(replay_states(recorded_log(release)))
     assert len(rows) >= 5
 

@@ -18,13 +18,14 @@ from coordinator.recovery.report import as_text, make_content
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
+from coordinator.recovery.state_tasks import PartitionStates
 from coordinator.recovery.verdict import (
-    AFFECTED_OUTPUT,
+    CONCERNED_OUTPUT,
     AuditContext,
     LogCopy,
     RecoveryStatus,
     classify_groups,
-    states_for_verdict,
+    select_for_verdict,
 )
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
@@ -107,12 +108,15 @@ def test_headline_is_positive_only_without_critical_findings(
 
 @given(st.lists(findings, max_size=6))
 def test_verdict_needs_only_states_that_findings_concern(found: list[dict[str, Any]]) -> None:
-    select, others = states_for_verdict(found), Counter[str]()
+    home = {"one": 0, "two": 1}
+    found = [{**row, "state_partition": home.get(row["group_id"], row["state_partition"])} for row in found]
+    others = Counter[str]()
     affected: list[dict[str, Any]] = []
     for number in (0, 1):
         rows = [row for row in STATES if row["state_partition"] == number]
-        for name, _, table in select(number, pa.RecordBatch.from_pylist(rows)):
-            if name == AFFECTED_OUTPUT:
+        own = [row for row in found if row["state_partition"] in (ALL, number)]
+        for name, _, table in select_for_verdict(own, PartitionStates(number, pa.Table.from_pylist(rows))):
+            if name == CONCERNED_OUTPUT:
                 affected += table.to_pylist()
             else:
                 others.update({row["group_id"]: row["states"] for row in table.to_pylist()})

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 60

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from coordinator.errors import ConfigError
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, findings_output
-from coordinator.recovery.deduplication import row_identity
 from coordinator.recovery.folders import Location, open_folder
 from coordinator.recovery.manifest import STATES_FILE, StoredStates, read_manifest
-from coordinator.recovery.state_checks import PartitionStates, StateTask
+from coordinator.recovery.share_partitions import row_identity
+from coordinator.recovery.state_tasks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 
 _C, _W = Severity.CRITICAL, Severity.WARNING

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import Row, row_identity
 from coordinator.recovery.schema import NONE
+from coordinator.recovery.share_partitions import Row, row_identity
 from protocol.state_records import parse_topic_id
 
 _C, _W = Severity.CRITICAL, Severity.WARNING

@@ -1,11 +1,9 @@
 """Findings as Arrow rows: one for each check and share-partition, with a count and the first evidence.
 
-While a range is read, it is not known which owner epochs are valid (`coordinator.recovery.claim_filter`). So
-a finding has the owner epoch of its records, and is dropped later if that epoch is fenced.  Findings of one
-check and share-partition merge: their counts add up, and the evidence of the first finding stays.
+Findings of one check and share-partition merge: their counts add up, and the evidence of the first stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from typing import Any
@@ -20,10 +18,9 @@ from coordinator.recovery.checks.catalogue import (
     check_position,
     finding_effect,
 )
-from coordinator.recovery.deduplication import parse_identity
-from coordinator.recovery.final_states import OwnerEpochs, valid_rows
-from coordinator.recovery.records import Ints, column_to_ints
+from coordinator.recovery.records import Ints
 from coordinator.recovery.schema import NONE, required_field
+from coordinator.recovery.share_partitions import parse_identity
 from coordinator.recovery.tasks import NamedOutput
 
 FINDINGS_OUTPUT = "findings"
@@ -31,10 +28,6 @@ FINDINGS_OUTPUT = "findings"
 # If a check affects no state, a state partition reports its findings separately for at most this number of
 # share-partitions; one more finding summarises the others.
 HARMLESS_MAX = 1_000
-
-# The owner epoch of findings that do not depend on the owner of a record.
-NO_OWNER_YET = -2
-
 
 _WHAT = [
     required_field("check", pa.string()),
@@ -51,19 +44,8 @@ _WHERE = [
     required_field("timestamp_ms", pa.int64()),
 ]
 
-_WHOSE = ("state_partition", "range_start", "owner_epoch", "claimed")
-
-# The findings of a range.
-PARTIAL_FINDINGS = pa.schema(
-    [
-        *_WHAT,
-        pa.field("share_partition", pa.binary()),
-        required_field("range_start", pa.int64()),
-        required_field("owner_epoch", pa.int32()),
-        required_field("claimed", pa.bool_()),
-        *_WHERE,
-    ]
-)
+# The findings of a state partition, with record keys without their type.
+PARTIAL_FINDINGS = pa.schema([*_WHAT, pa.field("share_partition", pa.binary()), *_WHERE])
 
 # The findings of an audit; the state partition is -1 if the finding concerns no single state partition.
 FINDINGS = pa.schema(
@@ -154,48 +136,19 @@ class Findings:
         return len(self._found)
 
 
-def merge_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """Merge findings of equal check, severity, state partition and share-partition."""
-    found: dict[tuple[str, Severity, int, bytes | None], Finding] = {}
-    for each in findings:
-        name = (each.check, each.severity, each.state_partition, each.share_partition)
-        known = found.get(name)
-        found[name] = each if known is None else known.merge_with(each)
-    return list(found.values())
-
-
-def drop_gaps_inside_damage(found: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without missing log offsets (P2) that lie inside damage (P4)."""
-    damaged = [each for each in found if each.check == "P4" and each.log_offset >= 0]
+def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
+    """Return the findings of a state partition without missing log offsets (P2) inside damage (P4)."""
+    kept = list(found)
+    damaged = [each for each in kept if each.check == "P4" and each.log_offset >= 0]
     return [
         each
-        for each in found
+        for each in kept
         if each.check != "P2"
         or each.count > 1
         or not any(
-            each.state_partition == of.state_partition
-            and of.log_offset <= each.log_offset
-            and each.last_log_offset <= of.last_log_offset
-            for of in damaged
+            of.log_offset <= each.log_offset and each.last_log_offset <= of.last_log_offset for of in damaged
         )
     ]
-
-
-def findings_rows(
-    findings: Iterable[Finding], *, range_start: int, owner_epoch: int, claimed: bool
-) -> pa.RecordBatch:
-    """Return findings as rows of `PARTIAL_FINDINGS`."""
-    rows = [
-        {
-            **asdict(finding),
-            "severity": finding.severity.value,
-            "range_start": range_start,
-            "owner_epoch": owner_epoch,
-            "claimed": claimed,
-        }
-        for finding in findings
-    ]
-    return pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
 
 
 def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -222,23 +175,14 @@ def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding
 
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
-    """Yield an output with findings that do not depend on the owner of a record, if there are any."""
-    rows = findings_rows(
-        summarise_harmless_findings(findings), range_start=0, owner_epoch=NONE, claimed=False
-    )
-    if len(rows):
-        yield NamedOutput(FINDINGS_OUTPUT, state_partition, rows)
-
-
-def valid_findings(tables: Iterable[pa.RecordBatch], known: OwnerEpochs) -> Iterator[Finding]:
-    """Yield the findings about records of valid owner epochs."""
-    for table in tables:
-        columns = [column_to_ints(table.column(name)) for name in _WHOSE]
-        anybodys = columns[2] == NO_OWNER_YET
-        counts = anybodys.copy()
-        counts[~anybodys] = valid_rows(known, *(column[~anybodys] for column in columns))
-        for row in table.filter(pa.array(counts)).to_pylist():
-            yield finding_from_row(row)
+    """Yield an output with findings, if there are any."""
+    rows = [
+        {**asdict(finding), "severity": finding.severity.value}
+        for finding in summarise_harmless_findings(findings)
+    ]
+    if rows:
+        table = pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
+        yield NamedOutput(FINDINGS_OUTPUT, state_partition, table)
 
 
 def finding_from_row(row: Mapping[str, Any]) -> Finding:
@@ -261,10 +205,11 @@ def findings_table(findings: Iterable[Finding]) -> pa.Table:
             each.evidence,
         ),
     )
-    return pa.Table.from_pylist([_findings_row(finding) for finding in ordered], FINDINGS)
+    return pa.Table.from_pylist([findings_row(finding) for finding in ordered], FINDINGS)
 
 
-def _findings_row(finding: Finding) -> Mapping[str, Any]:
+def findings_row(finding: Finding) -> dict[str, Any]:
+    """Return a finding as a row of `FINDINGS`."""
     row = asdict(finding)
     row["severity"] = finding.severity.value
     identity = row.pop("share_partition")

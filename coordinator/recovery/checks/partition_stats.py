@@ -10,17 +10,13 @@ import pyarrow.compute as pc
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.deduplication import row_identity
 from coordinator.recovery.records import column_to_ints
-from coordinator.recovery.schema import DISTRIBUTIONS, NONE
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.share_partitions import row_identity
 
 # Records per second that the compiled loader loads on one core of a small machine; the Python loader loads a
 # quarter of this number.
 REPLAY_RECORDS_PER_S = 500_000
-
-DISTRIBUTIONS_OUTPUT = "distributions"
-# A distribution counts greater delivery counts as this delivery count.
-DELIVERY_COUNT_MAX = 30
 
 _ACKNOWLEDGED, _ARCHIVED = 2, 4
 _W, _I = Severity.WARNING, Severity.INFO
@@ -122,29 +118,9 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     return found
 
 
-def distributions(states: pa.RecordBatch, newest_ms: int) -> pa.RecordBatch:
-    """Return the age of snapshots at a time, and the delivery counts of records, as `DISTRIBUTIONS`."""
-    written = column_to_ints(states.column("write_timestamp"))
-    ages_s = np.maximum(newest_ms - written[written > 0], 0) / 1000
-    ages = np.bincount(np.ceil(np.log2(np.maximum(ages_s, 1))).astype(np.int64))
-    rows = [("snapshot_age", power, NONE, count) for power, count in enumerate(ages.tolist()) if count]
-    batches = states.column("state_batches").flatten()
-    counts, delivery_states = (
-        column_to_ints(batches.field(name)) for name in ("delivery_count", "delivery_state")
-    )
-    records = column_to_ints(batches.field("last_offset")) - column_to_ints(batches.field("first_offset")) + 1
-    for state in np.unique(delivery_states).tolist():
-        own = (delivery_states == state) & (counts >= 0)
-        sums = np.bincount(np.minimum(counts[own], DELIVERY_COUNT_MAX), records[own])
-        rows += [("deliveries", at, state, int(sums[at])) for at in np.flatnonzero(sums).tolist()]
-    return pa.RecordBatch.from_pylist(
-        [dict(zip(DISTRIBUTIONS.names, row, strict=True)) for row in rows], DISTRIBUTIONS
-    )
-
-
-def check_complete_counts(states: pa.RecordBatch) -> list[Finding]:
+def check_complete_counts(states: pa.Table) -> list[Finding]:
     """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
-    batches = states.column("state_batches")
+    batches = states.column("state_batches").combine_chunks()
     parents = column_to_ints(pc.list_parent_indices(batches))
     items = batches.flatten()
     first, last, state = (

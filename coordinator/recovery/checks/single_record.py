@@ -8,8 +8,8 @@ from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
-from coordinator.recovery.ranges import ScannedRecords
 from coordinator.recovery.records import Bools, Records
+from coordinator.recovery.scan import ScannedRecords
 
 # Available, acknowledged, archiving (from Kafka 4.4 on), archived. Acquired (1) is never stored.
 _STORED_STATES = (0, 2, 3, 4)
@@ -40,15 +40,15 @@ def check_unexpected_records(records: Records, decoded: DecodedRecords, found: F
         )
 
 
-def check_records(scanned: ScannedRecords, rows: Bools, limits: Limits, found: Findings) -> None:
-    """Check the selected decoded records: R1, R3 to R7, R9 and R10."""
+def check_records(scanned: ScannedRecords, limits: Limits, found: Findings) -> None:
+    """Check the valid records: R1, R3 to R7, R9 and R10."""
     records, decoded = scanned.records, scanned.decoded
 
     def add_findings(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
         found.add_rows(
             check,
             severity,
-            np.flatnonzero(wrong & rows),
+            np.flatnonzero(wrong),
             share_partition=lambda row: decoded.share_partitions[decoded.key[row]],
             key=decoded.key,
             log_offset=decoded.log_offset,

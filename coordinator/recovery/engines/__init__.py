@@ -1,28 +1,47 @@
-"""The engines that run a job: processes of this machine, or Spark. `base` defines their interface."""
+"""The engines that run the tasks of a job: processes of this machine, or Spark."""
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from coordinator.errors import ConfigError
-from coordinator.recovery.engines.base import Engine
 from coordinator.recovery.engines.local import LocalEngine
+from coordinator.recovery.sources.base import LogRange, RangeTask
+from coordinator.recovery.tasks import NamedOutput
 
 ENGINES = ("auto", "local", "spark")
 
 __all__ = ["ENGINES", "Engine", "LocalEngine", "open_engine"]
 
 
-def open_engine(
-    name: str = "auto",
-    *,
-    master: str = "",
-    processes: int | None = None,
-    work: str = "",
-) -> Engine:
+class Engine(Protocol):
+    """Runs a task for each log range, in any order and on any machine."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name on the command line."""
+        ...
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions that the engine runs on, for the manifest."""
+        ...
+
+    def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
+        """Run the task for each range, and return all outputs. Raises LogError."""
+        ...
+
+    def close(self) -> None:
+        """Stop the processes or the Spark session that this engine has started."""
+        ...
+
+
+def open_engine(name: str = "auto", *, master: str = "", processes: int | None = None) -> Engine:
     """Return an engine; start Spark if that engine is selected.
 
     `auto` selects Spark if a session is active or a master is given, else the local engine. The local engine
-    is faster if the log fits on one machine.  `work` is a directory that the driver and all executors share.
+    is faster if the log fits on one machine.
 
     Raises ConfigError, and LogError with a message of one line if Spark cannot be used.
     """
@@ -34,7 +53,7 @@ def open_engine(
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
-    return SparkEngine.start(master, work=work)
+    return SparkEngine.start(master)
 
 
 def _has_session() -> bool:

@@ -5,10 +5,8 @@ An active session (of a notebook or spark-submit) is used unchanged.
 
 import os
 import re
-import shlex
 import shutil
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,21 +16,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _JAVA_PACKAGE = "openjdk-17-jre-headless"
-_OPTIONS = {
+# Settings of a session that this module starts, unless the user has set them.
+_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.python.filterPushdown.enabled": "true",
 }
+_LOG_LEVEL = "spark.log.level"
 
 # The forms that Spark's launcher accepts.
 _MASTER = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|spark://.+|k8s://.+|yarn")
-
-
-# A line of a properties file: name, then white space, "=" or ":", then the value.
-_PROPERTY = re.compile(r"\s*(spark\.[^\s=:]+)\s*[\s=:]\s*(.*)")
 
 
 class SparkMissing(LogError):
@@ -56,50 +50,21 @@ def get_or_start_session(master: str = "", options: dict[str, str] | None = None
         builder = builder.master(master)
     elif "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master("local[*]")
-    for name, value in {**_OPTIONS, **user_settings(), **(options or {})}.items():
+    for name, value in (options or {}).items():
         builder = builder.config(name, value)
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        given = spark.sparkContext.getConf()
+        for name, value in _SETTINGS.items():
+            if not given.contains(name):
+                spark.conf.set(name, value)
+        if not given.contains(_LOG_LEVEL):
+            spark.sparkContext.setLogLevel("ERROR")
+        return spark
     except Exception as error:
         raise SparkMissing(
             f"Spark does not start{f' on {master}' if master else ''}: {format_start_error(error)}"
         ) from None
-
-
-def user_settings() -> dict[str, str]:
-    """Return the user's settings that the session builder would override; they take precedence.
-
-    The settings come from spark-submit or `PYSPARK_SUBMIT_ARGS`, and from the properties file.
-    """
-    given: dict[str, str] = {}
-    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark import SparkConf, SparkContext
-
-        SparkContext._ensure_initialized()
-        given, arguments = dict(SparkConf().getAll()), []
-    file = _default_properties()
-    for name, value in pairwise([*arguments, ""]):
-        if name == "--properties-file":
-            file = Path(value)
-    if file is not None and file.is_file():
-        for line in file.read_text("utf-8").splitlines():
-            matched = _PROPERTY.match(line)
-            if matched:
-                given[matched[1]] = matched[2].strip()
-    for name, value in pairwise([*arguments, ""]):
-        setting = value if name in ("--conf", "-c") else name.removeprefix("--conf=")
-        if (name in ("--conf", "-c") or name.startswith("--conf=")) and "=" in setting:
-            key, _, given[key] = setting.partition("=")
-    return {name: value for name, value in given.items() if name in _OPTIONS}
-
-
-def _default_properties() -> Path | None:
-    folder = os.environ.get("SPARK_CONF_DIR")
-    home = os.environ.get("SPARK_HOME")
-    if folder is None and home is None:
-        return None
-    return Path(folder or f"{home}/conf") / "spark-defaults.conf"
 
 
 def check_master(master: str) -> None:

@@ -11,10 +11,11 @@ pruned before they were copied, a new stretch begins. The new stretch is complet
 were no longer needed. A reader uses the last stretch that begins below the cut.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.recovery.folders import Folder, open_folder
@@ -22,21 +23,19 @@ from coordinator.recovery.records import Records, records_from_arrow
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.sources.base import (
     END,
-    RANGE_RECORDS,
     LogCut,
     LogRange,
     ReadPlan,
     offsets_after_time,
 )
-from coordinator.recovery.sources.checkpoints import StoredCheckpoints
+from coordinator.recovery.sources.checkpoints import StoredCheckpoints, StoredStatesPlace
 from coordinator.recovery.verdict import LogCopy
 
 COMMITS, FILES = "commits", "records"
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(msgspec.Struct, frozen=True):
     """One row group of a file: the records of one state partition from `start` to `end` (exclusive).
 
     `last_ms` is the latest timestamp of the records; -1 if it is not known.
@@ -51,8 +50,7 @@ class RowGroup:
     last_ms: int = NONE
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True, rename={"number": "commit"}):
     """The commit of one copy, with the log start offset and the copied end offset of each state partition.
 
     If a start offset is above the previous end offset, a new stretch begins. A merged commit replaces the
@@ -63,18 +61,19 @@ class Commit:
     number: int
     source: str
     at_ms: int
-    starts: Mapping[int, int]
-    ends: Mapping[int, int]
+    starts: dict[int, int]
+    ends: dict[int, int]
     pieces: tuple[RowGroup, ...]
     # Ids of the log (cluster id, topic id), and the digest of each state partition's last copied record.
-    identity: Mapping[str, str] = field(default_factory=dict)
-    digests: Mapping[int, int] = field(default_factory=dict)
+    identity: dict[str, str] = {}
+    digests: dict[int, int] = {}
     first: int = 0
-    whole_from: Mapping[int, int] = field(default_factory=dict)
+    whole_from: dict[int, int] = {}
+    format: int = FORMAT
 
     def __post_init__(self) -> None:
         if not self.first:
-            object.__setattr__(self, "first", self.number)
+            msgspec.structs.force_setattr(self, "first", self.number)
 
 
 def commit_files(folder: Folder) -> dict[tuple[int, int], str]:
@@ -111,25 +110,12 @@ def read_commits(folder: Folder) -> list[Commit]:
     for name, data in zip(wanted, path.read_all(wanted), strict=True):
         entry = f"{path}/{name}"
         try:
-            said = json.loads(data)
-            if said["format"] != FORMAT:
-                raise LogDamaged(entry, 0, f"it has format {said['format']}", "use a release that knows it")
-            found.append(
-                Commit(
-                    said["commit"],
-                    said["source"],
-                    said["at_ms"],
-                    {int(p): offset for p, offset in said["starts"].items()},
-                    {int(p): offset for p, offset in said["ends"].items()},
-                    tuple(RowGroup(**piece) for piece in said["pieces"]),
-                    said.get("identity", {}),
-                    {int(p): digest for p, digest in said.get("digests", {}).items()},
-                    said.get("first", 0),
-                    {int(p): offset for p, offset in said.get("whole_from", {}).items()},
-                )
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            commit = msgspec.json.decode(data, type=Commit)
+        except msgspec.MsgspecError as error:
             raise LogDamaged(entry, 0, f"it is no commit of an archive ({error})", _ADVICE) from None
+        if commit.format != FORMAT:
+            raise LogDamaged(entry, 0, f"it has format {commit.format}", "use a release that knows it")
+        found.append(commit)
     return found
 
 
@@ -138,22 +124,12 @@ def write_commit(folder: Folder, commit: Commit) -> None:
 
     Raises FileExistsError if another run has written this commit.
     """
-    said: dict[str, Any] = {
-        "format": FORMAT,
-        "commit": commit.number,
-        "source": commit.source,
-        "at_ms": commit.at_ms,
-        "starts": commit.starts,
-        "ends": commit.ends,
-        "pieces": [vars(piece) for piece in commit.pieces],
-        "identity": commit.identity,
-        "digests": commit.digests,
-    }
-    name = f"{commit.number:08d}"
-    if commit.first != commit.number:
-        said |= {"first": commit.first, "whole_from": commit.whole_from}
+    said, name = msgspec.to_builtins(commit), f"{commit.number:08d}"
+    if commit.first == commit.number:
+        del said["first"], said["whole_from"]
+    else:
         name = f"{commit.first:08d}-{name}"
-    (folder / COMMITS).create(f"{name}.json", json.dumps(said).encode())
+    (folder / COMMITS).create(f"{name}.json", msgspec.json.encode(said))
 
 
 def read_row_group(folder: Folder, file: str, row_group: int, state_partition: int) -> Iterator[Records]:
@@ -192,8 +168,8 @@ class ArchiveSource:
         plan = self.plan(LogCut())
         return LogCopy(self.text, plan.starts, plan.ends)
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
-        """Choose a stretch of each state partition, and divide it into ranges of whole row groups."""
+    def plan(self, cut: LogCut) -> ReadPlan:
+        """Choose a stretch of each state partition; a range has the row groups of a stretch."""
         folder = open_folder(self.folder)
         commits = read_commits(folder)
         if not commits:
@@ -212,13 +188,14 @@ class ArchiveSource:
             stretch = [each for each in of_partition if each.start < until or each is of_partition[0]][-1]
             starts[number], whole_from[number] = stretch.start, stretch.whole_from
             ends[number] = max(min(stretch.end, until), stretch.start)
-            begin = cut.start(number)
-            if checkpoints is not None and not begin:
-                stored = checkpoints.latest_range(number, stretch.start, ends[number])
-                if stored is not None:
-                    ranges.append(stored)
-                    begin = stored.end
-            ranges += _piece_ranges(number, stretch.pieces, begin, ends[number], range_records)
+            begin = max(cut.start(number), stretch.start)
+            stored = None
+            if checkpoints is not None:
+                stored = checkpoints.latest(number, stretch.start, ends[number])
+                begin = begin if stored is None else stored.summary["range_end"]
+            found = _make_range(number, stretch.pieces, begin, ends[number], stored)
+            if found.place or stored is not None:
+                ranges.append(found)
         return ReadPlan(
             tuple(ranges), starts, ends, facts={"commits": commits[-1].number}, whole_from=whole_from
         )
@@ -232,21 +209,23 @@ class ArchiveSource:
         """
         found: dict[int, int] = {}
         for number, of_partition in stretches.items():
-            pieces = [piece for stretch in of_partition for piece in stretch.pieces]
-            ranges = [
-                each
-                for piece in pieces
+            pieces = [
+                piece
+                for stretch in of_partition
+                for piece in stretch.pieces
                 if piece.last_ms > time_ms or piece.last_ms < 0
-                for each in _piece_ranges(number, [piece], 0, END, 1)
             ]
-            later = offsets_after_time(self, ReadPlan(tuple(ranges), {}, {}), time_ms)
+            log_range = _make_range(number, pieces, 0, END)
+            later = offsets_after_time(self, ReadPlan((log_range,), {}, {}), time_ms)
             found[number] = later.get(number, END)
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
         """Yield the records of the range's row groups."""
         folder = open_folder(self.folder)
-        for name, row_group in log_range.place:
+        for name, row_group, start, end in log_range.place:
+            if end <= log_range.start or start >= log_range.end:
+                continue
             for records in read_row_group(folder, name, row_group, log_range.state_partition):
                 within = records.between(log_range.start, log_range.end)
                 if len(within):
@@ -281,29 +260,18 @@ def consecutive_pieces(commits: Sequence[Commit]) -> dict[int, list[CopiedStretc
     return found
 
 
-def _piece_ranges(
-    state_partition: int, pieces: Sequence[RowGroup], begin: int, until: int, range_records: int
-) -> list[LogRange]:
-    """Return the ranges of the pieces between two log offsets; small pieces share a range."""
-    found: list[LogRange] = []
-    for piece in pieces:
-        if piece.start >= until:
-            break
-        if piece.end <= begin:
-            continue
-        place = ((piece.file, piece.row_group),)
-        last = found[-1] if found else None
-        if last is not None and last.records + piece.records <= range_records:
-            found[-1] = replace(
-                last,
-                end=min(piece.end, until),
-                records=last.records + piece.records,
-                place=(*last.place, *place),
-            )
-        else:
-            start = max(piece.start, begin)
-            found.append(LogRange(state_partition, start, min(piece.end, until), piece.records, place))
-    return found
+def _make_range(
+    state_partition: int,
+    pieces: Sequence[RowGroup],
+    begin: int,
+    until: int,
+    stored: StoredStatesPlace | None = None,
+) -> LogRange:
+    """Return the range of the records of some pieces between two log offsets."""
+    wanted = [piece for piece in pieces if piece.end > begin and piece.start < until]
+    place = tuple((piece.file, piece.row_group, piece.start, piece.end) for piece in wanted)
+    records = sum(piece.records for piece in wanted)
+    return LogRange(state_partition, begin, until, records, place, stored=stored)
 
 
 _ADVICE = "restore the archive from a backup"

@@ -1,11 +1,14 @@
 """Define the interface of a source: a plan of log ranges, which is made once, and the records of each range.
 
+A range is the log of one state partition. A journal mixes the records of state partitions, so its ranges have
+several.
+
 A source is pickled, because other processes and machines read it.  So files and connections are opened only
 in `plan` and `read`.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -13,30 +16,26 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from coordinator.errors import ConfigError, LogError
 from coordinator.recovery import schema
 from coordinator.recovery.records import Records
+from coordinator.recovery.sources.checkpoints import StoredStatesPlace
+from coordinator.recovery.tasks import NamedOutput
 
 AnyT = TypeVar("AnyT")
 
-# In place of a number: the range has records of all state partitions.
+# In place of a number: the range has records of several state partitions.
 ALL = schema.ALL
 END = 2**63 - 1
-
-# Records of a range: enough that reading a range takes seconds, and few enough that all cores get ranges.
-RANGE_RECORDS = 2_000_000
 
 
 class LogCut(NamedTuple):
     """The end of the part of the log to read: a log offset for each state partition (exclusive), or a time.
 
     Without both, the cut is the end of the log when the plan is made. `since` omits the records below an
-    offset, for an archive that has them already. A job that rebuilds states must not set `since`. With
-    `may_be_pruned`, log offsets below the log start are not refused; nothing of such a state partition is
-    read.
+    offset, for an archive that has them already. A job that rebuilds states must not set `since`.
     """
 
     offsets: Mapping[int, int] | None = None
     time_ms: int | None = None
     since: Mapping[int, int] | None = None
-    may_be_pruned: bool = False
 
     @property
     def is_log_end(self) -> bool:
@@ -54,10 +53,10 @@ class LogCut(NamedTuple):
 
 @dataclass(frozen=True)
 class LogRange:
-    """A part of the log of one state partition, or of all state partitions, which one task reads.
+    """The log of one state partition, or of several, which one task reads in log order.
 
     `records` is the approximate number of records. Only the source uses `place`.  `number` is the index of
-    the range in its job.
+    the range in its job.  With `stored`, the range begins with the states of a checkpoint.
     """
 
     state_partition: int
@@ -66,6 +65,7 @@ class LogRange:
     records: int
     place: Any = None
     number: int = 0
+    stored: StoredStatesPlace | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,6 @@ class ReadPlan:
     """The ranges to read, fixed once, so that all tasks and retries read the same records.
 
     `starts` and `ends` are log offsets by state partition, without ends that are known only after reading.
-    The ranges of a state partition are in ascending order, without gaps.
 
     Pruning removes records that the latest snapshots replace. So the states at a cut are complete only if the
     cut is at or after the end of the log at the last pruning. `whole_from` has the ends of the log at the
@@ -88,11 +87,6 @@ class ReadPlan:
     facts: Mapping[str, Any] = field(default_factory=dict)
     whole_from: Mapping[int, int] = field(default_factory=dict)
     doubtful: tuple[int, ...] = ()
-
-    @property
-    def records(self) -> int:
-        """The approximate number of records to read."""
-        return sum(each.records for each in self.ranges)
 
 
 class PrunedError(LogError):
@@ -119,7 +113,7 @@ class Source(Protocol):
         """Return the ids of the log (cluster id, topic id) by name; empty if it has none."""
         ...
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
+    def plan(self, cut: LogCut) -> ReadPlan:
         """Plan the ranges to read. Raises LogError, OSError, and ConfigError if there is no such log."""
         ...
 
@@ -129,6 +123,11 @@ class Source(Protocol):
         Raises PrunedError, LogUnavailable, LogDamaged, OSError.
         """
         ...
+
+
+# What an engine runs for each range. Tasks are pickled by name, so they are module-level functions or classes
+# with bound arguments.
+RangeTask = Callable[[LogRange], Iterable[NamedOutput]]
 
 
 def run_coroutine_on_thread(main: Coroutine[Any, Any, AnyT]) -> AnyT:

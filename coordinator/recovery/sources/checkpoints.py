@@ -1,12 +1,11 @@
-"""Read and write state checkpoints of an archive: partial states of all share-partitions up to a log offset.
+"""Read and write state checkpoints of an archive: the states of all share-partitions up to a log offset.
 
 The files of an archive::
 
-    checkpoints/00000007.json              a summary, written last; Parquet files without it are ignored
-    checkpoints/00000007-IDENTIFIER.parquet   rows of `PARTIALS`, a row group for each state partition
+    checkpoints/00000007.json                 a summary, written last; Parquet files without it are ignored
+    checkpoints/00000007-IDENTIFIER.parquet   the states, a row group for each state partition
 
-A checkpoint has the stored partial states of the log up to an offset. A job joins them with the partial
-states of the later records. Therefore, a job reads only the latest checkpoint and the records after it.
+A job continues the states of the latest checkpoint with the later records.  So it reads only these.
 """
 
 import json
@@ -16,44 +15,54 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import uuid4  # noqa: TID251
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.errors import LogDamaged
 from coordinator.recovery.folders import Folder, open_folder
-from coordinator.recovery.ranges import PARTIALS_OUTPUT, RANGES_OUTPUT
-from coordinator.recovery.schema import PARTIALS, RANGES
-from coordinator.recovery.sources.base import LogRange
-from coordinator.recovery.tasks import NamedOutput
+from coordinator.recovery.schema import CHECKPOINTED_STATES
+from coordinator.recovery.states import StoredStates
 
 CHECKPOINTS = "checkpoints"
+# Format 1 had other columns. Its checkpoints are ignored, because they can be made again.
+FORMAT = 2
 _ADVICE = "remove the checkpoint: it can be made again"
 
 
-class StoredPartialStates(NamedTuple):
-    """The file and row group of a range's stored partial states, and its row of `RANGES`."""
+class StoredStatesPlace(NamedTuple):
+    """Where the states of a state partition are stored."""
 
     folder: str
     file: str
     row_group: int
-    summary: Mapping[str, Any]
+    owner_epoch: int
+    summary: dict[str, Any]
+
+    def read(self) -> StoredStates:
+        """Read the states. Raises LogDamaged."""
+        folder = open_folder(self.folder)
+        try:
+            with folder.open_parquet(self.file) as opened:
+                states = opened.read_row_group(self.row_group).cast(CHECKPOINTED_STATES)
+        except (OSError, ValueError) as error:
+            place, number = f"{folder}/{self.file}", self.summary["state_partition"]
+            raise LogDamaged(place, 0, str(error), _ADVICE, number) from None
+        return StoredStates(states, self.owner_epoch, self.summary)
 
 
 @dataclass(frozen=True)
 class StateCheckpoint:
-    """One checkpoint: `summaries` are rows of `RANGES` by state partition, each up to `range_end`."""
+    """One checkpoint: the stored states by state partition, each up to `range_end` of its summary."""
 
     number: int
     at_ms: int
     commit: int
     file: str
-    row_groups: Mapping[int, int]
-    summaries: Mapping[int, Mapping[str, Any]]
+    places: Mapping[int, StoredStatesPlace]
 
     def end(self, state_partition: int) -> int:
         """Return the log offset up to which it has a state partition; -1 if it does not."""
-        summary = self.summaries.get(state_partition)
-        return -1 if summary is None else int(summary["range_end"])
+        place = self.places.get(state_partition)
+        return -1 if place is None else int(place.summary["range_end"])
 
 
 class StoredCheckpoints:
@@ -66,43 +75,38 @@ class StoredCheckpoints:
         self._read: dict[int, StateCheckpoint] = {}
 
     def get(self, number: int) -> StateCheckpoint:
-        """Return a checkpoint. Raises LogDamaged."""
+        """Return a checkpoint; one of another format has no states. Raises LogDamaged."""
         found = self._read.get(number)
         if found is None:
             name = f"{number:08d}.json"
             try:
                 said = json.loads(self._folder.read(name))
-                found = self._read[number] = StateCheckpoint(
-                    said["checkpoint"],
-                    said["at_ms"],
-                    said["commit"],
-                    said.get("file", f"{number:08d}.parquet"),
-                    {int(p): group for p, group in said["row_groups"].items()},
-                    {row["state_partition"]: row for row in said["summaries"]},
-                )
+                file = said.get("file", f"{number:08d}.parquet")
+                places = {
+                    part["summary"]["state_partition"]: StoredStatesPlace(
+                        *(self._folder.location, file, row_group, part["owner_epoch"], part["summary"])
+                    )
+                    for row_group, part in enumerate(said["parts"] if said.get("format") == FORMAT else ())
+                }
+                found = StateCheckpoint(said["checkpoint"], said["at_ms"], said["commit"], file, places)
             except (ValueError, KeyError) as error:
                 raise LogDamaged(
                     f"{self._folder}/{name}", 0, f"it is no checkpoint ({error})", _ADVICE
                 ) from None
+            self._read[number] = found
         return found
 
-    def latest_range(self, state_partition: int, start: int, until: int) -> LogRange | None:
-        """Return the range of the latest checkpoint that ends from `start` to `until`, or None.
+    def latest(self, state_partition: int, start: int, until: int) -> StoredStatesPlace | None:
+        """Return the states of the latest checkpoint that ends from `start` to `until`, or None.
 
         A checkpoint that ends before `start` may lack records that were never copied.  A checkpoint ends at
         or after the previous one, so only a few summaries are read.
         """
         at = bisect_right(self.numbers, until, key=lambda number: self.get(number).end(state_partition))
         for number in reversed(self.numbers[:at]):
-            checkpoint = self.get(number)
-            if checkpoint.end(state_partition) < 0:
-                continue
-            summary = checkpoint.summaries[state_partition]
-            if summary["range_end"] < start:
-                return None
-            group = checkpoint.row_groups[state_partition]
-            place = StoredPartialStates(self._folder.location, checkpoint.file, group, summary)
-            return LogRange(state_partition, summary["range_start"], summary["range_end"], 0, place)
+            place = self.get(number).places.get(state_partition)
+            if place is not None:
+                return place if place.summary["range_end"] >= start else None
         return None
 
     def delete(self, number: int) -> None:
@@ -113,52 +117,25 @@ class StoredCheckpoints:
 
 
 def write_checkpoint(
-    folder: Folder,
-    number: int,
-    commit: int,
-    at_ms: int,
-    parts: Sequence[tuple[Mapping[str, Any], pa.RecordBatch]],
+    folder: Folder, number: int, commit: int, at_ms: int, parts: Sequence[StoredStates]
 ) -> None:
-    """Write the summaries and partial states of state partitions durably; the summary file is last.
+    """Write the states of state partitions durably; the summary file is last.
 
     Raises FileExistsError if another run has written this checkpoint.
     """
     name, file = f"{number:08d}", f"{number:08d}-{uuid4().hex}.parquet"
     with (
         (folder / CHECKPOINTS).writer(file) as opened,
-        pq.ParquetWriter(opened, PARTIALS, compression="zstd") as writer,
+        pq.ParquetWriter(opened, CHECKPOINTED_STATES, compression="zstd") as writer,
     ):
-        for _, rows in parts:
-            table = pa.Table.from_batches([rows], PARTIALS)
-            writer.write_table(table, row_group_size=max(rows.num_rows, 1))
+        for part in parts:
+            writer.write_table(part.states, row_group_size=max(part.states.num_rows, 1))
     said = {
+        "format": FORMAT,
         "checkpoint": number,
         "commit": commit,
         "at_ms": at_ms,
         "file": file,
-        "row_groups": {summary["state_partition"]: group for group, (summary, _) in enumerate(parts)},
-        "summaries": [summary for summary, _ in parts],
+        "parts": [{"owner_epoch": part.owner_epoch, "summary": part.summary} for part in parts],
     }
     (folder / CHECKPOINTS).create(f"{name}.json", json.dumps(said).encode())
-
-
-def read_partials(folder: Folder, file: str, row_group: int, state_partition: int) -> pa.Table:
-    """Return the partial states of a state partition in a checkpoint. Raises LogDamaged."""
-    try:
-        with folder.open_parquet(file) as opened:
-            return opened.read_row_group(row_group).cast(PARTIALS).combine_chunks()
-    except (OSError, ValueError) as error:
-        raise LogDamaged(f"{folder}/{file}", 0, str(error), _ADVICE, state_partition) from None
-
-
-def read_stored_outputs(log_range: LogRange) -> tuple[list[NamedOutput], int]:
-    """Return the stored outputs of a range, and the number of records that they summarise."""
-    folder, file, row_group, summary = log_range.place
-    number = log_range.state_partition
-    rows = read_partials(open_folder(folder), file, row_group, number).to_batches()
-    ranges = pa.RecordBatch.from_pylist([dict(summary)], RANGES)
-    outputs = [
-        NamedOutput(RANGES_OUTPUT, number, ranges),
-        *(NamedOutput(PARTIALS_OUTPUT, number, each) for each in rows),
-    ]
-    return outputs, summary["records"]

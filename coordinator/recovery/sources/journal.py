@@ -8,6 +8,7 @@ again, because a later segment may delete state that was read already.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from coordinator.errors import ConfigError, LogDamaged
 from coordinator.log.journal import layout
@@ -19,7 +20,6 @@ from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import (
     ALL,
     END,
-    RANGE_RECORDS,
     LogCut,
     LogRange,
     PrunedError,
@@ -39,6 +39,17 @@ from coordinator.recovery.sources.salvage import (
 # Bytes of record batches, of all state partitions, that are collected before they are parsed.
 _PARSE_BYTES = 8 << 20
 _RECORD_BYTES = 160
+# A range reads all segments, and parses the records of some state partitions. So a range should have many.
+_RANGE_RECORDS = 2_000_000
+_RANGES_MAX = 8
+
+
+class JournalPart(NamedTuple):
+    """The segments of a journal, and the log offsets to read of some state partitions."""
+
+    segments: tuple[SalvagedSegment, ...]
+    starts: Mapping[int, int]
+    ends: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -56,8 +67,8 @@ class JournalSource:
         """Return an empty dict, because a journal has no id."""
         return {}
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
-        """Scan the journal, and skip damage; each segment is one range."""
+    def plan(self, cut: LogCut) -> ReadPlan:
+        """Scan the journal, and skip damage; a range has several state partitions."""
         if not Path(self.folder).is_dir():
             raise ConfigError("journal", self.folder, "an existing directory")
         report = run_coroutine_on_thread(inspect_journal(RealDisk(Path(self.folder)), count_records=False))
@@ -69,8 +80,9 @@ class JournalSource:
             found = self._salvage_parts(report.damage)
         starts = {partition: cut.start(partition) for partition in found.starts}
         ends = {partition: min(end, cut.end(partition)) for partition, end in found.ends.items()}
+        is_copy = cut.since is not None
         plan = ReadPlan(
-            tuple(_segment_ranges(found, starts, ends)),
+            tuple(_make_ranges(found, starts, ends, is_copy)),
             found.starts,
             ends,
             notes=tuple(found.notes),
@@ -79,7 +91,7 @@ class JournalSource:
             return plan
         later = offsets_after_time(self, plan, cut.time_ms)
         ends = {partition: min(end, later.get(partition, END)) for partition, end in ends.items()}
-        return replace(plan, ranges=tuple(_segment_ranges(found, starts, ends)), ends=ends)
+        return replace(plan, ranges=tuple(_make_ranges(found, starts, ends, is_copy)), ends=ends)
 
     def _salvage_parts(self, damage: LogDamaged) -> SalvagedJournal:
         """Find the valid parts of a damaged journal. Raises LogDamaged if no segment header is valid."""
@@ -97,25 +109,34 @@ class JournalSource:
         return found
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Yield the records of a segment."""
-        file, number, extents, damages, starts, ends = log_range.place
-        path = Path(self.folder) / file
+        """Yield the records of a range, one segment after the other."""
+        part: JournalPart = log_range.place
+        for segment in part.segments:
+            yield from self._read_segment(segment, part.starts, part.ends)
+
+    def _read_segment(
+        self, segment: SalvagedSegment, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> Iterator[Records]:
+        path = Path(self.folder) / segment.file
         try:
             data = memoryview(path.read_bytes())
         except FileNotFoundError:
             raise PrunedError(ALL, 0) from None
         waiting: dict[int, list[bytes]] = {}
         waiting_bytes = position = 0
-        for state_partition, batch, position in _iterate_batches(data, number, extents, path):
+        for state_partition, batch, position in _iterate_batches(data, segment, path):
+            if state_partition not in starts:
+                continue
             waiting.setdefault(state_partition, []).append(batch)
             waiting_bytes += len(batch)
             if waiting_bytes >= _PARSE_BYTES:
                 yield from _parse_batches(waiting, starts, ends, path, position)
                 waiting, waiting_bytes = {}, 0
         yield from _parse_batches(waiting, starts, ends, path, position)
-        for damage in damages:
-            if starts[damage.state_partition] <= damage.last and damage.first <= ends[damage.state_partition]:
-                yield replace(make_empty_records(damage.state_partition), damages=(damage,))
+        for damage in segment.damages:
+            number = damage.state_partition
+            if number in starts and starts[number] <= damage.last and damage.first <= ends[number]:
+                yield replace(make_empty_records(number), damages=(damage,))
 
 
 def _read_header(data: bytes) -> layout.SegmentHeader | None:
@@ -141,23 +162,34 @@ def _undamaged_parts(report: JournalReport) -> SalvagedJournal:
     return found
 
 
-def _segment_ranges(
-    found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int]
+def _make_ranges(
+    found: SalvagedJournal, starts: Mapping[int, int], ends: Mapping[int, int], is_copy: bool
 ) -> Iterator[LogRange]:
-    for segment in found.segments:
-        used_bytes = sum(each.end - each.begin for each in segment.extents)
-        place = (
-            *(segment.file, segment.number, tuple(segment.extents), tuple(segment.damages)),
-            *(dict(starts), dict(ends)),
-        )
-        yield LogRange(ALL, 0, END, used_bytes // _RECORD_BYTES, place)
+    """Divide the state partitions among ranges; for a copy of the log, divide the segments."""
+    segments = tuple(found.segments)
+    for each in segments if is_copy else ():
+        yield LogRange(ALL, 0, END, _estimate_records((each,)), JournalPart((each,), starts, ends))
+    if is_copy:
+        return
+    records = _estimate_records(segments)
+    count = min(max(records // _RANGE_RECORDS, 1), _RANGES_MAX)
+    for number in range(count):
+        own = [partition for partition in sorted(starts) if partition % count == number]
+        part = JournalPart(segments, {p: starts[p] for p in own}, {p: ends[p] for p in own})
+        yield LogRange(ALL, 0, END, records // count, part)
+
+
+def _estimate_records(segments: Sequence[SalvagedSegment]) -> int:
+    used_bytes = sum(extent.end - extent.begin for each in segments for extent in each.extents)
+    return used_bytes // _RECORD_BYTES
 
 
 def _iterate_batches(
-    data: memoryview, number: int, extents: Sequence[SegmentExtent], path: Path
+    data: memoryview, segment: SalvagedSegment, path: Path
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield state partition, bytes and end position of each record batch in extents. Raises LogDamaged."""
-    for extent in extents:
+    """Yield state partition, bytes and end position of each valid record batch. Raises LogDamaged."""
+    number = segment.number
+    for extent in segment.extents:
         if extent.state_partition >= 0:
             yield extent.state_partition, bytes(data[extent.begin : extent.end]), extent.end
             continue

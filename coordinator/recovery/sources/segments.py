@@ -10,17 +10,14 @@ import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from struct import Struct
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from coordinator.errors import ConfigError
 from coordinator.recovery.parse import parse, parse_readable
 from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.base import (
     END,
-    RANGE_RECORDS,
     LogCut,
     LogRange,
     ReadPlan,
@@ -32,7 +29,6 @@ from protocol.record_batch import MAGIC, batch_size_at
 # The directory of a partition. A partition is a 32-bit integer; 9 digits are enough.
 _FOLDER = re.compile(r"(.+)-(\d{1,9})")
 _SEGMENT = re.compile(r"(\d{20})\.log")
-_INDEX_ENTRY = Struct(">ii")
 _CHECKPOINT = "log-start-offset-checkpoint"
 _READ_BYTES = 8 << 20
 # The default of a broker's socket.request.max.bytes; a batch length above it is invalid.
@@ -44,6 +40,15 @@ _UNWRITTEN_END_BYTES = 32
 # Typical size of a record with its share of the batch header, to estimate the number of records.
 _RECORD_BYTES = 100
 _STATE_TOPICS = ("__share_group_state", "_share-coordinator-state")
+
+
+class SegmentFile(NamedTuple):
+    """A segment file: its log offsets from `start` to `end` (exclusive), and its size when it was planned."""
+
+    path: str
+    start: int
+    end: int
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -71,8 +76,8 @@ class SegmentSource:
                             found[name] = line.removeprefix(key).strip()
         return found
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
-        """List the segment files, and divide large ones into byte ranges."""
+    def plan(self, cut: LogCut) -> ReadPlan:
+        """List the segment files, with their current sizes; a range has those of a state partition."""
         ranges: list[LogRange] = []
         starts, ends = {}, {}
         folders = self._partition_folders()
@@ -82,32 +87,35 @@ class SegmentSource:
                 continue
             starts[state_partition] = max(segments[0][0], _checkpointed_log_start(folder))
             ends_before = [base for base, _ in segments[1:]]
-            for (base, path), end in zip(segments, [*ends_before, END], strict=True):
-                end = min(end, cut.end(state_partition))
-                start = max(base, starts[state_partition], cut.start(state_partition))
-                if end <= start and end != END:
-                    continue
-                is_last = path == segments[-1][1]
-                ranges += _byte_ranges(path, state_partition, start, end, is_last, range_records)
+            files = tuple(
+                SegmentFile(path, base, end, os.path.getsize(path))
+                for (base, path), end in zip(segments, [*ends_before, END], strict=True)
+            )
+            start = max(starts[state_partition], cut.start(state_partition))
+            records = sum(each.size_bytes for each in files) // _RECORD_BYTES
+            ranges.append(LogRange(state_partition, start, cut.end(state_partition), records, files))
             if cut.end(state_partition) != END:
                 ends[state_partition] = cut.end(state_partition)
         plan = ReadPlan(tuple(ranges), starts, ends, facts={"folders": len(folders)})
         if cut.time_ms is None:
             return plan
         later = offsets_after_time(self, plan, cut.time_ms)
-        kept = [
-            replace(each, end=min(each.end, later.get(each.state_partition, END)))
-            for each in ranges
-            if each.start < later.get(each.state_partition, END)
-        ]
-        return ReadPlan(tuple(kept), starts, {**ends, **later}, facts=plan.facts)
+        cut_ranges = tuple(
+            replace(each, end=min(each.end, later.get(each.state_partition, END))) for each in ranges
+        )
+        return replace(plan, ranges=cut_ranges, ends={**ends, **later})
 
     def read(self, log_range: LogRange) -> Iterator[Records]:
-        """Yield the records in a byte range of a file."""
-        name, begin, end, may_be_torn = log_range.place
+        """Yield the records of a range, one segment file after the other."""
+        for segment in log_range.place:
+            start, end = max(segment.start, log_range.start), min(segment.end, log_range.end)
+            if start < end and segment.size_bytes:
+                yield from self._read_segment(replace(log_range, start=start, end=end), segment)
+
+    def _read_segment(self, log_range: LogRange, segment: "SegmentFile") -> Iterator[Records]:
+        name, end, may_be_torn = segment.path, segment.size_bytes, segment.end == END
         with open(name, "rb", buffering=0) as file:
-            file.seek(begin)
-            data, position = b"", begin
+            data, position = b"", 0
             # The log offset of the next record.
             expected = log_range.start
             while True:
@@ -281,67 +289,3 @@ def _checkpointed_log_start(folder: Path) -> int:
         if f"{topic}-{partition}" == folder.resolve().name and offset.isdigit():
             return int(offset)
     return 0
-
-
-def _byte_ranges(
-    path: str, state_partition: int, start: int, end: int, is_last: bool, range_records: int
-) -> list[LogRange]:
-    """Divide a segment into byte ranges that begin at batches."""
-    size = os.path.getsize(path)
-    if not size:
-        return []
-    stretch = max(range_records * _RECORD_BYTES, 1)
-    places = [0, *(_batch_positions(path, size, stretch) if size > 3 * stretch // 2 else []), size]
-    return [
-        LogRange(
-            state_partition,
-            start,
-            end,
-            (until - begin) // _RECORD_BYTES,
-            (path, begin, until, is_last and until == size),
-        )
-        for begin, until in pairwise(places)
-    ]
-
-
-def _batch_positions(path: str, size: int, stretch: int) -> list[int]:
-    """Return positions of batches about `stretch` bytes apart, from the offset index or by a scan."""
-    found: list[int] = []
-    for position in _index_positions(path) or _scan_positions(path):
-        if position >= size:
-            break
-        if position - (found[-1] if found else 0) >= stretch:
-            found.append(position)
-    return found
-
-
-def _index_positions(path: str) -> list[int]:
-    """Return the positions in the offset index of a segment, which has an entry every few kilobytes."""
-    try:
-        data = Path(path).with_suffix(".index").read_bytes()
-    except OSError:
-        return []
-    positions: list[int] = []
-    for _, position in _INDEX_ENTRY.iter_unpack(data[: len(data) // 8 * 8]):
-        if position <= (positions[-1] if positions else 0):
-            # A preallocated entry (zeros), or an entry for the beginning of the segment.
-            if positions:
-                break
-            continue
-        positions.append(position)
-    return positions
-
-
-def _scan_positions(path: str) -> Iterator[int]:
-    position = 0
-    with open(path, "rb", buffering=0) as file:
-        while True:
-            file.seek(position)
-            try:
-                size_bytes = batch_size_at(file.read(12), 0)
-            except DecodeError:
-                return
-            if size_bytes is None:
-                return
-            position += size_bytes
-            yield position

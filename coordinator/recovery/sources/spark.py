@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 FORMAT = "share_state"
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
-_RANGE_RECORDS = 500_000
 
 
 @dataclass
@@ -66,7 +65,7 @@ class _RangePartition(InputPartition):
 
 
 class StateLogDataSource(DataSource):
-    """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `range_records`, `push_filters`.
+    """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `push_filters`.
 
     Further options of a topic: `bootstrap_servers` and `security`.  Further options of a stream:
     `starting_offsets` (P:O,...) and `max_records`, the maximum number of records in a micro-batch.
@@ -164,10 +163,7 @@ class StateLogReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         as_of = options.get("as_of_offset")
         self._source = _open_source(options)
-        self._plan: ReadPlan = self._source.plan(
-            LogCut(None if as_of is None else parse_offsets(as_of)),
-            range_records=int(options.get("range_records", _RANGE_RECORDS)),
-        )
+        self._plan: ReadPlan = self._source.plan(LogCut(None if as_of is None else parse_offsets(as_of)))
         self._bounds = FilterBounds({}, {})
 
     def partitions(self) -> list[InputPartition]:
@@ -250,11 +246,7 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = {int(p): offset for p, offset in end.items()}
         if all(since.get(p, 0) >= offset for p, offset in until.items()):
             return []
-        count = int(self._options.get("range_records", _RANGE_RECORDS))
-        return [
-            _RangePartition(each)
-            for each in self._source.plan(LogCut(until, since=since), range_records=count).ranges
-        ]
+        return [_RangePartition(each) for each in self._source.plan(LogCut(until, since=since)).ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, without records that were pruned since the plan."""
@@ -283,11 +275,10 @@ def records_frame(
     as_of_offsets: Mapping[int, int] | None = None,
     bootstrap_servers: str = "",
     security: ClientSecurity | None = None,
-    range_records: int = _RANGE_RECORDS,
 ) -> "DataFrame":
     """Return the records of a source as a DataFrame."""
     spark.dataSource.register(StateLogDataSource)
-    reader = spark.read.format(FORMAT).option("from", source).option("range_records", range_records)
+    reader = spark.read.format(FORMAT).option("from", source)
     reader = reader.option("push_filters", spark.conf.get(PUSHDOWN_SETTING, "false") or "false")
     if as_of_offsets is not None:
         reader = reader.option("as_of_offset", ",".join(f"{p}:{o}" for p, o in as_of_offsets.items()))

@@ -11,17 +11,16 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import ListedOffset, NoResponse
-from coordinator.errors import ConfigError, LogDamaged, LogError, LogUnavailable
+from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable
-from coordinator.recovery.records import Records
+from coordinator.recovery.records import Damage, Records
 from coordinator.recovery.sources.base import (
-    RANGE_RECORDS,
     LogCut,
     LogRange,
     PrunedError,
@@ -38,7 +37,6 @@ _PAUSE_S = 0.1
 # Maximum number of fetched responses that wait to be parsed.
 _ANSWERS_MAX = 2
 _END_OF_ANSWERS = None
-_ADVICE = "look at the broker's disks; the segments of another replica may be whole"
 
 _PLAIN = ClientSecurity()
 
@@ -80,11 +78,11 @@ class TopicSource:
         found = {"cluster_id": cluster_id, "topic_id": "" if topic_id is None else topic_id_text(topic_id)}
         return {name: value for name, value in found.items() if value}
 
-    def plan(self, cut: LogCut, *, range_records: int = RANGE_RECORDS) -> ReadPlan:
-        """List the start and end offsets of all partitions, and divide them into ranges."""
-        return run_coroutine_on_thread(self._plan(cut, range_records))
+    def plan(self, cut: LogCut) -> ReadPlan:
+        """List the start and end offsets of all partitions; each is one range."""
+        return run_coroutine_on_thread(self._plan(cut))
 
-    async def _plan(self, cut: LogCut, range_records: int) -> ReadPlan:
+    async def _plan(self, cut: LogCut) -> ReadPlan:
         async with self._connect_to_brokers() as brokers:
             shape = await brokers.describe_topic()
             if shape is None:
@@ -108,9 +106,9 @@ class TopicSource:
                 ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
         ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
         ranges = [
-            LogRange(p, begin, min(begin + range_records, ends[p]), min(range_records, ends[p] - begin))
+            LogRange(p, begin, ends[p], ends[p] - begin)
             for p in partitions
-            for begin in range(max(starts[p], cut.start(p)), ends[p], range_records)
+            if (begin := max(starts[p], cut.start(p))) < ends[p]
         ]
         return ReadPlan(tuple(ranges), starts, ends, facts={"bootstrap_servers": self.bootstrap_servers})
 
@@ -141,19 +139,29 @@ class TopicSource:
             while (answer := answers.get()) is not _END_OF_ANSWERS:
                 if isinstance(answer, BaseException):
                     raise answer
-                found = parse_readable(log_range.state_partition, answer)
-                records = found.records.between(log_range.start, log_range.end)
-                if len(records):
-                    yield records
-                if found.records.reaches(log_range.end):
-                    return
-                if found.found is not None:
-                    place = f"{self.topic}-{log_range.state_partition}"
-                    found_at, why = found.used_bytes, found.found
-                    raise LogDamaged(place, found_at, why, _ADVICE, log_range.state_partition)
+                for records in self._parse_answer(log_range, answer):
+                    if len(records) or records.damages:
+                        yield records
+                    if records.reaches(log_range.end):
+                        return
         finally:
             closed.set()
             thread.join()
+
+    def _parse_answer(self, log_range: LogRange, answer: bytes) -> Iterator[Records]:
+        """Parse complete batches; report the log offsets of a batch that cannot be read as damage."""
+        number, at = log_range.state_partition, 0
+        while at < len(answer):
+            found = parse_readable(number, memoryview(answer)[at:], first_byte=at)
+            at += found.used_bytes
+            damages: tuple[Damage, ...] = ()
+            if at < len(answer):
+                first, last = int.from_bytes(answer[at : at + 8]), next_offset_at(answer, at) - 1
+                what = f"{self.topic}-{number}: {found.found or 'a batch is cut off'}"
+                if first < log_range.end:
+                    damages = (Damage(number, first, last, what),)
+                at += batch_size_at(answer, at) or len(answer)
+            yield replace(found.records.between(log_range.start, log_range.end), damages=damages)
 
     async def _fetch(self, log_range: LogRange, put: Callable[[bytes], bool]) -> None:
         """Fetch a range and put complete batches into the queue. Raises PrunedError, LogUnavailable."""

@@ -96,7 +96,6 @@ def test_migrate_and_recovery_escape_control_characters(
     assert rf"x\x1b[31mred\x07 new:{topic_id_text(TOPIC_ID)}:1" in refused.err
     for words in (
         ("rebuild", *source),
-        ("plan-prune", *source),
         ("audit", *source),
         ("rewrite", *source, "--to", f"journal:{tmp_path / 'new'}"),
         ("explain", EVIL, topic_id_text(TOPIC_ID), "1", *source),

@@ -1,17 +1,21 @@
-"""Collect the content of a report, independent of its format."""
+"""Report an audit as terminal text or as JSON, the verdict first; checks that were not made are listed."""
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import fill
 from typing import Any, NamedTuple
 
-from coordinator.printable import escape_json_unprintable
+from coordinator.printable import escape_json_unprintable, escape_unprintable
 from coordinator.recovery.audit import AuditResult
 from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
+from coordinator.recovery.checks.partition_stats import PartitionStats
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.verdict import GroupVerdict, RecoveryStatus, SharePartitionVerdict, Verdict
+
+_WIDTH = 100
 
 # Maximum number of findings that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
@@ -131,6 +135,7 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
             f"{manifest['states']:,} share-partitions, {manifest['state_batches']:,} state batches",
         ),
     ]
+    facts += _describe_pruning(run.partitions)
     if manifest["pruned_during_read"]:
         facts.append(("pruned", f"while it was read: {len(manifest['pruned_during_read'])} state partitions"))
     if manifest["baseline"]:
@@ -139,11 +144,33 @@ def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
     return facts
 
 
-def format_place(row: Mapping[str, Any], named: Callable[[str], str] = str) -> str:
-    """Format share-partition, state partition and log offsets of a finding; `named` formats each name."""
+def _describe_pruning(partitions: Sequence[PartitionStats]) -> list[tuple[str, str]]:
+    """Return what can be pruned, what prevents more, and how long a coordinator takes to load the log."""
+    if not partitions:
+        return []
+    holding = max(partitions, key=lambda each: each.unprunable)
+    slowest = max(partitions, key=lambda each: each.records)
+    held = f"{sum(each.unprunable for each in partitions):,} are held"
+    if holding.pinned_by:
+        since = iso_time(holding.pinned_since_ms)
+        held += f", most in state partition {holding.state_partition} by {holding.pinned_by} since {since}"
+    return [
+        (
+            "pruning",
+            f"{sum(each.prunable for each in partitions):,} log offsets can be pruned, {held}",
+        ),
+        (
+            "loading",
+            f"about {slowest.replay_s:.3f} s for state partition {slowest.state_partition}, without reading",
+        ),
+    ]
+
+
+def format_place(row: Mapping[str, Any]) -> str:
+    """Format share-partition, state partition and log offsets of a finding."""
     parts = []
     if row["group_id"] is not None:
-        parts.append(" ".join(map(named, (row["group_id"], row["topic_id"], str(row["partition"])))))
+        parts.append(f"{row['group_id']} {row['topic_id']} {row['partition']}")
     if row["state_partition"] >= 0:
         parts.append(f"state partition {row['state_partition']}")
     if row["log_offset"] >= 0:
@@ -235,3 +262,68 @@ def as_json(content: ReportContent) -> str:
         "checks": {name: check._asdict() for name, check in CATALOGUE.items()},
     }
     return escape_json_unprintable(json.dumps(found, indent=2, ensure_ascii=False)) + "\n"
+
+
+def as_text(content: ReportContent) -> str:
+    """Return the report for a terminal: verdict, facts, findings, what was not checked."""
+    lines = "\n".join(_text_lines(content)).split("\n")
+    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
+
+
+def _text_lines(content: ReportContent) -> Iterator[str]:
+    yield f"{content.title}: {content.verdict.upper() if content.sections else content.verdict}"
+    for label, said in content.facts:
+        yield _format_fact(label, said)
+    yield _format_fact("recovery", content.answer)
+    for group in content.groups:
+        yield _format_fact("group", f"{group.group_id} {group.status.upper()}: {group.what}")
+        # The command is on one line, so that it can be copied.
+        yield f"{'':<10} {group.command}"
+    for section in content.sections:
+        yield ""
+        severity = section.severity.value.upper()
+        yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_format_count(section)}"
+        for row in section.examples:
+            yield _indent_text(f"{format_place(row)}: {row['evidence']}")
+        if len(section.rows) > len(section.examples):
+            yield _indent_text(
+                f"... and {len(section.rows) - len(section.examples)} more{_counts_by_group(section)}"
+            )
+        yield _indent_text(f"means: {section.check.meaning}")
+        yield _indent_text(f"to do: {section.check.advice}")
+    yield ""
+    yield _format_fact("passed", content.passed_text)
+    for check, why in content.run.not_checked.items():
+        yield _format_fact("not run", f"{check}: {why}")
+
+
+def _counts_by_group(section: FindingSection) -> str:
+    counts = ", ".join(f"{group_id} {count}" for group_id, count in section.groups_with_findings)
+    return f"; by group: {counts}" if counts else ""
+
+
+def _format_count(section: FindingSection) -> str:
+    places = len(section.rows)
+    return f" ({places})" if section.total == places else f" ({section.total} in {places})"
+
+
+def _format_fact(label: str, said: str) -> str:
+    return fill(
+        said,
+        _WIDTH,
+        initial_indent=f"{label:<10} ",
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _indent_text(said: str) -> str:
+    return fill(
+        said,
+        _WIDTH,
+        initial_indent=" " * 9,
+        subsequent_indent=" " * 11,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,4 +1,6 @@
-"""Select the valid state of a share-partition that is in several state partitions.
+"""Convert share-partitions between record keys and rows; select the valid state of several state partitions.
+
+An *identity* is a record key without its record type: group id, topic id and partition in Kafka's encoding.
 
 A coordinator reads only the state partition that the hash of the share-partition selects, so the state there
 is valid. If the number of state partitions was changed, other state partitions may have older states of the
@@ -6,6 +8,7 @@ share-partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from protocol.routing import state_partition as routed_to
@@ -66,32 +69,31 @@ def is_in_hash_partition(row: Row, state_partitions: int) -> bool:
     return routed_to(row_share_partition(row), state_partitions) == state_partition
 
 
+# Many share-partitions have the same topic.
+_topic_text = lru_cache(maxsize=10_000)(topic_id_text)
+
+
 def parse_identity(identity: bytes) -> tuple[str, str, int]:
-    """Return group, topic id and partition of a record key without its type."""
+    """Return group, topic id as text, and partition."""
     return (
         identity[2:-20].decode(),
-        topic_id_text(identity[-20:-4]),
+        _topic_text(identity[-20:-4]),
         int.from_bytes(identity[-4:], signed=True),
     )
 
 
-def share_partition_identity(group_id: str, topic_id: bytes, partition: int) -> bytes:
-    """Return the record key of a share-partition without its type."""
-    group = group_id.encode()
-    return len(group).to_bytes(2) + group + topic_id + partition.to_bytes(4, signed=True)
-
-
 def record_key_identity(key: SharePartitionKey) -> bytes:
-    """Return the record key of a share-partition without its type."""
-    return share_partition_identity(key.group_id, key.topic_id, key.partition)
+    """Return the identity of a share-partition."""
+    group = key.group_id.encode()
+    return len(group).to_bytes(2) + group + key.topic_id + key.partition.to_bytes(4, signed=True)
 
 
 def row_identity(row: Row) -> bytes:
-    """Return the record key, without its type, of the share-partition of a row of `STATES`."""
+    """Return the identity of the share-partition of a row of `STATES`."""
     return record_key_identity(row_share_partition(row))
 
 
 def identity_to_key(identity: bytes) -> SharePartitionKey:
-    """Return the share-partition of a record key without its type."""
+    """Return the share-partition of an identity."""
     group_id, topic_id, partition = parse_identity(identity)
     return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)

@@ -1,0 +1,386 @@
+"""Check the records of each share-partition in log order: K1 to K14.
+
+The records are checked many at a time. The first row of a share-partition is then its state after all earlier
+records, with the values of its last record::
+
+    rows    state | u u S u u u S u         u update, S snapshot
+
+A tombstone, a snapshot and an unreadable record are *resets*; the updates between two resets are a *run*.
+K8 finds lost progress: a snapshot must contain the state before it. The snapshot may contain more state
+batches, because the write that caused the snapshot had batches, too. No write causes a cold snapshot, so a
+cold snapshot must be equal to the state before it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_offsets_below
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import Findings
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
+from coordinator.recovery.records import Bools, Ints
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.states import (
+    CONTINUES,
+    NUMBERS,
+    StateRows,
+    batch_floors,
+    empty_rows,
+    fold,
+    rows_from_records,
+)
+
+_C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+SNAPSHOT, UPDATE, TOMBSTONE, UNREADABLE = (int(kind) for kind in RecordKind)
+
+# Columns of a row in addition to those of a state. The row of a state has the values of its last record, and:
+_COLUMNS = (
+    *("is_record", "kind", "timestamp_ms", "epoch", "complete", "digest", "is_bare", "is_cold", "ours"),
+    # the start offset and the leader epoch since the last reset, -1 if no record named them;
+    *("start", "leader"),
+    # the kind of the last reset, -1 before the first one; the updates since then, and the first of them;
+    *("reset_kind", "run_updates", "run_at", "run_ms"),
+    # log offset and time of the first record; log offset of the last tombstone, -1 if there is none.
+    *("first_at", "first_ms", "deleted_at"),
+)
+
+
+def rows_to_check(decoded: DecodedRecords) -> StateRows:
+    """Return one row for each record."""
+    rows = rows_from_records(decoded)
+    kind, at = decoded.kind, decoded.log_offset
+    snapshot, update = kind == SNAPSHOT, kind == UPDATE
+    said = snapshot | update
+    none = np.full(len(rows), NONE, np.int64)
+    leader = np.where(said, decoded.leader_epoch, none)
+    cold = snapshot & (decoded.create_timestamp != decoded.write_timestamp)
+    rows.numbers |= {
+        "is_record": np.ones(len(rows), np.int64),
+        "kind": kind,
+        "timestamp_ms": decoded.timestamp_ms,
+        "epoch": np.where(said, decoded.snapshot_epoch, none),
+        "complete": np.where(said, decoded.delivery_complete_count, none),
+        # A hash of an update's content; 0 if the update has no state batches.
+        "digest": np.where(update & (decoded.batch_count > 0), _update_digests(decoded), 0),
+        # InitializeShareGroupState may have written the snapshot.
+        "is_bare": (snapshot & ~cold & (leader == 0) & (decoded.batch_count == 0)).astype(np.int64),
+        "is_cold": cold.astype(np.int64),
+        # Whether this project's coordinator wrote the record.
+        "ours": (decoded.owner_epoch >= 0).astype(np.int64),
+        "start": np.where(said, decoded.start_offset, none),
+        "leader": leader,
+        **dict.fromkeys(("reset_kind", "run_at", "run_ms", "deleted_at"), none),
+        "run_updates": np.zeros(len(rows), np.int64),
+        "first_at": at,
+        "first_ms": decoded.timestamp_ms,
+    }
+    return rows
+
+
+def no_rows() -> StateRows:
+    """Return no rows with the columns of `rows_to_check`."""
+    return empty_rows((*NUMBERS, *_COLUMNS))
+
+
+def _update_digests(decoded: DecodedRecords) -> Ints:
+    """Return a 64-bit hash of each update's content."""
+    batches = decoded.batches
+    mixed = _hash_rows(
+        batches.first_offset, batches.last_offset, batches.delivery_state, batches.delivery_count
+    )
+    total = np.zeros(len(decoded), np.uint64)
+    np.add.at(total, batches.row, mixed)
+    said = _hash_rows(
+        decoded.start_offset,
+        decoded.leader_epoch,
+        decoded.snapshot_epoch,
+        decoded.delivery_complete_count,
+        total,
+    )
+    return (said | np.uint64(1)).astype(np.int64)
+
+
+def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
+    """Return a 64-bit hash of each row (the finaliser of SplitMix64, once for each column)."""
+    found = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        found = found + column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found = found ^ (found >> np.uint64(31))
+    return found
+
+
+class HistoryCheck:
+    """Checks the histories of the share-partitions of a state partition whose log starts at `log_start`."""
+
+    def __init__(self, names: Sequence[bytes], limits: Limits, log_start: int, found: Findings) -> None:
+        self._names = names
+        self._limits = limits
+        self._log_start = log_start
+        self._found = found
+
+    def check(self, rows: StateRows) -> StateRows:
+        """Check the records after some states; return the states after the records."""
+        if not len(rows):
+            return rows
+        rows = rows.take(np.argsort(rows.key, kind="stable"))
+        self._rows = rows
+        self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
+        # Row i has a row of the same share-partition before it.
+        self._has_before = np.append(False, rows.key[1:] == rows.key[:-1])
+        self._before = np.arange(-1, len(rows) - 1)
+        self._record = rows["is_record"] != 0
+        self._reset = self._record & (rows["kind"] != UPDATE)
+        self._update = self._record & (rows["kind"] == UPDATE)
+        self._sets_start = ~self._record | self._reset | (rows["start"] != NONE)
+        self._sets_leader = ~self._record | self._reset | (rows["leader"] != NONE)
+        self._count_runs()
+        self._check_adjacent_records()
+        self._check_runs()
+        self._check_snapshots()
+        return self._fold()
+
+    def check_end(self, rows: StateRows) -> None:
+        """Check the states after the last record: K1 and K9."""
+        self._rows, self._ms = rows, rows["timestamp_ms"]
+        updates = rows["run_updates"]
+        run = (rows["run_at"], rows["run_ms"])
+        never = (rows["reset_kind"] == NONE) & (updates > 0)
+        self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
+        self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
+
+    def _flag(
+        self,
+        check: str,
+        severity: Severity,
+        wrong: Bools,
+        evidence: Callable[[int], str],
+        at: Ints | None = None,
+        ms: Ints | None = None,
+    ) -> None:
+        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default."""
+        key = self._rows.key
+        self._found.add_rows(
+            check,
+            severity,
+            np.flatnonzero(wrong),
+            share_partition=lambda row: self._names[int(key[row])],
+            key=key,
+            log_offset=self._offset if at is None else at,
+            timestamp_ms=self._ms if ms is None else ms,
+            evidence=evidence,
+        )
+
+    def _latest(self, wanted: Bools) -> Ints:
+        """Return for each row the last wanted row up to it in its share-partition, or -1."""
+        rows = np.arange(len(wanted))
+        seen = np.maximum.accumulate(np.where(wanted, rows, NONE))
+        return np.where((seen >= 0) & (self._rows.key[seen] == self._rows.key), seen, NONE)
+
+    def _previous(self, wanted: Bools) -> Ints:
+        """Return for each row the last wanted row before it in its share-partition, or -1."""
+        return np.where(self._has_before, self._latest(wanted)[self._before], NONE)
+
+    def _value_at(self, name: str, rows: Ints) -> Ints:
+        """Return a column of other rows; -1 for row -1."""
+        return np.where(rows >= 0, self._rows[name][rows], NONE)
+
+    def _count_runs(self) -> None:
+        """Count the updates since the last reset up to each row, and locate the first of them."""
+        rows = self._rows
+        weight = np.where(self._record, self._update, rows["run_updates"])
+        total = np.cumsum(weight)
+        begin = self._latest(self._reset | ~self._has_before)
+        self._run_updates = total - total[begin] + weight[begin]
+        goes_on = self._has_before & (rows["kind"][self._before] == UPDATE)
+        begins = self._update & ~goes_on
+        first = self._latest(begins | ~self._record)
+        own = (first >= 0) & begins[first]
+        self._run_at = np.where(own, self._offset[first], self._value_at("run_at", first))
+        self._run_ms = np.where(own, self._ms[first], self._value_at("run_ms", first))
+        reset = self._latest(self._reset | ~self._record)
+        # The kind of the last reset up to each row.
+        self._reset_kind = np.where(
+            (reset >= 0) & self._record[reset],
+            self._value_at("kind", reset),
+            self._value_at("reset_kind", reset),
+        )
+
+    def _check_adjacent_records(self) -> None:
+        rows, before, flag = self._rows, self._before, self._flag
+        kind, epoch = rows["kind"], rows["epoch"]
+        kind_before = np.where(self._has_before, kind[before], NONE)
+        deleted = self._record & (kind_before == TOMBSTONE)
+        flag("K10", _C, deleted & self._update, lambda row: "the record before it is a tombstone")
+        flag("K11", _I, deleted & (kind == TOMBSTONE), lambda row: "a tombstone after a tombstone")
+        if not self._log_start:
+            first = self._record & ~self._has_before & (kind == TOMBSTONE)
+            flag("K11", _I, first, lambda row: "the log has no record before it")
+        anew = deleted & (kind == SNAPSHOT) & (epoch != 0) & (rows["is_cold"] == 0)
+        flag("K4", _W, anew, lambda row: f"snapshot epoch {epoch[row]} after a tombstone")
+        known = (kind_before == UPDATE) | (kind_before == SNAPSHOT)
+        self._check_updates(self._update & known)
+        leader, leader_before = rows["leader"], self._value_at("leader", self._previous(self._sets_leader))
+        back = self._record & (leader != NONE) & (leader_before != NONE) & (leader < leader_before)
+        back &= rows["is_bare"] == 0
+        flag("K6", _W, back, lambda row: f"leader epoch {leader[row]} after {leader_before[row]}")
+
+    def _check_updates(self, update: Bools) -> None:
+        """Check updates that follow an update or a snapshot."""
+        rows, before, flag = self._rows, self._before, self._flag
+        epoch, epoch_before = rows["epoch"], rows["epoch"][before]
+
+        def epochs_text(row: int) -> str:
+            return f"snapshot epoch {epoch[row]} after {epoch_before[row]}"
+
+        flag("K2", _C, update & (epoch > epoch_before), epochs_text)
+        flag("K2", _W, update & (epoch < epoch_before), epochs_text)
+        digest = rows["digest"]
+        again = update & (digest != 0) & (digest == digest[before])
+        flag("K12", _W, again, lambda row: "the same as the record before it")
+        complete, complete_before = rows["complete"], rows["complete"][before]
+
+        def counts_text(row: int) -> str:
+            return f"complete count {complete[row]} after {complete_before[row]}"
+
+        flag("K14", _W, update & (complete == NONE) & (complete_before >= 0), counts_text)
+        start, start_before = rows["start"], self._value_at("start", self._previous(self._sets_start))
+        stays = (start == NONE) | (start == start_before)
+        back = update & stays & (complete >= 0) & (complete < complete_before)
+        flag("K13", _W, back, lambda row: f"{counts_text(row)}, and the start offset stays")
+        back = self._update & (start != NONE) & (start_before != NONE) & (start < start_before)
+        self._flag_decreasing_starts(back, lambda row: f"start offset {start[row]} after {start_before[row]}")
+
+    def _flag_decreasing_starts(self, back: Bools, evidence: Callable[[int], str]) -> None:
+        ours = self._rows["ours"] != 0
+        self._flag("K7", _C, back & ours, evidence)
+        self._flag("K7", _W, back & ~ours, evidence)
+
+    def _check_runs(self) -> None:
+        """Check the runs that a reset ends: K1b and K9."""
+        before = self._before
+        updates = self._run_updates[before]
+        run = (self._run_at[before], self._run_ms[before])
+        ends = self._reset & self._has_before & (updates > 0)
+        never = ends & (self._reset_kind[before] == NONE)
+        self._flag("K1b", _I, never, lambda row: f"{updates[row]} updates", *run)
+        self._flag_long_runs(ends & (updates > self._limits.updates_max + 1), updates, *run)
+
+    def _flag_long_runs(self, wrong: Bools, updates: Ints, at: Ints, ms: Ints) -> None:
+        self._flag("K9", _W, wrong, lambda row: f"{updates[row]} updates without a snapshot", at, ms)
+
+    def _check_snapshots(self) -> None:
+        """Check the snapshots whose last reset before them is a snapshot: K3, K5, K7, K8, K13."""
+        rows, before = self._rows, self._before
+        base = self._previous(self._reset | ~self._record)
+        snapshot = self._reset & self._has_before & (rows["kind"] == SNAPSHOT)
+        snapshot &= self._reset_kind[before] == SNAPSHOT
+        epoch, state_epoch = rows["snapshot_epoch"], rows["state_epoch"]
+        self._flag(
+            *("K3", _C, snapshot & (epoch != epoch[base] + 1)),
+            lambda row: f"snapshot epoch {epoch[row]} after {epoch[base[row]]}",
+        )
+        self._flag(
+            *("K5", _C, snapshot & (state_epoch < state_epoch[base])),
+            lambda row: f"state epoch {state_epoch[row]} after {state_epoch[base[row]]}",
+        )
+        goes_on = snapshot & (state_epoch <= state_epoch[base]) & (rows["is_bare"] == 0)
+        start, complete, complete_before = rows["start"], rows["complete"], rows["complete"][before]
+        start_before = self._value_at("start", self._previous(self._sets_start))
+        self._flag_decreasing_starts(
+            goes_on & (start < start_before) & (state_epoch == state_epoch[base]),
+            lambda row: f"start offset {start[row]} of a snapshot after {start_before[row]}",
+        )
+        fewer = goes_on & (start == start_before) & (complete >= 0) & (complete < complete_before)
+        self._flag(
+            *("K13", _W, fewer),
+            lambda row: (
+                f"complete count {complete[row]} of a snapshot after {complete_before[row]}, and the "
+                "start offset stays"
+            ),
+        )
+        if goes_on.any():
+            self._check_lost_progress(np.flatnonzero(goes_on))
+
+    def _check_lost_progress(self, ends: Ints) -> None:
+        """Compare the snapshots `ends` with the states before them (K8)."""
+        rows = self._rows
+        generation = np.cumsum((rows["effect"] != CONTINUES) | ~self._has_before)
+        wanted = np.zeros(int(generation[-1]) + 1, np.bool_)
+        wanted[generation[ends - 1]] = True
+        members = wanted[generation]
+        prior = fold(rows.take(members), generation[members])
+        snapshots = rows.take(ends)
+        floor = batch_floors(snapshots["start_offset"])
+        known = overlay_batches(remove_offsets_below(prior.batches, floor[prior.batches.row]))
+        held = overlay_batches(snapshots.batches)
+        both = overlay_batches(join_batches(known, held))
+        forgets = rows_with_different_batches(both, held, len(ends))
+        other = (rows["is_cold"][ends] != 0) & rows_with_different_batches(known, held, len(ends))
+        wrong = np.zeros(len(rows), np.bool_)
+        wrong[ends[forgets | other]] = True
+        number = np.zeros(len(rows), np.int64)
+        number[ends] = np.arange(len(ends))
+
+        def evidence_text(row: int) -> str:
+            at = int(number[row])
+            if forgets[at]:
+                return f"{_first_missing_batch(both, held, at)} was known before it"
+            return (
+                f"{_first_missing_batch(held, known, at)} is in it, but it should only renew what was known"
+            )
+
+        self._flag("K8", _C, wrong, evidence_text)
+
+    def _fold(self) -> StateRows:
+        """Return one row for each share-partition, with the values that later checks need."""
+        rows = self._rows
+        deleted = self._latest((self._reset & (rows["kind"] == TOMBSTONE)) | ~self._record)
+        own = (deleted >= 0) & self._record[deleted]
+        first = self._latest(~self._has_before)
+        rows.numbers |= {
+            "start": self._value_at("start", self._latest(self._sets_start)),
+            "leader": self._value_at("leader", self._latest(self._sets_leader)),
+            "reset_kind": self._reset_kind,
+            "run_updates": self._run_updates,
+            "run_at": self._run_at,
+            "run_ms": self._run_ms,
+            "first_at": rows["first_at"][first],
+            "first_ms": rows["first_ms"][first],
+            "deleted_at": np.where(own, self._offset[deleted], self._value_at("deleted_at", deleted)),
+        }
+        folded = fold(rows)
+        folded.numbers["is_record"] = np.zeros(len(folded), np.int64)
+        return folded
+
+
+def rows_with_different_batches(one: StateBatches, other: StateBatches, rows: int) -> Bools:
+    """Return which rows have different batches; both arguments are sorted by row and offset."""
+    counts, other_counts = (np.bincount(each.row, minlength=rows) for each in (one, other))
+    different: Bools = counts != other_counts
+    same = ~different
+    left, right = one.take(same[one.row]), other.take(same[other.row])
+    unequal = np.zeros(len(left.row), np.bool_)
+    for column, other_column in zip(left, right, strict=True):
+        unequal |= column != other_column
+    different[left.row[unequal]] = True
+    return different
+
+
+def _first_missing_batch(one: StateBatches, other: StateBatches, row: int) -> str:
+    """Format the first batch of a row in `one` that `other` lacks."""
+    has = {batch[1:] for batch in _batch_tuples(other, row)}
+    for batch in _batch_tuples(one, row):
+        if batch[1:] not in has:
+            _, first, last, state, count = batch
+            return f"({first}-{last}, state {state}, count {count})"
+    return "nothing"
+
+
+def _batch_tuples(batches: StateBatches, row: int) -> list[tuple[int, ...]]:
+    return list(zip(*(column.tolist() for column in batches.take(batches.row == row)), strict=True))

@@ -1,0 +1,134 @@
+"""Check the records and states of one state partition in one pass; the observer of an audit."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.checks.catalogue import Severity
+from coordinator.recovery.checks.findings import (
+    FINDINGS_OUTPUT,
+    Finding,
+    Findings,
+    finding_from_row,
+    findings_output,
+    findings_row,
+    without_gaps_inside_damage,
+)
+from coordinator.recovery.checks.histories import HistoryCheck, no_rows, rows_to_check
+from coordinator.recovery.checks.limits import Limits
+from coordinator.recovery.checks.partition_stats import check_complete_counts
+from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
+from coordinator.recovery.checks.writer_sequence import WriterSequence
+from coordinator.recovery.scan import PartitionScan, ScannedRecords
+from coordinator.recovery.schema import NONE
+from coordinator.recovery.share_partitions import identity_to_key
+from coordinator.recovery.state_tasks import PartitionStates, StateTask, describe_damage
+from coordinator.recovery.states import StateRows, concatenate_rows, states_to_arrow
+from coordinator.recovery.tasks import NamedOutput
+from coordinator.recovery.verdict import select_for_verdict
+from protocol.routing import state_partition as routed_to
+
+# Records that are collected before they are checked; fewer checks of more records cost less time.
+_WAITING_MAX = 200_000
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """What is checked. `state_partitions` is None if it is not known; `starts` are log start offsets.
+
+    The tasks get the states after the last record.
+    """
+
+    limits: Limits
+    state_partitions: int | None = None
+    starts: Mapping[int, int] = field(default_factory=dict)
+    tasks: tuple[StateTask, ...] = ()
+
+
+class PartitionAudit:
+    """Checks the records of one state partition; this is an `Observer`."""
+
+    def __init__(self, settings: AuditSettings, scan: PartitionScan) -> None:
+        number = scan.state_partition
+        self._settings = settings
+        self._scan = scan
+        self._found = Findings(number)
+        start = settings.starts.get(number)
+        self._writers = WriterSequence(self._found, settings.limits, start)
+        self._history = HistoryCheck(scan.names, settings.limits, start or 0, self._found)
+        self._states = no_rows()
+        self._waiting: list[StateRows] = []
+        self._waiting_rows = 0
+
+    def process(self, scanned: ScannedRecords) -> None:
+        """Process the next records."""
+        self._writers.process_records(scanned.chunk)
+        check_unexpected_records(scanned.records, scanned.all_decoded, self._found)
+        if not len(scanned.decoded):
+            return
+        check_records(scanned, self._settings.limits, self._found)
+        self._waiting.append(rows_to_check(scanned.decoded))
+        self._waiting_rows += len(scanned.decoded)
+        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
+            self._check_histories()
+
+    def _check_histories(self) -> None:
+        self._states = self._history.check(concatenate_rows([self._states, *self._waiting]))
+        self._waiting, self._waiting_rows = [], 0
+
+    def outputs(self) -> Iterator[NamedOutput]:
+        """Yield the findings, the outputs of the tasks, and what a verdict needs of the states."""
+        self._check_histories()
+        self._history.check_end(self._states)
+        self._writers.finish()
+        self._check_routing()
+        number, names = self._scan.state_partition, self._scan.names
+        states = pa.Table.from_batches([states_to_arrow(self._states, names, number)])
+        at, keys = self._states["deleted_at"], self._states.key
+        deleted = {names[keys[row]]: int(at[row]) for row in np.flatnonzero(at != NONE).tolist()}
+        inside = PartitionStates(number, states, deleted, self._scan.damages)
+        # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
+        # timestamp of the finding that was added first.
+        for finding in (*self._check_damage(inside), *check_complete_counts(states)):
+            self._found.add(finding)
+        found = without_gaps_inside_damage(self._found)
+        yield from findings_output(number, found)
+        for task in (describe_damage, *self._settings.tasks):
+            for output in task(inside):
+                if output.name == FINDINGS_OUTPUT:
+                    found += map(finding_from_row, output.rows.to_pylist())
+                yield output
+        yield from select_for_verdict(map(findings_row, found), inside)
+
+    def _check_routing(self) -> None:
+        """Check that share-partitions are in the state partition that their hash selects (R8)."""
+        states, count = self._states, self._settings.state_partitions
+        for row, key in enumerate(states.key.tolist() if count is not None else ()):
+            identity = self._scan.names[key]
+            right = routed_to(identity_to_key(identity), count or 0)
+            if right != self._scan.state_partition:
+                place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
+                evidence = f"its place is state partition {right} of {count}"
+                self._found.add(
+                    Finding(
+                        *("R8", Severity.CRITICAL, self._scan.state_partition, identity, *place),
+                        evidence=evidence,
+                        timestamp_ms=int(states["first_ms"][row]),
+                    )
+                )
+
+    def _check_damage(self, inside: PartitionStates) -> Iterator[Finding]:
+        """Yield damage, and an interrupted or current write at the end (P4)."""
+        number = inside.state_partition
+        for each, names in inside.damages_with_share_partitions():
+            for identity in names or (None,):
+                place = (number, identity, each.first, each.last)
+                yield Finding("P4", Severity.CRITICAL, *place, evidence=each.what)
+        summary = self._scan.summary()
+        if summary["unread_bytes"]:
+            what = "bytes after the last valid batch: an interrupted or current write"
+            end = int(summary["range_end"])
+            evidence = f"{summary['unread_bytes']} {what}"
+            yield Finding("P4", Severity.INFO, number, None, end, end, evidence=evidence)

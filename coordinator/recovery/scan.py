@@ -1,0 +1,243 @@
+"""Read the log of a state partition once, in log order, and pass its valid records to an observer.
+
+A state partition has all records of its share-partitions, so one pass finds their states, their histories and
+the findings of an audit. A process needs memory for one chunk of records and for the share-partitions.
+
+The rule of `coordinator.log.claims` decides which records are valid: a record is valid if its owner epoch is
+that of the greatest claim before it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from coordinator.recovery.decode import DecodedRecords, decode
+from coordinator.recovery.records import Bools, Damage, Ints, Records
+from coordinator.recovery.schema import NONE, RANGES
+from coordinator.recovery.states import (
+    StateRows,
+    StoredStates,
+    concatenate_rows,
+    empty_rows,
+    fold,
+    rows_from_records,
+    states_from_arrow,
+    states_to_arrow,
+)
+from coordinator.recovery.tasks import NamedOutput
+
+RANGES_OUTPUT = "ranges"
+
+# Records that are collected before they are folded, so that folding takes little time compared with decoding.
+_WAITING_MAX = 200_000
+
+
+class OwnerFilter:
+    """Selects the valid records of a state partition; the log must be read from its start.
+
+    The claim before the first record may have been pruned, so the owner epoch of that record is used.  An
+    owner epoch of -1 means no owner, and is the lowest.
+    """
+
+    def __init__(self, owner_epoch: int | None = None) -> None:
+        # The current owner epoch; None before the first record.
+        self.owner_epoch = owner_epoch
+        self.first_owner_epoch = NONE if owner_epoch is None else owner_epoch
+        self.first_is_claim = False
+        self.claimed_owner_epoch = NONE
+        # The number of claims, accepted or not.
+        self.claims = 0
+
+    def filter_records(self, records: Records, decoded: DecodedRecords) -> Bools:
+        """Process the next records; return which of the decoded records are valid."""
+        if not len(records):
+            return np.zeros(0, np.bool_)
+        if self.owner_epoch is None:
+            self.first_owner_epoch = int(records.owner_epoch[0])
+            self.first_is_claim = bool(len(decoded.claims)) and int(decoded.claims[0]) == 0
+            self.owner_epoch = NONE if self.first_is_claim else self.first_owner_epoch
+        current: Ints | int = self.owner_epoch
+        if len(decoded.claims):
+            self.claims += len(decoded.claims)
+            claimed = records.owner_epoch[decoded.claims]
+            self.claimed_owner_epoch = max(self.claimed_owner_epoch, int(claimed.max()))
+            owner_epochs = np.full(len(records), self.owner_epoch, np.int64)
+            # A claim without an owner epoch (-1) changes nothing.
+            owner_epochs[decoded.claims] = claimed
+            owner_epochs = np.maximum(np.maximum.accumulate(owner_epochs), self.owner_epoch)
+            self.owner_epoch = int(owner_epochs[-1])
+            current = owner_epochs[decoded.record]
+        valid: Bools = decoded.owner_epoch == current
+        return valid
+
+
+class ScannedRecords(NamedTuple):
+    """A chunk, its records without those of control batches, and the decoded valid records."""
+
+    chunk: Records
+    records: Records
+    # Also has the indexes of records that belong to no share-partition.
+    all_decoded: DecodedRecords
+    decoded: DecodedRecords
+
+
+class PartitionScan:
+    """Decodes and filters the records of one state partition, in log order, and summarises them.
+
+    `names` are the identities of share-partitions; keys of decoded records are indexes of `names`.  A scan
+    may begin with stored states instead of the records up to their log offset.
+    """
+
+    def __init__(self, state_partition: int, stored: StoredStates | None = None) -> None:
+        self.state_partition = state_partition
+        self.names: list[bytes] = []
+        self.damages: list[Damage] = []
+        self.folded = empty_rows()
+        self._numbers: dict[bytes, int] = {}
+        self._owners = OwnerFilter(None if stored is None else stored.owner_epoch)
+        self._totals: dict[str, int] = dict.fromkeys(RANGES.names, 0)
+        if stored is not None:
+            self._totals |= stored.summary
+            self.folded, self.names = states_from_arrow(stored.states)
+            self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    def process_records(self, records: Records) -> ScannedRecords:
+        """Process the next records, including those of control batches."""
+        totals, chunk = self._totals, records
+        if len(records):
+            if not totals["batches"]:
+                totals["range_start"] = int(records.log_offset[0])
+            totals["range_end"] = int(records.log_offset[-1]) + 1
+        used = np.zeros(len(records.batches.size_bytes), np.bool_)
+        used[records.batch] = True
+        totals["batches"] += int(used.sum())
+        totals["bytes"] += int(records.batches.size_bytes[used].sum())
+        totals["unread_bytes"] += records.unread_bytes
+        totals["damages"] += len(records.damages)
+        self.damages += records.damages
+        records = records.data_records()
+        decoded = decode(records)
+        valid = decoded.take(self._owners.filter_records(records, decoded))
+        if len(records):
+            least, greatest = int(records.timestamp_ms.min()), int(records.timestamp_ms.max())
+            if totals["records"]:
+                least, greatest = (
+                    min(least, totals["timestamp_ms_min"]),
+                    max(greatest, totals["timestamp_ms_max"]),
+                )
+            totals |= {"timestamp_ms_min": least, "timestamp_ms_max": greatest}
+        totals["records"] += len(records)
+        totals["unknown_records"] += len(decoded.unknown)
+        totals["undecodable_records"] += len(decoded.undecodable)
+        totals["folded_records"] += len(valid)
+        self._totals = totals
+        valid.key = self._index_share_partitions(valid.share_partitions)[valid.key]
+        valid.share_partitions = self.names
+        return ScannedRecords(chunk, records, decoded, valid)
+
+    def _index_share_partitions(self, share_partitions: list[bytes]) -> Ints:
+        """Return the indexes of share-partitions in `names`; add new ones."""
+        found = np.empty(len(share_partitions), np.int64)
+        for place, identity in enumerate(share_partitions):
+            number = self._numbers.get(identity)
+            if number is None:
+                number = self._numbers[identity] = len(self.names)
+                self.names.append(identity)
+            found[place] = number
+        return found
+
+    @property
+    def owner_epoch(self) -> int:
+        """The owner epoch after the records that were processed."""
+        return NONE if self._owners.owner_epoch is None else self._owners.owner_epoch
+
+    def summary(self) -> dict[str, int | bool]:
+        """Return a row of `RANGES`."""
+        owners = self._owners
+        return {
+            **self._totals,
+            "state_partition": self.state_partition,
+            "first_owner_epoch": owners.first_owner_epoch,
+            "first_is_claim": owners.first_is_claim,
+            "claimed_owner_epoch": max(owners.claimed_owner_epoch, NONE),
+            "claims": self._totals["claims"] + owners.claims,
+        }
+
+    def outputs(self) -> Iterator[NamedOutput]:
+        """Yield the summary."""
+        rows = pa.RecordBatch.from_pylist([self.summary()], RANGES)
+        yield NamedOutput(RANGES_OUTPUT, self.state_partition, rows)
+
+
+class Observer(Protocol):
+    """Processes the records of one state partition."""
+
+    def process(self, scanned: ScannedRecords) -> None:
+        """Process the next records, in log order."""
+        ...
+
+    def outputs(self) -> Iterable[NamedOutput]:
+        """Return the results after the last record."""
+        ...
+
+
+MakeObserver = Callable[[PartitionScan], Observer]
+
+
+def scan_range(
+    make_observer: MakeObserver, chunks: Iterable[Records], stored: StoredStates | None = None
+) -> Iterator[NamedOutput]:
+    """Read a log range, and yield the outputs of one observer for each state partition.
+
+    Chunks may have records of several state partitions; the records of each are in log order.
+    """
+    scans: dict[int, tuple[PartitionScan, Observer]] = {}
+
+    def begin(state_partition: int) -> tuple[PartitionScan, Observer]:
+        scan = PartitionScan(state_partition, stored)
+        return scan, make_observer(scan)
+
+    if stored is not None:
+        scans[stored.summary["state_partition"]] = begin(stored.summary["state_partition"])
+    for records in chunks:
+        number = records.state_partition
+        if number not in scans:
+            scans[number] = begin(number)
+        scan, observer = scans[number]
+        observer.process(scan.process_records(records))
+    for scan, observer in scans.values():
+        yield from scan.outputs()
+        yield from observer.outputs()
+
+
+class StateFold:
+    """Folds the records of a scan to states, many chunks at a time."""
+
+    def __init__(self, scan: PartitionScan) -> None:
+        self._scan = scan
+        self._waiting = [scan.folded]
+        self._waiting_rows = 0
+
+    def add(self, decoded: DecodedRecords) -> None:
+        """Add the next records."""
+        if len(decoded):
+            self.add_rows(rows_from_records(decoded))
+
+    def add_rows(self, rows: StateRows) -> None:
+        """Add the next rows."""
+        self._waiting.append(rows)
+        self._waiting_rows += len(rows)
+        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
+            self.result()
+
+    def result(self) -> StateRows:
+        """Return the states after the records that were added, and deleted share-partitions."""
+        folded = fold(concatenate_rows([rows for rows in self._waiting if len(rows)] or [empty_rows()]))
+        self._waiting, self._waiting_rows = [folded], 0
+        return folded
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return the states as rows of `STATES`."""
+        return states_to_arrow(self.result(), self._scan.names, self._scan.state_partition)

@@ -1,0 +1,141 @@
+"""Process the states of one state partition where they are made: count, select, write, or compare them.
+
+These tasks run on the executors of Spark. Only their small results reach the driver.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from coordinator.recovery.records import Damage, column_to_ints
+from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
+from coordinator.recovery.schema import STATE_TOTALS, STATES
+from coordinator.recovery.share_partitions import Row, row_identity, row_share_partition, state_depends_on
+from coordinator.recovery.tasks import NamedOutput
+
+STATES_OUTPUT, TOTALS_OUTPUT = "states", "totals"
+DAMAGES_OUTPUT, AFFECTED_OUTPUT = "damages", "affected"
+
+STATES_ORDER = ("group_id", "topic_id", "partition", "state_partition")
+
+# The number of states that a task converts to Python objects at a time; an object takes 6 KB.
+_CHUNK_STATES = 20_000
+
+
+@dataclass(frozen=True)
+class PartitionStates:
+    """The states of one state partition, as rows of `STATES`.
+
+    `deleted` are the last tombstones by record key without its type, in an audit.
+    """
+
+    state_partition: int
+    states: pa.Table
+    deleted: Mapping[bytes, int] = field(default_factory=dict)
+    damages: Sequence[Damage] = ()
+
+    def chunks(self, columns: Collection[str] = ()) -> Iterator[list[Row]]:
+        """Yield the states as dicts, with all columns by default."""
+        states = self.states.select(list(columns)) if columns else self.states
+        for rows in states.to_batches(_CHUNK_STATES):
+            yield rows.to_pylist()
+
+    def damages_with_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
+        """Return each damage with the share-partitions that lost records, if they are known.
+
+        The keys in damaged records may be wrong, so they are used only if there is a state for every key.
+        """
+        known = {row_identity(row) for rows in self.chunks(STATES_ORDER) for row in rows if self.damages}
+        return [
+            (each, each.share_partitions if known.issuperset(each.share_partitions) else ())
+            for each in self.damages
+        ]
+
+
+# Its outputs must be small.
+StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
+
+
+def no_states(state_partition: int) -> PartitionStates:
+    """Return the states of a state partition without states."""
+    return PartitionStates(state_partition, STATES.empty_table())
+
+
+class StateObserver:
+    """Folds the records of a state partition, and runs tasks on its states; this is an `Observer`."""
+
+    def __init__(self, tasks: Sequence[StateTask], scan: PartitionScan) -> None:
+        self._tasks = tasks
+        self._scan = scan
+        self._fold = StateFold(scan)
+
+    def process(self, scanned: ScannedRecords) -> None:
+        """Process the next records."""
+        self._fold.add(scanned.decoded)
+
+    def outputs(self) -> Iterator[NamedOutput]:
+        """Yield the outputs of the tasks, and the damage."""
+        states = pa.Table.from_batches([self._fold.to_arrow()])
+        inside = PartitionStates(self._scan.state_partition, states, damages=self._scan.damages)
+        for task in (describe_damage, *self._tasks):
+            yield from task(inside)
+
+
+def count_states(inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Yield a row of `STATE_TOTALS`; this is a `StateTask`."""
+    states, number = inside.states, inside.state_partition
+    row: dict[str, Any] = dict.fromkeys(STATE_TOTALS.names, 0)
+    row |= {"state_partition": number, "states": len(states), "pinned_by": ""}
+    if len(states):
+        pin = int(np.argmin(column_to_ints(states.column("needed_from"))))
+        (oldest,) = states.slice(pin, 1).to_pylist()
+        row |= {
+            "unreadable": len(states) - states.column("unreadable").null_count,
+            "state_batches": pc.sum(pc.list_value_length(states.column("state_batches"))).as_py(),
+            "needed_from": oldest["needed_from"],
+            "pinned_by": str(row_share_partition(oldest)),
+            "pinned_since_ms": oldest["write_timestamp"] or oldest["last_write_ms"],
+        }
+    yield NamedOutput(TOTALS_OUTPUT, number, pa.RecordBatch.from_pylist([row], STATE_TOTALS))
+
+
+def select_states(inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Yield all states; this is a `StateTask`."""
+    for rows in inside.states.to_batches():
+        yield NamedOutput(STATES_OUTPUT, inside.state_partition, rows)
+
+
+def first_states(count: int) -> StateTask:
+    """Return the task that selects the first states by group, topic and partition."""
+    return partial(_select_first, count)
+
+
+def _select_first(count: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+    rows = pc.select_k_unstable(inside.states, count, [(name, "ascending") for name in STATES_ORDER])
+    yield from select_states(PartitionStates(inside.state_partition, inside.states.take(rows)))
+
+
+def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
+    """Yield the damage, and the share-partitions that may lack updates because of it; this is a `StateTask`.
+
+    If the latest snapshot of a share-partition is after the damage, its state is complete.
+    """
+    if not inside.damages:
+        return
+    number, damages = inside.state_partition, inside.damages_with_share_partitions()
+    yield NamedOutput.from_rows(DAMAGES_OUTPUT, number, *(each._asdict() for each, _ in damages))
+    affected = [
+        {"share_partition": str(row_share_partition(row))}
+        for rows_of_chunk in inside.chunks((*STATES_ORDER, "write_timestamp", "needed_from"))
+        for row in rows_of_chunk
+        if any(
+            state_depends_on(row, each.last) and (not names or row_identity(row) in names)
+            for each, names in damages
+        )
+    ]
+    yield NamedOutput.from_rows(AFFECTED_OUTPUT, number, *affected)
