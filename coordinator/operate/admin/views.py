@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 from coordinator.cluster.topics import compute_lag
+from coordinator.metrics import ShardView
 from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.operate.admin.api_models import Group, Shard, SharePartition
 from coordinator.operate.admin.cluster_info import ClusterInfo
 from coordinator.operate.admin.offset_ranges import DeliverySums, last_offset
 from coordinator.operate.admin.owner_directory import Owner
-from coordinator.serve.state_view import ShardView
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, topic_id_text
