@@ -5,7 +5,7 @@ Kafka's own share coordinator.
 """
 
 from coordinator.metrics.exposition import render_exposition
-from coordinator.metrics.families import RuntimeStats, ShardStats
+from coordinator.metrics.families import RuntimeStats, ShardView
 from coordinator.metrics.recorder import Metrics
 
-__all__ = ["Metrics", "RuntimeStats", "ShardStats", "render_exposition"]
+__all__ = ["Metrics", "RuntimeStats", "ShardView", "render_exposition"]

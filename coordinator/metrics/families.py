@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
@@ -14,35 +15,27 @@ PREFIX = "share_coordinator_"
 SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 
 
-class ShardStats(Protocol):
-    """The values of a shard that a scrape reads; `coordinator.serve.runtime.ShardView` has them."""
+class ShardView(msgspec.Struct, frozen=True, kw_only=True):
+    """The status of one shard. Offsets are log offsets; sizes are in bytes."""
 
-    @property
-    def state_partition(self) -> int: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def owner_epoch(self) -> int: ...
-    @property
-    def share_partitions(self) -> int: ...
-    @property
-    def start_log_offset(self) -> int: ...
-    @property
-    def end_log_offset(self) -> int: ...
-    @property
-    def redundant_offset(self) -> int: ...
-    @property
-    def loaded_records(self) -> int: ...
-    @property
-    def live_bytes(self) -> int: ...
-    @property
-    def state_batches(self) -> int: ...
+    state_partition: int
+    status: str
+    failure: str | None
+    owner_epoch: int
+    share_partitions: int
+    start_log_offset: int
+    end_log_offset: int
+    redundant_offset: int
+    load_ms: int
+    loaded_records: int
+    live_bytes: int
+    state_batches: int
 
 
 class RuntimeStats(Protocol):
     """The values of the runtime that a scrape reads; the cost does not depend on the size of the state."""
 
-    def shard_views(self) -> Sequence[ShardStats]: ...
+    def shard_views(self) -> Sequence[ShardView]: ...
     def health(self) -> list[str]: ...
     def appends_in_flight(self) -> int: ...
 
@@ -98,7 +91,7 @@ def histogram_family(name: str, meaning: str, observations: Histogram) -> Metric
     return HistogramMetricFamily(PREFIX + name, meaning, buckets=buckets, sum_value=total)
 
 
-def shard_families(shards: Sequence[ShardStats]) -> Iterator[Metric]:
+def shard_families(shards: Sequence[ShardView]) -> Iterator[Metric]:
     """Make the gauges of all shards."""
     statuses = dict.fromkeys(SHARD_STATUSES, 0)
     for shard in shards:
@@ -153,7 +146,7 @@ def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) 
     )
 
 
-_SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardStats], int]], ...] = (
+_SHARD_GAUGES: tuple[tuple[str, str, Callable[[ShardView], int]], ...] = (
     ("shard_owner_epoch", "Owner epoch of this process for the shard.", lambda shard: shard.owner_epoch),
     ("shard_share_partitions", "Share-partitions with state.", lambda shard: shard.share_partitions),
     ("shard_live_bytes", "Bytes of state that are not redundant.", lambda shard: shard.live_bytes),

@@ -6,27 +6,9 @@
 from collections.abc import AsyncIterator, Collection
 from typing import Protocol
 
-import msgspec
-
+from coordinator.metrics import ShardView
 from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
-
-
-class ShardView(msgspec.Struct, frozen=True, kw_only=True):
-    """The status of one shard. Offsets are log offsets; sizes are in bytes."""
-
-    state_partition: int
-    status: str
-    failure: str | None
-    owner_epoch: int
-    share_partitions: int
-    start_log_offset: int
-    end_log_offset: int
-    redundant_offset: int
-    load_ms: int
-    loaded_records: int
-    live_bytes: int
-    state_batches: int
 
 
 class StateView(Protocol):

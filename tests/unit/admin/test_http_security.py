@@ -128,7 +128,7 @@ def test_certificate_principals_have_their_configured_rights(certificate_require
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
     context = client_context(str(files.authority.certificate), str(files.bob.combined_file))
-    assert not resumes_session(int(server.url.rpartition(":")[2]), context)
+    assert not resumes_session(server.address[1], context)
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.fastpath.histogram import Histogram
-from coordinator.metrics import Metrics, ShardStats, render_exposition
+from coordinator.metrics import Metrics, ShardView, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
@@ -32,28 +32,30 @@ SIGNALS = GroupSignals(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FakeShard:
-    """The values of one shard. All values differ."""
-
-    state_partition: int
-    status: str = "ACTIVE"
-    owner_epoch: int = 3
-    share_partitions: int = 4
-    start_log_offset: int = 100
-    end_log_offset: int = 200
-    redundant_offset: int = 150
-    loaded_records: int = 40
-    live_bytes: int = 5000
-    state_batches: int = 40
+def make_shard_view(state_partition: int = 7, status: str = "ACTIVE") -> ShardView:
+    """Return the values of one shard. All values differ."""
+    return ShardView(
+        state_partition=state_partition,
+        status=status,
+        failure=None,
+        owner_epoch=3,
+        share_partitions=4,
+        start_log_offset=100,
+        end_log_offset=200,
+        redundant_offset=150,
+        load_ms=5,
+        loaded_records=40,
+        live_bytes=5000,
+        state_batches=41,
+    )
 
 
 @dataclass
 class FakeRuntime:
-    shards: Sequence[ShardStats] = field(default_factory=lambda: [FakeShard(state_partition=7)])
+    shards: Sequence[ShardView] = field(default_factory=lambda: [make_shard_view()])
     reasons: list[str] = field(default_factory=list)
 
-    def shard_views(self) -> Sequence[ShardStats]:
+    def shard_views(self) -> Sequence[ShardView]:
         return self.shards
 
     def health(self) -> list[str]:
@@ -157,7 +159,7 @@ def test_shard_values_are_read_at_scrape_time() -> None:
     runtime = FakeRuntime()
     metrics.attach_runtime(runtime)
     assert scrape_samples(metrics)["share_coordinator_ready{}"] == 1
-    runtime.shards = [FakeShard(state_partition=7, status="LOADING"), FakeShard(state_partition=8)]
+    runtime.shards = [make_shard_view(status="LOADING"), make_shard_view(8)]
     runtime.reasons = ["1 of 2 shards is loading."]
     found = scrape_samples(metrics)
     assert found["share_coordinator_ready{}"] == 0
@@ -166,7 +168,7 @@ def test_shard_values_are_read_at_scrape_time() -> None:
     assert found["share_coordinator_shards{state=failed}"] == 0
     assert found["share_coordinator_shard_share_partitions{shard=8}"] == 4
     assert found["share_coordinator_shard_live_bytes{shard=7}"] == 5000
-    assert found["share_coordinator_shard_state_batches{shard=7}"] == 40
+    assert found["share_coordinator_shard_state_batches{shard=7}"] == 41
     assert found["share_coordinator_shard_log_start_offset{shard=7}"] == 100
     assert found["share_coordinator_shard_log_end_offset{shard=7}"] == 200
     assert found["share_coordinator_shard_redundant_offset{shard=7}"] == 150
