@@ -17,8 +17,8 @@ from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoR
 from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import keep_valid_records
+from coordinator.metrics import ShardView
 from coordinator.serve.runtime.replay import Replay, make_replays, release_memory
-from coordinator.serve.state_view import ShardView
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import batch_size_at, decode_batches, next_offset_at

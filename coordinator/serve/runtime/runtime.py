@@ -12,7 +12,7 @@ from coordinator import fastpath
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
-from coordinator.metrics import Metrics
+from coordinator.metrics import Metrics, ShardView
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
 from coordinator.serve.runtime.completion import report_failure
@@ -23,7 +23,6 @@ from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.operations import FastPathRequests, Operation
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
-from coordinator.serve.state_view import ShardView
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey

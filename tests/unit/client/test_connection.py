@@ -188,6 +188,19 @@ async def test_request_timeout_closes_the_connection() -> None:
         assert fake.connections == 2
 
 
+async def test_timed_out_request_is_retried() -> None:
+    waits = FakeSleep()
+    async with FakeCoordinator() as fake:
+        fake.plan_answers(SUMMARY, never_answer)
+        async with ShareCoordinatorClient(fake.address, limits=LIMITS, sleep=waits) as client:
+            asking = asyncio.ensure_future(client.summary(KEY))
+            await fake.wait_for_requests(SUMMARY, 1)
+            skip_time(31)
+            await asking
+        assert len(waits) == 1
+        assert fake.count_requests(FIND) == 2
+
+
 async def test_silent_server_times_out() -> None:
     async with FakeCoordinator() as fake, make_client(fake, limits=LIMITS) as client:
         fake.plan_answers(VERSIONS, never_answer)
