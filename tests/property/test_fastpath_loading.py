@@ -37,6 +37,14 @@ COVERED_AT = 21
 Record = tuple[bytes, bytes | None]
 
 
+def add_unknown_tag(record: Record) -> Record:
+    """Add a tagged field of a later version to a value without tagged fields."""
+    key, value = record
+    assert value is not None
+    assert value[-1] == 0
+    return key, value[:-1] + b"\x01\x07\x03new"
+
+
 class LogGenerator:
     """A generator of random logs: mostly ordinary records, sometimes unusual or invalid ones."""
 
@@ -69,18 +77,20 @@ class LogGenerator:
             random.choice(GROUPS), random.choice((TOPIC_ID, OTHER_TOPIC_ID)), random.randrange(3)
         )
         start = random.choice((-1, self.window, self.window - random.randrange(4)))
-        tags = ((7, b"new"),) if self.is_unusual() else ()
         if self.is_unusual():
             return encode_record(StateRecord(key, None))
         if random.randrange(6) == 0:
             times = random.choice(((5, 5), (5, 6), (0, 2**40)))
             epochs = [random.randrange(4) for _ in range(3)]
             highest = random.randrange(9) if self.is_unusual() else -1
-            made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest, tags)
+            made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest)
             return self.corrupt_record(encode_record(StateRecord(key, made)))
-        written = ShareUpdateValue(
-            random.randrange(4), random.randrange(-1, 4), start, self.batches(), self.count(), tags
-        )
+        epochs = random.randrange(4), random.randrange(-1, 4)
+        if self.is_unusual():
+            return add_unknown_tag(
+                encode_record(StateRecord(key, ShareUpdateValue(*epochs, start, self.batches())))
+            )
+        written = ShareUpdateValue(*epochs, start, self.batches(), self.count())
         return self.corrupt_record(encode_record(StateRecord(key, written)))
 
     def count(self) -> int:
@@ -233,7 +243,7 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
     update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
-    odd = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"", -1, ((7, b"new"),))))
+    odd = add_unknown_tag(encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b""))))
     data = encode_batch(0, 1, made) + compress_batch(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
     replayed = []
 
