@@ -65,7 +65,7 @@ MENTIONED = [
 def page_shell(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageShell]:
     """A shell with a cluster whose share group `workers` has consumed records of the topic `orders`."""
     folder, cluster = tmp_path_factory.mktemp("reader"), tmp_path_factory.mktemp("cluster")
-    with standalone_rig(newest_jars, cluster) as rig:
+    with standalone_rig(newest_jars, cluster, with_cluster=True) as rig:
         rig.client.create_topic("orders")
         rig.client.set_group_config("workers", {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", 10)

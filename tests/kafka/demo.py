@@ -149,7 +149,7 @@ def run_with_kafka(folder: Path) -> int:
     release = RELEASES[-1]
     show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
     show.print_text("(the first time, Maven fetches Kafka's jars)")
-    with standalone_rig(fetch_jars(release), folder) as rig:
+    with standalone_rig(fetch_jars(release), folder, with_cluster=True) as rig:
         show.print_text(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")
         show.print_text(f"its HTTP API http://127.0.0.1:{rig.coordinator.http_port}")
         run_steps(rig, show)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
+from coordinator.log.claims import RELEASE_TYPE
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
@@ -61,9 +62,13 @@ class LogTruncations:
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
         if offsets:
-            self._lost[number] = [*partition.truncate_from(rng.choice(offsets)), *self._lost.get(number, ())]
+            lost = partition.truncate_from(rng.choice(offsets))
             # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
             self._brokers.elect_another_leader(number)
+            if number not in self._unnoticed and all(map(_is_release, lost)):
+                # A later owner that has not read the release cannot notice its loss, and no state is lost.
+                return
+            self._lost[number] = [*lost, *self._lost.get(number, ())]
             self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
 
     def _on_record_written(self, number: int) -> None:
@@ -124,6 +129,10 @@ class LogTruncations:
         if not leased or not op.known:
             return op
         return replace(op, answered=None, answer=None, deadline=op.answered)
+
+
+def _is_release(batch: bytes) -> bool:
+    return all(record.key_type == RELEASE_TYPE for record in read_records([("", batch)]))
 
 
 def _check_losses_are_detected(ops: list[Operation], losses: list[Truncation]) -> None:
