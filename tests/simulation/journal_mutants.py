@@ -7,7 +7,6 @@ import pytest
 
 from coordinator.log.journal import Journal, layout, recovery, segments
 from coordinator.log.journal.scan import JournalTail, SegmentScan
-from coordinator.serve.runtime.maintenance import MaintenanceJobs
 
 Patch = pytest.MonkeyPatch
 JOURNAL_MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -75,15 +74,6 @@ def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
 @_register_mutant
 def removes_needed_segments(patch: Patch) -> None:
     patch.setattr(segments.JournalSegments, "first_needed_segment", lambda self, starts: self.used[-1])
-
-
-@_register_mutant
-def never_compacts_or_writes_cold_snapshots(patch: Patch) -> None:
-    async def do_nothing(self: Any) -> None:
-        pass
-
-    patch.setattr(MaintenanceJobs, "compact", do_nothing)
-    patch.setattr(MaintenanceJobs, "snapshot_cold", do_nothing)
 
 
 @_register_mutant

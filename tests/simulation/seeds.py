@@ -46,7 +46,6 @@ FIRST_SEED_BY_MUTANT = {
     "ignores_checksums": 11,
     "truncates_damage_like_a_torn_tail": 88,
     "removes_needed_segments": 16,
-    "never_compacts_or_writes_cold_snapshots": 22,
     "writes_after_a_commit_of_unknown_outcome": 9,
     "reads_appends_of_unknown_outcome": 9,
     "reports_unknown_outcome_as_success": 60,
@@ -78,6 +77,3 @@ FIRST_SEED_BY_MUTANT = {
     "prunes_all_records_over_http": 36,
     "waits_without_a_margin_for_clock_drift": 5,
 }
-
-# The virtual minutes of the simulation for mutants that need more than the default.
-MINUTES_BY_MUTANT = {"never_compacts_or_writes_cold_snapshots": 4.0}

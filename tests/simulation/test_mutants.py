@@ -10,7 +10,7 @@ from tests.simulation.journal_mutants import JOURNAL_MUTANTS
 from tests.simulation.kafka.mutants import KAFKA_MUTANTS
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.run_seeds import KINDS, check_seeds
-from tests.simulation.seeds import FIRST_SEED_BY_MUTANT, FIXED, MINUTES_BY_MUTANT
+from tests.simulation.seeds import FIRST_SEED_BY_MUTANT, FIXED
 
 # The seeds that are searched for a mutant that no fixed seed detects.
 OTHERS = range(1, 250)
@@ -26,32 +26,25 @@ def test_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # The mutants patch Python code, so the compiled fast path is disabled.
     monkeypatch.setattr(fastpath, "compiled", None)
     breakage(monkeypatch)
-    minutes = MINUTES_BY_MUTANT.get(name)
-    fixed = [FIRST_SEED_BY_MUTANT.get(name, 1), *FIXED[kind], *list_detecting_seeds(kind, minutes)]
-    violations = ((seed, KINDS[kind](seed, minutes).violation) for seed in [*fixed, *OTHERS])
+    fixed = [FIRST_SEED_BY_MUTANT.get(name, 1), *FIXED[kind], *list_detecting_seeds(kind)]
+    violations = ((seed, KINDS[kind](seed, None).violation) for seed in [*fixed, *OTHERS])
     detected_by, violation = next((seed, wrong) for seed, wrong in violations if wrong is not None)
     # A patched function has another signature than its original.
     assert not isinstance(violation, TypeError | AttributeError), f"adapt the mutant: {violation!r}"
     assert detected_by in fixed, "set this seed in FIRST_SEED_BY_MUTANT"
 
 
-def list_detecting_seeds(kind: str, minutes: float | None = None) -> list[int]:
-    """Return the seeds of FIRST_SEED_BY_MUTANT of a kind and a duration."""
-    found = {
-        seed
-        for name, seed in FIRST_SEED_BY_MUTANT.items()
-        if ALL[name][0] == kind and MINUTES_BY_MUTANT.get(name) == minutes
-    }
-    return sorted(found)
+def list_detecting_seeds(kind: str) -> list[int]:
+    """Return the seeds of FIRST_SEED_BY_MUTANT of a kind."""
+    return sorted({seed for name, seed in FIRST_SEED_BY_MUTANT.items() if ALL[name][0] == kind})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("minutes", [None, *MINUTES_BY_MUTANT.values()])
-def test_seed_that_detects_a_mutant_has_no_violation(kind: str, minutes: float | None) -> None:
-    seeds = [seed for seed in list_detecting_seeds(kind, minutes) if minutes or seed not in FIXED[kind]]
-    assert list(check_seeds(kind, seeds, minutes)) == []
+def test_seed_that_detects_a_mutant_has_no_violation(kind: str) -> None:
+    seeds = [seed for seed in list_detecting_seeds(kind) if seed not in FIXED[kind]]
+    assert list(check_seeds(kind, seeds)) == []
 
 
 def test_seed_hints_name_existing_mutants() -> None:
-    assert (FIRST_SEED_BY_MUTANT | MINUTES_BY_MUTANT).keys() - ALL.keys() == set()
+    assert FIRST_SEED_BY_MUTANT.keys() - ALL.keys() == set()
