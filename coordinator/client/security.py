@@ -11,7 +11,6 @@ from typing import NamedTuple
 from coordinator.client.tls import client_context
 from coordinator.errors import ConfigError
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 # The message that a client sends after its token was refused (RFC 7628).
 _UNDERSTOOD = b"\x01"
 
