@@ -90,6 +90,10 @@ class Brokers:
         """Return the leader of a partition, NO_NODE if it is not known."""
         return self._connections.metadata.leader(partition)
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the newest known leader epoch of a partition, NO_LEADER_EPOCH if it is not known."""
+        return self._connections.metadata.leader_epoch(partition)
+
     def refresh_soon(self) -> None:
         """Request a metadata refresh; the frequency of refreshes is limited."""
         self._connections.refresh_soon()

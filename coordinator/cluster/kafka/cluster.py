@@ -84,6 +84,10 @@ class Cluster(Protocol):
         """Return the leader of a partition of the topic, NO_NODE if it is not known."""
         ...
 
+    def leader_epoch(self, partition: int) -> int:
+        """Return the newest known leader epoch of a partition, NO_LEADER_EPOCH if it is not known."""
+        ...
+
     def refresh_soon(self) -> None:
         """Request a metadata refresh after an error; the frequency of refreshes is limited."""
         ...

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse, UnsupportedApi
-from coordinator.cluster.kafka.metadata import ClusterMetadata, MergedTopicMetadata
+from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, ClusterMetadata, MergedTopicMetadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.state_records import topic_id_text
@@ -70,6 +70,11 @@ class MetadataCache:
         """Return the leader of a partition with the newest leader epoch, NO_NODE if unknown."""
         known = self.topic.partitions.get(partition)
         return NO_NODE if known is None else known.leader
+
+    def leader_epoch(self, partition: int) -> int:
+        """Return the newest known leader epoch of a partition, NO_LEADER_EPOCH if unknown."""
+        known = self.topic.partitions.get(partition)
+        return NO_LEADER_EPOCH if known is None else known.leader_epoch
 
     def recreated_reason(self) -> str | None:
         """Return why the topic cannot be used if it was deleted and created again, else None."""

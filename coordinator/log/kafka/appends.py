@@ -8,6 +8,10 @@ already has by producer id, producer epoch and sequence. An append succeeds only
 any other offset, another process has written to the log, or the log was truncated. The appender then reads
 the records in between to see whether a later claim fenced this process.
 
+The expected offset alone does not prove that the log still has the earlier records. An unclean leader
+election may have lost them, and another process may have written as many. So the first append to each new
+leader succeeds only after a read has found this owner's previous record at its offset.
+
 When an append times out, its outcome is unknown, even if the batch is in the log: before Kafka 3.7, readers
 see a batch that a single replica has. A new claim resolves it. The response to the claim proves that the
 replicas have all earlier batches. Readers ignore a batch of an older claim after the new one.
@@ -24,7 +28,7 @@ from coordinator.log.base import AppendCallback, Unit
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.batches import Record, encode_owner_batch, split_records
 from coordinator.log.kafka.offsets import OffsetFinder
-from coordinator.log.kafka.ownership import Ownership
+from coordinator.log.kafka.ownership import Leader, Ownership
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from coordinator.log.kafka.replay import PartitionReader
 from protocol.errors import DecodeError, ErrorCode
@@ -79,6 +83,7 @@ class AppendInFlight:
         "deadline_s",
         "done",
         "landed",
+        "leader",
         "may_be_appended",
         "ownership",
         "sent_s",
@@ -117,6 +122,8 @@ class AppendInFlight:
         self.sent_s = sent_s
         self.deadline_s = deadline_s
         self.attempts = 0
+        # The leader that received the latest attempt.
+        self.leader: Leader | None = None
         # True after an attempt that may have appended the batch without a known result.
         self.may_be_appended = False
 
@@ -146,7 +153,7 @@ class Appender:
         self._loop = asyncio.get_running_loop()
         self._in_flight = 0
         self._idle_event = asyncio.Event()
-        self._end_checks: set[asyncio.Task[None]] = set()
+        self._log_checks: set[asyncio.Task[None]] = set()
         self._batcher: PartitionBatcher[AppendInFlight, ProduceResult] = PartitionBatcher(
             cluster,
             channels=CHANNELS,
@@ -205,12 +212,14 @@ class Appender:
     def close(self) -> None:
         """Stop. `done` of the appends in flight is not called."""
         self._batcher.close()
-        for task in self._end_checks:
+        for task in self._log_checks:
             task.cancel()
 
     def _send_batches(
         self, node: int, channel: str, appends: list[AppendInFlight]
     ) -> Awaitable[Mapping[int, ProduceResult]]:
+        for append in appends:
+            append.leader = (node, self._cluster.leader_epoch(append.state_partition))
         batches = [(append.state_partition, append.batch) for append in appends]
         return self._cluster.produce(node, channel, batches, self._request_timeout_ms)
 
@@ -218,19 +227,21 @@ class Appender:
         """Handle a broker's result for one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == ErrorCode.NONE:
-            if append.anywhere or produced.base_offset == ownership.next_offset:
-                self._record_result(append, produced.base_offset)
-            else:
-                self._check_log_end(
+            if not append.anywhere and produced.base_offset != ownership.next_offset:
+                self._check_log(
                     self._explain_unexpected_offset(append, ownership.next_offset, produced.base_offset)
                 )
+            elif append.anywhere or (append.leader == ownership.leader and not append.attempts):
+                self._record_result(append, produced.base_offset)
+            else:
+                self._check_log(self._check_previous_record(append, produced.base_offset))
             return None
         if code in _FENCED:
             self._fail_append(
                 append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
             )
         elif code in _OUT_OF_STEP:
-            self._check_log_end(self._find_batch_in_log(append, f"Kafka's error {code}"))
+            self._check_log(self._find_batch_in_log(append, f"Kafka's error {code}"))
         elif code in _REFUSED and not append.may_be_appended:
             self._fail_append(append, LogUnavailable(_REFUSED[code]))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
@@ -244,13 +255,13 @@ class Appender:
 
     def _give_up(self, append: AppendInFlight, why: str) -> None:
         if append.may_be_appended:
-            self._check_log_end(self._find_batch_in_log(append, why))
+            self._check_log(self._find_batch_in_log(append, why))
         else:
             self._fail_append(append, LogUnavailable(f"the records could not be sent: {why}"))
 
     def _record_result(self, append: AppendInFlight, base_offset: int) -> None:
         """Record that the batch in flight is in the log; send the next one, or end the append."""
-        append.ownership.record_appended(base_offset, append.count, append.sent_s)
+        append.ownership.record_appended(base_offset, append.count, append.sent_s, append.leader)
         append.landed(append.state_partition, base_offset, append.batch)
         if not append.begun:
             append.begun, append.base_offset = True, base_offset
@@ -279,10 +290,10 @@ class Appender:
 
     # Checks of the log.
 
-    def _check_log_end(self, checked_appends: Coroutine[Any, Any, None]) -> None:
+    def _check_log(self, checked_appends: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(checked_appends)
-        self._end_checks.add(task)
-        task.add_done_callback(self._end_checks.discard)
+        self._log_checks.add(task)
+        task.add_done_callback(self._log_checks.discard)
 
     async def _explain_unexpected_offset(self, append: AppendInFlight, expected: int, found: int) -> None:
         """Determine why a batch has an unexpected offset, and end the append with that error."""
@@ -311,6 +322,25 @@ class Appender:
             if fencing_filter.claim is not None:
                 error = fenced_error(partition, fencing_filter)
         self._fail_append(append, error)
+
+    async def _check_previous_record(self, append: AppendInFlight, base_offset: int) -> None:
+        """End an append to a new leader: it succeeds if the log has this owner's previous record."""
+        ownership, partition = append.ownership, append.state_partition
+        previous = ownership.last_own_offset
+        why = "another process has replaced it"
+        try:
+            async for batch in self._read_batches(partition, previous, previous + 1):
+                if (batch.producer_id, batch.producer_epoch) == (
+                    ownership.producer_id,
+                    ownership.producer_epoch,
+                ):
+                    self._record_result(append, base_offset)
+                    return
+        except (LogError, DecodeError) as error:
+            why = str(error)
+        lost = f"the record of this owner at {previous} in state partition {partition} was not found: {why}"
+        _logger.error("%s", lost)
+        self._fail_append(append, LogOutcomeUnknown(lost))
 
     async def _find_batch_in_log(self, append: AppendInFlight, why: str) -> None:
         """End an append without a result, with the claim of another process if one follows in the log."""

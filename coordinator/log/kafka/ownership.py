@@ -31,10 +31,14 @@ CLOCK_DRIFT_MAX = 0.1
 SILENCE_MAX_S = 12 * 3600.0
 
 
+Leader = tuple[int, int]
+
+
 class Ownership:
     """One ownership of one state partition, from its claim on. Times are of the log's monotonic clock.
 
-    `next_offset` is the expected offset of the next record, and `sequence` is its producer sequence. `lost`
+    `next_offset` is the expected offset of the next record, and `sequence` is its producer sequence. `leader`
+    is the node id and the leader epoch of the leader that has the newest record of this owner. `lost`
     is the error that ended the ownership. `verified` is True after a read has found the claim accepted. In
     that read, all valid records with state were below `state_end`.
 
@@ -54,6 +58,7 @@ class Ownership:
         self.claim_offset = -1
         self.next_offset = -1
         self.last_own_offset = -1
+        self.leader: Leader | None = None
         self.state_end = 0
         self.verified = False
         self.lost: LogError | None = None
@@ -67,8 +72,9 @@ class Ownership:
         self.lease_offset = -1
         self.prune_before: int | None = None
 
-    def record_appended(self, base_offset: int, count: int, sent_s: float = float("-inf")) -> None:
-        """Record that the next `count` records, first sent at `sent_s`, are in the log."""
+    def record_appended(self, base_offset: int, count: int, sent_s: float, leader: Leader | None) -> None:
+        """Record that the next `count` records, first sent at `sent_s`, are in the log of `leader`."""
+        self.leader = leader
         self.next_offset = base_offset + count
         self.last_own_offset = self.next_offset - 1
         self.proven_s = max(self.proven_s, sent_s)

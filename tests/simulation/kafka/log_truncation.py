@@ -5,7 +5,8 @@ detects the loss, and must claim the log again. The next era begins with this cl
 the log at the claim.
 
 Within an era, all guarantees are checked. A request between the loss and the claim must not be answered
-before the claim. An earlier answer means that the owner missed the loss.
+before the claim. An earlier answer means that the owner missed the loss. If only records of later owners and
+their claims are lost, the owner before them continues, and the next era begins at once.
 
 An owner detects the loss with its next append. Until then it answers reads from memory while its lease is
 valid. So the outcome of an operation is treated as unknown if it starts within a lease after the loss.
@@ -15,14 +16,14 @@ from dataclasses import replace
 from random import Random
 from typing import NamedTuple
 
-from coordinator.log.claims import RELEASE_TYPE
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import check_history
 from tests.simulation.history import NEVER, History, Operation, Violation
 from tests.simulation.kafka.brokers import SimBrokers
-from tests.simulation.kafka.raw_log import accepted_records, read_records, replay_states
+from tests.simulation.kafka.partition import SimPartition
+from tests.simulation.kafka.raw_log import RawRecord, accepted_records, read_records, replay_states
 from tests.simulation.linearize import TopicKnown
 from tests.simulation.model import State, offset_progress
 
@@ -61,15 +62,30 @@ class LogTruncations:
         partition = self._brokers.partitions[number]
         offsets = [int.from_bytes(batch[:8]) for batch in partition.batches]
         offsets = [offset for offset in offsets if offset >= partition.start][-BATCHES_LOST_MAX:]
-        if offsets:
-            lost = partition.truncate_from(rng.choice(offsets))
-            # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
-            self._brokers.elect_another_leader(number)
-            if number not in self._unnoticed and all(map(_is_release, lost)):
-                # A later owner that has not read the release cannot notice its loss, and no state is lost.
-                return
+        if not offsets:
+            return
+        before = _accepted_in(partition)
+        lost = partition.truncate_from(rng.choice(offsets))
+        # Another broker leads now. Requests in flight to the previous leader get NOT_LEADER_OR_FOLLOWER.
+        self._brokers.elect_another_leader(number)
+        if number in self._unnoticed or not self._owner_continues(number, before):
             self._lost[number] = [*lost, *self._lost.get(number, ())]
             self._unnoticed.setdefault(number, self._history.next_time(self._brokers.loop.time()))
+
+    def _owner_continues(self, number: int, before: list[RawRecord]) -> bool:
+        """Return whether the owner cannot notice the loss, because it wrote none of the lost states.
+
+        `before` are the records before the loss. If states of later owners were lost, the next era begins.
+        """
+        left = _accepted_in(self._brokers.partitions[number])
+        lost = [record for record in before[len(left) :] if not record.is_ownership_record]
+        if lost and (not left or any(record.owner_epoch == left[-1].owner_epoch for record in lost)):
+            return False
+        if lost:
+            now_s = self._brokers.loop.time()
+            at, owned = self._history.next_time(now_s), self._history.next_time(now_s)
+            self.losses[number].append(Truncation(at, owned, replay_states(left, number)))
+        return True
 
     def _on_record_written(self, number: int) -> None:
         """Start an era if the newest record is an accepted claim.
@@ -86,9 +102,8 @@ class LogTruncations:
                 del self._unnoticed[number]
             return
         lost.clear()
-        records = read_records([("", batch) for batch in partition.batches], partition.start)
-        kept = accepted_records(records)
-        if kept and kept[-1] is records[-1] and kept[-1].is_claim:
+        kept = _accepted_in(partition)
+        if kept and kept[-1].record.offset == partition.end - 1 and kept[-1].is_claim:
             owned = self._history.next_time(self._brokers.loop.time())
             loss = Truncation(self._unnoticed.pop(number), owned, replay_states(kept, number))
             self.losses[number].append(loss)
@@ -131,8 +146,8 @@ class LogTruncations:
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
 
-def _is_release(batch: bytes) -> bool:
-    return all(record.key_type == RELEASE_TYPE for record in read_records([("", batch)]))
+def _accepted_in(partition: SimPartition) -> list[RawRecord]:
+    return accepted_records(read_records([("", batch) for batch in partition.batches], partition.start))
 
 
 def _check_losses_are_detected(ops: list[Operation], losses: list[Truncation]) -> None:

@@ -92,7 +92,7 @@ def accepts_append_at_unexpected_offset(patch: Patch) -> None:
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == ErrorCode.NONE and not append.anywhere:
-            append.ownership.record_appended(produced.base_offset, append.count, append.sent_s)
+            append.ownership.record_appended(produced.base_offset, append.count, append.sent_s, append.leader)
             self._call_done(append, None)
             return None
         return settle(self, append, produced)

@@ -169,7 +169,8 @@ class KafkaPlan:
             high_water_bytes=self.net.high_water_bytes,
         )
         limits = self.runtime_limits
-        slow_s = limits.write_timeout_s / 100
+        # Delays are random without an upper limit, so the average is far below each timeout.
+        slow_s = min(limits.write_timeout_s / 100, self.log_limits.request_timeout_s / 20)
         sound = BrokerFaults(
             travel_s=min(self.broker_faults.travel_s, slow_s),
             elections_s=0.2,

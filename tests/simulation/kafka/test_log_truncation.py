@@ -23,10 +23,13 @@ KEY = SharePartitionKey("g", bytes(16), 0)
 
 
 class LastChoice:
-    """A random generator that always chooses the last option: the newest batch is lost."""
+    """A random generator that always chooses one of the last options: the newest batches are lost."""
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
 
     def choice(self, options: list[Any]) -> Any:
-        return options[-1]
+        return options[-self._batches]
 
 
 class ScriptedLog:
@@ -51,8 +54,8 @@ class ScriptedLog:
         value = ShareSnapshotValue(state_epoch, state_epoch, 0, 0, 1, 1, b"", 0)
         self.write(encode_record(StateRecord(KEY, value)), owner_epoch)
 
-    def lose_newest_batch(self) -> None:
-        self.truncations.lose_newest_records(0, LastChoice())  # type: ignore[arg-type]
+    def lose_newest_batches(self, batches: int = 1) -> None:
+        self.truncations.lose_newest_records(0, LastChoice(batches))  # type: ignore[arg-type]
 
     def initialize(self, state_epoch: int) -> None:
         op = self._invoke_operation(INITIALIZE, InitializePart(0, state_epoch, 0))
@@ -83,7 +86,7 @@ def scripted_log() -> ScriptedLog:
         story.snapshot(state_epoch, 1)
         story.initialize(state_epoch)
     story.read(2)
-    story.lose_newest_batch()
+    story.lose_newest_batches()
     return story
 
 
@@ -110,3 +113,28 @@ def test_lost_batch_that_is_sent_again_at_once_does_not_count_as_lost(scripted_l
     scripted_log.snapshot(2, 1)
     scripted_log.read(2)
     scripted_log.check_eras()
+
+
+def test_owner_that_wrote_none_of_the_lost_records_continues(scripted_log: ScriptedLog) -> None:
+    scripted_log.claim(2)
+    scripted_log.read(1)
+    scripted_log.claim(3)
+    # Only the claim of a later owner is lost.
+    scripted_log.lose_newest_batches()
+    scripted_log.snapshot(3, 2)
+    scripted_log.initialize(3)
+    scripted_log.read(3)
+    scripted_log.check_eras()
+
+
+def test_states_of_a_later_owner_may_be_missing_after_their_loss(scripted_log: ScriptedLog) -> None:
+    scripted_log.claim(2)
+    scripted_log.claim(3)
+    scripted_log.snapshot(4, 3)
+    scripted_log.initialize(4)
+    scripted_log.lose_newest_batches(2)
+    scripted_log.read(1)
+    scripted_log.check_eras()
+    scripted_log.read(4)
+    with pytest.raises(Violation):
+        scripted_log.check_eras()

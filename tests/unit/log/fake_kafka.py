@@ -179,6 +179,9 @@ class FakeCluster:
     def leader(self, partition: int) -> int:
         return self._metadata.leader(partition)
 
+    def leader_epoch(self, partition: int) -> int:
+        return self._metadata.leader_epoch(partition)
+
     def pin_topic_id(self) -> bytes:
         return self._metadata.topic.pin_id()
 

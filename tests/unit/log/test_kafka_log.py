@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from coordinator.errors import LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.log.claims import encode_claim
+from coordinator.log.claims import encode_claim, owner_epoch_headers
 from protocol.errors import ErrorCode
+from protocol.record_batch import encode_batch
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably, read_all
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases
 
@@ -248,6 +249,31 @@ async def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptur
     _, error = await append(log, 0, [])
     assert isinstance(error, LogOutcomeUnknown)
     assert "went back from 4 to 2" in caplog.text
+
+
+async def test_lost_record_is_detected_if_another_process_has_written_as_many() -> None:
+    all_of_them = KafkaLogs()
+    first = await all_of_them.open_owned_log(0)
+    await append_durably(first, 0, [(b"k", b"kept")])
+    second = await all_of_them.open_owned_log(0)
+    lost_from = all_of_them.partition(0).end
+    await append_durably(second, 0, [(b"k", b"lost")])
+    all_of_them.partition(0).truncate(lost_from)
+    all_of_them.kafka.leaders[0] = 3
+    # The first owner does not know of the claim of the second.
+    all_of_them.partition(0).append(encode_batch(0, 1, [(b"k", b"foreign")], owner_epoch_headers(1)))
+    _, error = await append(second, 0, [(b"k", b"invalid")])
+    assert isinstance(error, LogOutcomeUnknown)
+    assert "was not found" in str(error)
+
+
+async def test_append_to_a_new_leader_succeeds_if_the_previous_record_is_kept() -> None:
+    all_of_them = KafkaLogs()
+    log = await all_of_them.open_owned_log(0)
+    for leader in (2, 3, 1):
+        await append_durably(log, 0, ONE)
+        all_of_them.kafka.leaders[0] = leader
+    await append_durably(log, 0, ONE)
 
 
 async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
