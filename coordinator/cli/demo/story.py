@@ -125,11 +125,7 @@ STEPS = (
         "Broker A was only paused",
         "Broker A continues as if it were still the leader, and writes that record 8 was rejected. The "
         "coordinator fences it, because two leaders would overwrite each other's state.",
-        (
-            _write(
-                StateBatch(8, 8, ARCHIVED, 1), complete=2, start_offset=6, refused_with=FencedLeaderEpoch
-            ),
-        ),
+        (_write(StateBatch(8, 8, ARCHIVED, 1), complete=2, start_offset=6, refused_with=FencedLeaderEpoch),),
         _BROKER_B,
     ),
     DemoStep(
@@ -177,9 +173,7 @@ async def run_steps(
         yield step, responses, state
 
 
-async def _send(
-    client: ShareCoordinatorClient, key: SharePartitionKey, request: DemoRequest
-) -> DemoResponse:
+async def _send(client: ShareCoordinatorClient, key: SharePartitionKey, request: DemoRequest) -> DemoResponse:
     """Send a request. Only the expected error is accepted."""
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -192,7 +186,8 @@ async def _send(
             raise
         refusal = error
     if request.refused_with is not None and refusal is None:
+        expected = request.refused_with.__name__
         raise UnexpectedAcceptance(
-            f"The coordinator accepted a {request.name} that it must refuse ({request.refused_with.__name__})."
+            f"The coordinator accepted a {request.name} that it must refuse ({expected})."
         )
     return DemoResponse(request, values, refusal, (loop.time() - began_s) * 1000)

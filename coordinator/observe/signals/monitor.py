@@ -19,12 +19,12 @@ from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts,
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
-from coordinator.observe.signals.record_age import group_ages
 from coordinator.observe.signals.user_topics import (
     TopicNameCache,
     TopicPartition,
     TopicQueries,
     answer_or_none,
+    group_ages,
 )
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState

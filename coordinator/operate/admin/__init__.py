@@ -7,8 +7,7 @@ serves brokers.
 from coordinator.operate.admin.application import create_app
 from coordinator.operate.admin.cluster_info import ClusterInfoCache, make_user_topics
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.http_server import HttpServer
-from coordinator.operate.admin.http_service import HttpService
+from coordinator.operate.admin.http_server import HttpServer, HttpService
 from coordinator.operate.admin.owner_directory import OwnerDirectory
 
 __all__ = [

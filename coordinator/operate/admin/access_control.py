@@ -16,7 +16,7 @@ from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import ConfigError
 from coordinator.operate.admin.login_throttle import LoginThrottle
-from coordinator.operate.admin.runbook import RUNBOOK_PATH
+from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from coordinator.operate.admin.tokens import TokenFile
 from coordinator.printable import escape_unprintable
 from coordinator.process.clock import seconds_since_boot

@@ -16,8 +16,7 @@ from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
 from coordinator.observe.signals import GroupSignals
-from coordinator.operate.admin.offset_ranges import DeliverySums, unpack_slices
-from coordinator.operate.admin.views import GroupTotals
+from coordinator.operate.admin.views import DeliverySums, GroupTotals, unpack_slices
 from coordinator.serve.state_view import StateView
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch

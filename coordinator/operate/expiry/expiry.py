@@ -10,14 +10,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from coordinator.config import Config
 from coordinator.errors import CoordinatorError
 from coordinator.metrics import Metrics
-from coordinator.operate.expiry.observation_store import ObservationStore
+from coordinator.operate.expiry.cluster_thread import ClusterThread
 from coordinator.operate.expiry.observations import ObservationGaps
-from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver
+from coordinator.operate.expiry.observer import (
+    SLICE,
+    ClusterObservation,
+    GroupAdmin,
+    GroupObserver,
+    ObservationStore,
+)
 from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, ExpiryStatus, find_abandoned_state
 from coordinator.process.clock import Clock
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.serve.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
@@ -220,3 +228,44 @@ async def _find_abandoned(look: ClusterObservation, rules: ExpiryRules) -> list[
 def _sort_key(each: AbandonedState) -> tuple[int, str, str, bytes]:
     """Sort by expiration time, then by group and topic."""
     return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id
+
+
+_FILE = "expiry.json"
+_CLIENT_ID = "share-coordinator-expiry"
+
+
+def make_expiry(
+    config: Config, runtime: Runtime, metrics: Metrics, *, clock: Clock, may_act: Callable[[], bool]
+) -> Expiry | None:
+    """Return the expiry, or None if there is no Kafka cluster to query.
+
+    `clock` must not jump. `may_act` returns whether this coordinator's lease is fresh.
+    """
+    if not config.bootstrap_servers:
+        if config.can_state_expire:
+            _logger.warning(
+                "State does not expire: without bootstrap.servers it is not known which groups are empty."
+            )
+        return None
+    try:
+        from coordinator.cluster.kafka.share_groups import ShareGroups
+        from coordinator.security.client_security import make_client_security
+    except ModuleNotFoundError:
+        if config.can_state_expire:
+            _logger.warning("State does not expire because aiokafka is not installed: %s", KAFKA_EXTRA)
+        return None
+    servers, security = config.bootstrap_servers, make_client_security(config)
+    return Expiry(
+        runtime,
+        ClusterThread(lambda: ShareGroups(servers, security=security, client_id=_CLIENT_ID)),
+        ExpiryRules(
+            config.state_retention_minutes if config.can_state_expire else None,
+            config.state_missing_grace_minutes,
+        ),
+        interval_s=config.state_retention_check_interval_ms / 1000,
+        clock=clock,
+        metrics=metrics,
+        may_act=may_act,
+        file=ObservationStore(config.data_dir / _FILE),
+        watch_all=config.ownership == "group",
+    )

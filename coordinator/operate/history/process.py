@@ -18,8 +18,7 @@ from typing import Any
 from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
 from coordinator.observe.signals.losses import LoggedSkips
-from coordinator.operate.history.reads import HistoryRequest, SkipsRequest
-from coordinator.operate.history.worker import SECONDS_MAX, HistoryResponse
+from coordinator.operate.history.worker import SECONDS_MAX, HistoryRequest, HistoryResponse, SkipsRequest
 from protocol.state_records import SharePartitionKey
 
 # The priority is lowered before the imports, which take most of the processor time of the first request.

@@ -21,16 +21,13 @@ from coordinator.security.principals import (
     principal_of_certificate,
 )
 from coordinator.security.tls import CertificateTrust, ServerTls
-from coordinator.serve.relay.authentication import LoginFailed, authenticate, is_authenticated
 from coordinator.serve.relay.forwarding import forward_both_ways
 from coordinator.serve.relay.frame_reader import EndOfStream, FrameReader, RefusedConnection
-from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.limits import RelayLimits, RequestMemory
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
-from coordinator.serve.relay.request_memory import RequestMemory
-from coordinator.serve.relay.sasl import RelayedExchange
-from coordinator.serve.relay.streams import Stream, TlsStream, accept_stream
-from coordinator.serve.relay.upstream import UpstreamServer
+from coordinator.serve.relay.sasl import LoginFailed, RelayedExchange, authenticate, is_authenticated
+from coordinator.serve.relay.streams import Stream, TlsStream, UpstreamServer, accept_stream
 from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)

@@ -12,9 +12,8 @@ from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.connection_eviction import evict_oldest
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.serve.relay.connection import Connection, UpstreamRoute
-from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.limits import RelayLimits, RequestMemory
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.request_memory import RequestMemory
 
 _BACKLOG = 1_024
 # Accept at most this number of connections in one iteration of the event loop.

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from coordinator.observe.signals.record_age import GROUPS_OF_PARTITION_MAX, group_ages, record_ages
+from coordinator.observe.signals.user_topics import GROUPS_OF_PARTITION_MAX, group_ages, record_ages
 
 NOW_MS = 1_800_000_000_000
 PARTITION = (b"t" * 16, 0)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from coordinator.observe.signals import Problem
 from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import Limit
+from coordinator.operate.admin.query_parameters import Limit
 
 SIGNALS_PATH = "/api/v1/signals"
 
