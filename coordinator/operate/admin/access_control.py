@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
-from coordinator.errors import ConfigError
 from coordinator.operate.admin.login_throttle import LoginThrottle
 from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from coordinator.operate.admin.tokens import TokenFile
@@ -26,6 +25,7 @@ from coordinator.security.principals import (
     AllowedPrincipals,
     MappingRules,
     UnmappedCertificate,
+    parse_setting,
     principal_of_certificate,
 )
 
@@ -73,13 +73,15 @@ class AccessControl:
         self._metrics_open = config.http_metrics_open == "true"
         self._by_certificate = config.http_ssl_client_auth != "none"
         self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
-        self._readers = _parse_principals("http.allowed.principals", config.http_allowed_principals)
-        self._writers = _parse_principals("http.write.principals", config.http_write_principals)
-        rules = config.http_ssl_principal_mapping_rules
-        try:
-            self._rules = MappingRules.parse(rules)
-        except ValueError as error:
-            raise ConfigError("http.ssl.principal.mapping.rules", rules, f"rules; {error}") from None
+        self._readers = parse_setting(
+            AllowedPrincipals.parse, "http.allowed.principals", config.http_allowed_principals
+        )
+        self._writers = parse_setting(
+            AllowedPrincipals.parse, "http.write.principals", config.http_write_principals
+        )
+        self._rules = parse_setting(
+            MappingRules.parse, "http.ssl.principal.mapping.rules", config.http_ssl_principal_mapping_rules
+        )
         self._login_throttle = LoginThrottle(seconds_since_boot)
 
     def reload_if_changed(self) -> bool:
@@ -198,12 +200,3 @@ def _is_safe_host(host: str) -> bool:
     except ValueError:
         return name == "" or name.lower() == "localhost" or name.lower().endswith(".localhost")
     return True
-
-
-def _parse_principals(setting: str, text: str) -> AllowedPrincipals:
-    try:
-        return AllowedPrincipals.parse(text)
-    except ValueError as error:
-        raise ConfigError(
-            setting, text, f"principals as User:NAME, separated by semicolons; {error}"
-        ) from None

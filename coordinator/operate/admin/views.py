@@ -203,9 +203,9 @@ def share_partition_detail_fields(
     }
 
 
-def iso_time(time_ms: int) -> str | None:
-    """Format a time as ISO 8601 in UTC; return None for 0 and for times out of range."""
-    if time_ms <= 0:
+def iso_time(time_ms: int | None) -> str | None:
+    """Format a time as ISO 8601 in UTC; return None for None, 0 and times out of range."""
+    if time_ms is None or time_ms <= 0:
         return None
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
