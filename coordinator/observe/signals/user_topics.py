@@ -24,14 +24,19 @@ _NAMES_MAX = 10_000
 
 
 class TopicQueries(Protocol):
-    """The queries of the signals; `coordinator.cluster.kafka.user_topics.UserTopics` implements them."""
+    """Queries about user topics; implemented by `coordinator.cluster.kafka.user_topics.UserTopics`.
+
+    Results omit topics and partitions that are unknown. All queries raise CoordinatorError.
+    """
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
+    async def topic_id(self, name: str) -> bytes | None: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def offsets_at_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]: ...
+    async def close(self) -> None: ...
 
 
 async def answer_or_none(what: str, query: Awaitable[Answer]) -> Answer | None:
