@@ -196,11 +196,11 @@ async def authenticate(
         with request_memory.reserve_capacity(head):
             request = await peer.frame()
             exchange.handle_request(request)
-            await broker.end.send(request)
+            await broker.stream.send(request)
             del request
         answer = await broker.frame()
         exchange.handle_response(head.api_key, answer)
-        await peer.end.send(answer)
+        await peer.stream.send(answer)
         if exchange.failed:
             # A peer gets one login attempt for each connection. After a failed login, the broker closes the
             # connection, too.
@@ -210,7 +210,7 @@ async def authenticate(
 async def is_authenticated(broker: FrameReader) -> bool:
     """Query whether the broker has authenticated this connection's peer. Raises OSError, ProtocolError."""
     try:
-        await broker.end.send(_describe_cluster_request())
+        await broker.stream.send(_describe_cluster_request())
         answer = await broker.frame()
     except (EndOfStream, ConnectionError):
         return False
