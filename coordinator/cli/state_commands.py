@@ -117,7 +117,7 @@ def describe(
 
 @with_admin_client
 def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
-    """List the shards of a running coordinator with their owners and sizes."""
+    """List the shards of a running coordinator with owners and sizes."""
     items = list(api.items("/api/v1/shards"))
     print_items(items, _SHARD_COLUMNS, output)
     for item in items:

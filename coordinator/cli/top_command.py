@@ -87,7 +87,7 @@ def top(
 
 
 class _Poller:
-    """Requests the values for each refresh of the screen, and formats them.
+    """Requests and formats the values for each refresh of the screen.
 
     The record rate is the growth of the log since the previous refresh, divided by the elapsed time.
     """

@@ -1,7 +1,7 @@
 """`snapshot`, `prune` and `hand-over`: run a coordinator's periodic work now.
 
-Each is a dry run unless `--execute` is given. The coordinator authorizes the request and writes it to its
-audit log.
+Each of these commands is a dry run unless `--execute` is given. The coordinator authorizes the request and
+writes it to its audit log.
 """
 
 from collections.abc import Sequence

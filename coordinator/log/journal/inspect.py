@@ -1,8 +1,8 @@
 """Inspect a journal offline: verify it, report its contents, and decode its batches.
 
-Inspection neither locks nor changes the journal, so a coordinator may write to it meanwhile.  Invalid bytes
-are reported only if two consecutive passes find them at the same position, because a single pass may have
-read an unfinished write.
+Inspection neither locks nor changes the journal, so a coordinator may write to the journal meanwhile. Invalid
+bytes are reported only if two consecutive passes find them at the same position, because a single pass may
+have read an unfinished write.
 """
 
 import asyncio

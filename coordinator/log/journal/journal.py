@@ -2,10 +2,11 @@
 
 Appends queue. One commit is in flight at a time: it writes all queued appends as one frame and syncs it once.
 A callback at the end of each commit lets callers group appends (`coordinator.serve.runtime.group_commit`).
-If a commit fails, its bytes may or may not be on the disk, and another sync proves nothing. The journal
-abandons these bytes: it creates a segment whose durable header has the end position of the previous segment,
-and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned records) or
-`LogUnavailable` (records that were never written), and all appends are refused until a retry succeeds.
+If a commit fails, the bytes of the commit may or may not be on the disk, and another sync proves nothing. The
+journal abandons these bytes: it creates a segment whose durable header has the end position of the previous
+segment, and writes the records there. If that fails too, appends fail with `LogOutcomeUnknown` (abandoned
+records) or `LogUnavailable` (records that were never written), and all appends are refused until a retry
+succeeds.
 
 When the journal becomes idle, the recovery point records the last durable commit (`recovery_point`). Every
 frame has the number of the oldest needed segment. Older files are removed after such a frame is durable. The
@@ -52,7 +53,7 @@ class Journal(UnsharedLog):
     """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the guarantees.
 
     With `sync` "always", records are durable on the disk when `done` is called without an error. With "os",
-    they survive a crash of the process, but a crash of the machine may lose the most recent records.
+    records survive a crash of the process, but a crash of the machine may lose the most recent records.
     """
 
     record_bytes_max = RECORD_BYTES_MAX
@@ -319,7 +320,10 @@ class Journal(UnsharedLog):
         self.flush()
 
     async def _begin_segment(self, frame_bytes: int) -> None:
-        """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
+        """Begin a segment.
+
+        The header has the end of the previous segment; commits after that end are ignored.
+        """
         before = self._segments.current
         # In `os` mode, earlier records may not be durable yet. Then the header must not allow removals.
         may_tell = before is None or before.durable

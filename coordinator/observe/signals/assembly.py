@@ -67,7 +67,7 @@ class SignalService:
         self._running += [asyncio.create_task(queue.run(), name="events") for queue in self._queues]
 
     async def stop(self) -> None:
-        """Stop the monitor and close the connections; harmless if it was never started."""
+        """Stop the monitor and close the connections; harmless if the service was never started."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

@@ -107,7 +107,7 @@ class EventTopic:
         self._partitions = 0
 
     async def deliver(self, event: SignalEvent) -> None:
-        """Write an event. Raises LogError if it may not be in the topic."""
+        """Write an event. Raises LogError if the event may not be in the topic."""
         partitions = await self._find_partitions()
         key = event.group.encode()
         partition = crc32(key) % partitions
@@ -169,9 +169,10 @@ class Webhook:
                 headers={"Content-Type": "application/json"},
             )
         except OSError:
-            # The trusted authorities may have changed. Reading them takes 15 ms, too long for each request.
+            # The trusted authorities may have changed. Reading the trusted authorities takes 15 ms, too long
+            # for each request.
             self._tls = ssl.create_default_context()
             raise
 
     async def close(self) -> None:
-        """Do nothing: each event has a connection of its own."""
+        """Do nothing, because each event has a connection of its own."""

@@ -64,7 +64,8 @@ class SignalEvent:
 class _StartOffsetMove(NamedTuple):
     """The start offset of a share-partition at the last pass.
 
-    The start offset has not moved since `since_s`. `complete` is the number of completed records above it.
+    The start offset has not moved since `since_s`. `complete` is the number of completed records above the
+    start offset.
     """
 
     start_offset: int

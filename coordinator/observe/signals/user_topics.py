@@ -115,7 +115,7 @@ async def record_ages(
     The age of a record that is younger than a second is 0.
     """
     # The binary search: the first `older` ages are at most the age of the record. The ages from `bound` on
-    # are higher than its age.
+    # are higher than the age of the record.
     older = dict.fromkeys(start_offsets, 0)
     bound = dict.fromkeys(start_offsets, len(AGES_S))
     while searched := {each: (older[each] + bound[each]) // 2 for each in older if older[each] < bound[each]}:

@@ -1,7 +1,7 @@
 """The HTTP server: health, metrics, the API and the web page for share-group state.
 
-It is read-only unless `http.writes` is true. Long lists are computed in slices, between which the event loop
-serves brokers.
+The server is read-only unless `http.writes` is true. Long lists are computed in slices, between which the
+event loop serves brokers.
 """
 
 from coordinator.operate.admin.application import create_app

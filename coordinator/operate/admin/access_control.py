@@ -1,7 +1,7 @@
 """Authenticate HTTP clients by bearer token or client certificate, and authorize reads and writes.
 
-Probes need no authentication, because a kubelet sends no credentials. The web page's files need none either:
-they contain no state, and the page requests a token from its user.
+Probes need no authentication, because a kubelet sends no credentials. The web page's files need no
+authentication either, because they contain no state. The page requests a token from its user.
 """
 
 import logging
@@ -66,7 +66,7 @@ class AccessControl:
     """The access rules of the HTTP server. Used on one event loop."""
 
     def __init__(self, config: Config) -> None:
-        """Read the files named in the configuration. Raises ConfigError if they are invalid."""
+        """Read the files named in the configuration. Raises ConfigError if a file is invalid."""
         self._guarded = config.http_requires_login
         self._loopback_only = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
@@ -117,7 +117,7 @@ class AccessControl:
     def authenticate(
         self, address: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> HttpPrincipal:
-        """Return the client if it may read. Raises AccessDenied."""
+        """Return the client if the client may read. Raises AccessDenied."""
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
         principal = self._certificate_principal(address, certificate)

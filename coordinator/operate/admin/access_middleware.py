@@ -1,7 +1,7 @@
 """Authenticate and limit each HTTP request before it reaches a route.
 
-Reads are authorized here. Writes are authorized when they are executed, because a dry run requires only read
-access.
+This middleware authorizes reads. Writes are authorized when they are executed, because a dry run requires
+only read access.
 """
 
 from collections.abc import Callable, Mapping

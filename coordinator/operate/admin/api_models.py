@@ -1,6 +1,6 @@
 """The response models of the HTTP API. Their docstrings are descriptions in OpenAPI.
 
-64-bit integers are JSON numbers. Each time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
+64-bit integers are JSON numbers. A time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
 """
 
 from typing import Any, Generic, TypeVar

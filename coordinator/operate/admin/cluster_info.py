@@ -1,7 +1,7 @@
 """Cache topic names and end offsets from the Kafka cluster.
 
-A response waits at most one second for the cluster and contains what is cached by then. Concurrent requests
-share one query.
+A response waits at most one second for the cluster and contains the names and offsets that are cached by
+then. Concurrent requests share one query.
 """
 
 import asyncio

@@ -19,7 +19,7 @@ from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
 
-# Maximum time of a request that runs a round. Then the request fails, and the round continues.
+# Maximum time of a request that runs a round. After this time, the request fails, and the round continues.
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1

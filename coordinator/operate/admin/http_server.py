@@ -33,7 +33,7 @@ _FILE_CHECK_INTERVAL_S = 2.0
 class HttpService:
     """Serves the application at `config.http`.
 
-    When it stops, it also closes the connections to the users' cluster.
+    When the service stops, it also closes the connections to the users' cluster.
     """
 
     def __init__(self, view: CoordinatorView) -> None:
@@ -133,7 +133,7 @@ class HttpServer:
         self.port = address.port
 
     async def start(self) -> None:
-        """Listen; return when connections are accepted. `port` is then the bound port.
+        """Listen; return when connections are accepted. After the start, `port` is the bound port.
 
         Raises ListenError if the address cannot be bound.
         """

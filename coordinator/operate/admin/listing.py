@@ -85,7 +85,8 @@ class YieldTimer:
 class ListingLimiter:
     """Lets one request at a time list the whole state; a limited number of others wait.
 
-    Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
+    Twenty concurrent lists of a million groups took 8 GB. In sequence, twenty lists take the memory of one
+    list.
     """
 
     def __init__(self, waiting_max: int | None = None) -> None:

@@ -56,7 +56,8 @@ from protocol.state_records import SharePartitionKey, topic_id_text
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Number of offset ranges from `from_offset` on. Each has an offset, so they cover at least 256 offsets.
+# Number of offset ranges from `from_offset` on. Each range has at least one offset, so the ranges cover at
+# least 256 offsets.
 _NEAR = 256
 
 
@@ -188,7 +189,7 @@ def _parse_key(text: str) -> SharePartitionKey:
 
 
 def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
-    """Return the state partition of a share-partition. Raises OwnedElsewhereError if it is not loaded."""
+    """Return the state partition of a share-partition. Raises OwnedElsewhereError if not loaded."""
     number = state_partition(key, view.runtime.state_partitions)
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":

@@ -221,7 +221,8 @@ class Connection:
     async def _connect_to_coordinator(self) -> FrameReader:
         """Connect to the coordinator; retry every second while it restarts. Raises RefusedConnection.
 
-        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
+        A persister waits 30 s for a response. If the connection of a persister were closed, the persister
+        would back off for 2 to 16 s.
         """
         limits, loop = self._limits, asyncio.get_running_loop()
         give_up_s = loop.time() + limits.coordinator_wait_s - limits.retry_s
@@ -305,7 +306,7 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
-        """Flush and close all streams. Until then the connection counts against the limit."""
+        """Flush and close all streams. Until then, the connection counts against the connection limit."""
         await asyncio.gather(*(inbound.stream.finish() for inbound in self._frame_readers()))
 
     def _close(self) -> None:

@@ -1,9 +1,9 @@
-"""Forward bytes between two streams. Replication traffic takes this path.
+"""Forward bytes between two streams. Replication traffic takes the path through this module.
 
 Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
 connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
-is kept and reading pauses until it is sent. Per byte this uses less CPU time than HAProxy in TCP mode, and
-per small message the same.
+is kept and reading pauses until it is sent. Per byte, this copying uses less CPU time than HAProxy in TCP
+mode, and per small message the same.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ async def forward_both_ways(
         done, pending = await asyncio.wait(
             {forward.finished, backward.finished}, return_when=asyncio.FIRST_COMPLETED
         )
-        # A broken connection ends both directions. A half-closed one can still receive.
+        # A broken connection ends both directions. A half-closed connection can still receive.
         for direction in done:
             direction.result()
         if pending and in_clear:

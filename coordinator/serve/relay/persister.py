@@ -1,9 +1,9 @@
 """Forward a persister's requests to the coordinator and the responses back.
 
 If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
-these requests to the broker over a new connection, because the broker closes the first one as idle. As at the
-broker, the mechanism and the user must stay the same. If the session has expired, the next request closes the
-connection.
+these requests to the broker over a new connection, because the broker closes the first connection as idle. As
+at the broker, the mechanism and the user must stay the same. If the session has expired, the next request
+closes the connection.
 
 Bytes are forwarded as for replication, but the start of each frame is inspected.
 """
@@ -131,7 +131,7 @@ class PersisterLink:
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
     def _filter_requests(self, data: Bytes) -> int:
-        """Return how many bytes are for the coordinator; put the others back into the peer's buffer."""
+        """Return how many bytes are for the coordinator; put the other bytes back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
             if end - at < _BEGINNING.size:

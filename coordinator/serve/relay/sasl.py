@@ -186,8 +186,8 @@ async def authenticate(
 ) -> RequestHead:
     """Forward a SASL exchange, and return the start of the first request that is not part of it.
 
-    That request stays in the buffer. Raises EndOfStream if either side closes, and LoginFailed after a failed
-    login. Raises OSError, ProtocolError and RefusedConnection.
+    The first request after the exchange stays in the buffer. Raises EndOfStream if either side closes, and
+    LoginFailed after a failed login. Raises OSError, ProtocolError and RefusedConnection.
     """
     while True:
         head = await peer.peek_head()

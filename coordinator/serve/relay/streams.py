@@ -96,7 +96,7 @@ def configure_socket(plain_socket: socket.socket) -> None:
 async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Stream:
     """Make a stream of an accepted socket; with a TLS context, after the handshake.
 
-    Closes the socket if this fails. Raises OSError.
+    Closes the socket if the handshake fails. Raises OSError.
     """
     try:
         if tls is None:
