@@ -6,8 +6,8 @@
     prometheus  read    TOKEN
     alice       write   sha256:DIGEST
 
-Only digests are kept and compared. A comparison therefore takes the same time for every wrong token, and a
-memory dump contains no token.  If the new file is invalid, the previous tokens stay in use.
+The process keeps and compares only digests of tokens. A comparison therefore takes the same time for every
+wrong token, and a memory dump contains no token. If the new file is invalid, the previous tokens stay in use.
 """
 
 import hmac

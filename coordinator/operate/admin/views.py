@@ -27,7 +27,7 @@ _COMPLETE = (2, 4)
 # Maximum length of the list of ranges with the highest delivery counts.
 _MOST_DELIVERED = 10
 
-# Number of state batches unpacked at once; it takes far less than a millisecond.
+# Number of state batches unpacked at once; unpacking them takes far less than a millisecond.
 _SLICE = 250
 
 

@@ -33,7 +33,7 @@ _HAND_OVER_POLL_S = 0.05
 
 
 class WriteRequest(BaseModel):
-    """A request that changes something; it is validated strictly."""
+    """The body of a request that changes something, validated strictly."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

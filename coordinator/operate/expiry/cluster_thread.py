@@ -1,7 +1,7 @@
 """Send Kafka requests on a separate thread with its own event loop.
 
-Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop it
-would delay the responses to brokers.
+Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop,
+decoding would delay the responses to brokers.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Remove abandoned state periodically, and forecast what will be removed.
 
-Expiry runs in the background: it uses its own connections to Kafka, processes the state in slices, and
-removes a bounded amount in each round.  If a round fails, the next one tries again.
+Expiry runs in the background: it has connections of its own to Kafka, processes the state in slices, and
+removes a bounded amount in each round. If a round fails, the next round tries again.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class Expiry:
         """
         look = self._observation
         if look is None or not self._round_lock.locked():
-            # While a round is in progress, use the observation that it started with instead of waiting.
+            # While a round is in progress, use the observation at its start instead of waiting.
             async with self._round_lock:
                 look = self._observation
                 age_s = asyncio.get_running_loop().time() - self._observed_s

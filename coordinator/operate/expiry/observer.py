@@ -145,7 +145,7 @@ class GroupObserver:
         """Observe the topics of the local state, and groups. Raises LogError if Kafka does not answer.
 
         Without `all_groups`, observe only the groups that this coordinator leads: it owns the shard of
-        partition 0 of one of their topics. So each group is observed by one coordinator, or a few.
+        partition 0 of one of their topics. Each group is therefore observed by only a few coordinators.
         """
         if not self._loaded:
             await self._load_observations()

@@ -1,8 +1,9 @@
 """Read the log in a separate process, so that decoding does not delay brokers.
 
 Decoding on a thread would hold the interpreter lock, and decoding on the event loop would delay writes. The
-process starts with the first request, because most coordinators never need it. It serves further requests
-until it has been idle for some minutes: a start takes more processor time than reading a short log.
+process starts with the first request, because most coordinators never need a history. The process serves
+further requests until it has been idle for some minutes, because a start takes more processor time than
+reading a short log.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 // Requests to the coordinator, with a bearer token if there is one. The token is kept in this tab until the tab is
-// closed or the coordinator refuses it. It is sent in a header, never in a URL.
+// closed or the coordinator refuses it. The token is sent in a header, never in a URL.
 
 const PLACE = "token";
 // The timeout of a request; a list over a large state takes long.

@@ -6,7 +6,7 @@ import { address, bytes, el, refill, seen, since } from "./elements.js";
 import { deliveryHistory } from "./history.js";
 import * as views from "./views.js";
 
-// The polling interval of the status. Its cost does not depend on the size of the state.
+// The polling interval of the status. The cost of the status does not depend on the size of the state.
 const LOOK_EVERY_MS = 1000;
 const STATUS = ["/healthz", "/api/v1/shards?limit=10000"];
 // Without a status for this time, the connection is considered lost.
@@ -145,7 +145,7 @@ function later(ms) {
 // Draw the responses; `moved` after a navigation, `focus` to focus the selected offset.
 function draw({ moved = false, focus = false } = {}) {
   if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
-  // After a navigation, the response may not be here yet, and the old one belongs to another view.
+  // After a navigation, the response may be missing yet, and the previous response belongs to another view.
   if (shown.asked !== JSON.stringify(shown.kind.ask(context.view))) return;
   // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && pressed) return;
@@ -222,7 +222,7 @@ function given(token) {
   status();
 }
 
-// Keep the data that is shown, and say that it may be old.
+// Keep the data that is shown, with a notice that this data may be old.
 function lost() {
   pill("bad", freshMs ? `no connection, data as of ${new Date(freshMs).toLocaleTimeString("en-GB")}` : "no connection");
   const waiting = shown.node.querySelector(".waiting");

@@ -220,7 +220,7 @@ function signalFacts(item) {
 }
 
 const sharePartitionColumns = (context) => [
-  // The coordinator stores topic ids without names, so it sorts by the ids.
+  // The coordinator stores topic ids without names, so it sorts by topic id.
   {
     label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key", isHeader: true,
     cell: (item) => link({ group: item.group, topic: item.topic_id, partition: String(item.partition) },
