@@ -39,14 +39,14 @@ class Connection(HttpToolsProtocol):
 
     def __init__(
         self,
-        *uvicorns: Any,
+        *uvicorn_arguments: Any,
         on_rejected: Callable[[HTTPStatus], None],
         turns: FairQueue,
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
         """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
-        super().__init__(*uvicorns, **more)
+        super().__init__(*uvicorn_arguments, **more)
         self._turns = turns
         # Bytes that wait for their turn.
         self._received: list[bytes] = []

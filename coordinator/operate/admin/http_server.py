@@ -161,9 +161,9 @@ class HttpServer:
         connections = cast(set[Connection], self._server.server_state.connections)
         return [each for each in connections if not each.transport.is_closing()]
 
-    def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
+    def _make_connection(self, *uvicorn_arguments: Any, **more: Any) -> Connection:
         return Connection(
-            *uvicorns, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
+            *uvicorn_arguments, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
         )
 
     def close_untrusted_connections(self, now_ms: int) -> None:

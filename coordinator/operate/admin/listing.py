@@ -176,7 +176,7 @@ async def select_share_partitions(
     select = nlargest if backwards else nsmallest
     sign = -1 if descending else 1
     count = offset + limit
-    held_max = max(2 * count, SLICE)
+    kept_max = max(2 * count, SLICE)
     total = 0
     first: list[ListedSharePartition] = []
     yield_timer = YieldTimer()
@@ -186,13 +186,13 @@ async def select_share_partitions(
         total += 1
         value = await _sort_value(state, order, yield_timer)
         first.append(ListedSharePartition(sign * value, key, state))
-        if len(first) > held_max and count <= _SELECTED_MAX:
-            first = select(count, first, key=_place)
+        if len(first) > kept_max and count <= _SELECTED_MAX:
+            first = select(count, first, key=_sort_key)
         await yield_timer.add_work(1)
-    return total, await sorted_page(first, _place, limit=limit, offset=offset, backwards=backwards)
+    return total, await sorted_page(first, _sort_key, limit=limit, offset=offset, backwards=backwards)
 
 
-def _place(entry: ListedSharePartition) -> tuple[int, SharePartitionKey]:
+def _sort_key(entry: ListedSharePartition) -> tuple[int, SharePartitionKey]:
     return entry.rank, entry.key
 
 
@@ -218,7 +218,7 @@ async def sum_batches(state: ShareState, yield_timer: YieldTimer) -> DeliverySum
 
 async def sorted_page(
     entries: Iterable[Entry],
-    place: Callable[[Entry], Any],
+    sort_key: Callable[[Entry], Any],
     *,
     limit: int,
     offset: int,
@@ -231,11 +231,11 @@ async def sorted_page(
     yield_timer = YieldTimer()
     runs = []
     left = iter(entries)
-    while one := sorted(islice(left, SLICE), key=place, reverse=backwards):
+    while one := sorted(islice(left, SLICE), key=sort_key, reverse=backwards):
         runs.append(one)
         await yield_timer.add_work(len(one))
     part: list[Entry] = []
-    for number, entry in enumerate(islice(merge(*runs, key=place, reverse=backwards), offset + limit)):
+    for number, entry in enumerate(islice(merge(*runs, key=sort_key, reverse=backwards), offset + limit)):
         if number >= offset:
             part.append(entry)
         await yield_timer.add_work(1)

@@ -130,22 +130,28 @@ class Expiry:
 
         Raises CoordinatorError if Kafka does not answer.
         """
-        look = self._observation
-        if look is None or not self._round_lock.locked():
+        observation = self._observation
+        if observation is None or not self._round_lock.locked():
             # While a round is in progress, use the observation at its start instead of waiting.
             async with self._round_lock:
-                look = self._observation
+                observation = self._observation
                 age_s = asyncio.get_running_loop().time() - self._observed_s
-                if look is None or age_s > _OBSERVATION_AGE_MAX_S:
-                    look = await self._current_observation()
+                if observation is None or age_s > _OBSERVATION_AGE_MAX_S:
+                    observation = await self._current_observation()
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = await _find_abandoned(look, rules)
+        items = await _find_abandoned(observation, rules)
         items.sort(key=_sort_key)
-        unheard = {part.group_id for part in look.held}.intersection(look.seen.unheard)
+        unheard = {part.group_id for part in observation.held}.intersection(observation.seen.unheard)
         return ExpiryForecast(
-            self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
+            self.enabled,
+            rules,
+            observation.now_ms,
+            self._last_round_ms,
+            items,
+            len(unheard),
+            observation.doubt,
         )
 
     async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:
@@ -154,9 +160,11 @@ class Expiry:
         Without `all_groups`, observe the groups of other owners only if their last observation is too old.
         """
         async with self._round_lock:
-            look = await self._current_observation(all_groups=all_groups or self._is_watch_due())
+            observation = await self._current_observation(all_groups=all_groups or self._is_watch_due())
             due = [
-                each for each in await _find_abandoned(look, self.rules) if each.status is ExpiryStatus.DUE
+                each
+                for each in await _find_abandoned(observation, self.rules)
+                if each.status is ExpiryStatus.DUE
             ]
             removals: list[RemovalResult] = []
             # The next forecast must not show the removed state.
@@ -165,8 +173,8 @@ class Expiry:
                 async for removal in self._remover.remove(due):
                     removals.append(removal)
                     self._log_removal(removal)
-            self._last_round_ms = look.now_ms
-            self._metrics.expiry_round_done(look.now_ms)
+            self._last_round_ms = observation.now_ms
+            self._metrics.expiry_round_done(observation.now_ms)
             return ExpiryRoundResult(removals, len(due) - len(removals))
 
     async def _run_rounds(self) -> None:
@@ -196,11 +204,11 @@ class Expiry:
         )
 
     async def _current_observation(self, *, all_groups: bool = True) -> ClusterObservation:
-        look = await self._observer.observe(all_groups=all_groups)
+        observation = await self._observer.observe(all_groups=all_groups)
         if all_groups:
-            self._watched_ms = look.now_ms
-        self._observation, self._observed_s = look, asyncio.get_running_loop().time()
-        return look
+            self._watched_ms = observation.now_ms
+        self._observation, self._observed_s = observation, asyncio.get_running_loop().time()
+        return observation
 
     def _log_removal(self, removal: RemovalResult) -> None:
         each = removal.abandoned
@@ -216,11 +224,13 @@ class Expiry:
         )
 
 
-async def _find_abandoned(look: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
+async def _find_abandoned(observation: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
-    for at in range(0, len(look.held), SLICE):
-        found += find_abandoned_state(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
+    for at in range(0, len(observation.held), SLICE):
+        found += find_abandoned_state(
+            observation.held[at : at + SLICE], observation.seen, rules, observation.now_ms
+        )
         await asyncio.sleep(0)
     return found
 

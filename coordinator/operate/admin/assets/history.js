@@ -10,7 +10,7 @@ export const deliveryHistory = {
   // Each request reads the log, so the view is not refreshed.
   once: true,
   title: (view) => `Delivery history · ${seen(view.group)} · ${view.topic}-${view.partition}`,
-  ask: (view) => ({
+  requests: (view) => ({
     found: query("/api/v1/delivery-history", {
       group: view.group, topic: view.topic, partition: view.partition,
       record_offset: number(view.at), before: number(view.before), limit: PAGE,

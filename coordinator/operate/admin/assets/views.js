@@ -3,7 +3,7 @@
 
 import { hasToken } from "./api.js";
 import { ago, bytes, count, duration, el, link, named, pagerLinks, plural, refill, seen, unknown } from "./elements.js";
-import { STATES, blockLinks, blockOf, cells, described, legend, look, stateBar, stateMark, times, windowOf } from "./offsets.js";
+import { STATES, blockLinks, blockOf, cells, describeOffset, legend, stateStyle, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
 const RANGES_PAGE = 100;
@@ -61,7 +61,7 @@ function facts(...pairs) {
 }
 
 // List the owners of the shards that this coordinator does not own.
-function elsewhere(context) {
+function otherOwners(context) {
   const shards = [...context.shards.values()];
   const away = shards.filter((shard) => !shard.here);
   if (!shards.length || !away.length) return null;
@@ -108,7 +108,7 @@ const offsetOf = (offset) => (offset < 0 ? el("span", { class: "unknown", title:
 
 export const groups = {
   title: () => "Share groups",
-  ask: (view) => ({
+  requests: (view) => ({
     page: query("/api/v1/groups", {
       contains: view.find, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
@@ -126,8 +126,8 @@ export const groups = {
       refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
-      refill(notice, [elsewhere(context), missingAccess(context)]);
-      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : nothing(context.view));
+      refill(notice, [otherOwners(context), missingAccess(context)]);
+      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context.view));
     };
     return { node, update };
   },
@@ -149,11 +149,11 @@ function problemList(signals) {
 const problemMark = ({ problem }) =>
   el("span", { class: SEVERE.includes(problem) ? "problem severe" : "problem" }, problem.replaceAll("-", " "));
 
-function problemOf(item) {
+function groupProblem(item) {
   return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
 }
 
-function nothing(view) {
+function emptyList(view) {
   return el("p", { class: "quiet" }, view.find ? "No group id contains this text." :
     "No share group has state in this coordinator yet. The first consumer of a share group creates it.");
 }
@@ -181,7 +181,7 @@ const GROUP_COLUMNS = [
 
 export const group = {
   title: (view) => seen(view.group),
-  ask: (view) => ({
+  requests: (view) => ({
     page: query("/api/v1/share-partitions", {
       group: view.group, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
@@ -192,9 +192,9 @@ export const group = {
     const node = el("div", {},
       el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), problem, figures, notice, list);
     const update = ({ page, signals }, context) => {
-      refill(problem, signals.problems ? problemOf(signals.items[0]) : null);
+      refill(problem, signals.problems ? groupProblem(signals.items[0]) : null);
       refill(figures, signals.items.map(signalFacts));
-      refill(notice, [elsewhere(context), missingAccess(context)]);
+      refill(notice, [otherOwners(context), missingAccess(context)]);
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           table("Share-partitions", sharePartitionColumns(context), page.items, context.view), pager(page, context.view)]
@@ -244,7 +244,7 @@ const sharePartitionColumns = (context) => [
 
 export const sharePartition = {
   title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
-  ask: (view) => ({
+  requests: (view) => ({
     // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
       group: view.group, topic: view.topic, partition: view.partition, limit: RANGES_PAGE, offset: number(view.run, 0),
@@ -264,9 +264,9 @@ export const sharePartition = {
       const { first, last } = windowOf(detail);
       const chosen = number(context.view.at, first);
       const block = blockOf(chosen);
-      refill(readout, described(detail, chosen));
+      refill(readout, describeOffset(detail, chosen));
       refill(strip, el("h2", {}, "Window"), legend(detail),
-        cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
+        cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), recordsAfterWindow(detail, last));
       refill(lists, el("div", {}, mostDelivered(detail, context.view), epochFacts(detail, context)), allRanges(detail, context.view));
     };
     return { node, update };
@@ -288,12 +288,12 @@ function windowFacts(detail, context) {
     ["Lag", lagOf(detail, context), detail.end_offset === null ? null : `end offset ${detail.end_offset}`],
     ["Oldest incomplete record", oldest
       ? link({ ...context.view, at: String(oldest.offset) }, { "data-key": "oldest" }, String(oldest.offset)) : "none",
-      oldest ? `${look(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
+      oldest ? `${stateStyle(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
     ["Last write", ago(detail.last_write_ms, detail.last_write)],
   );
 }
 
-function behind(detail, last) {
+function recordsAfterWindow(detail, last) {
   if (detail.end_offset === null || detail.end_offset <= last + 1) return null;
   return el("p", { class: "quiet" },
     `After the window, up to the end offset ${detail.end_offset}: ${plural(detail.end_offset - last - 1, "record")} without stored state, not delivered yet or in their first delivery.`);
@@ -343,7 +343,7 @@ function epochFacts(detail, context) {
 
 export const shards = {
   title: () => "Shards",
-  ask: () => ({}),
+  requests: () => ({}),
   build() {
     const figures = el("div"), list = el("div");
     const node = el("div", {}, el("h1", {}, "Shards"),
