@@ -57,7 +57,7 @@ def _first_sentence(text: str) -> str:
 
 EXIT_FAILED = 1
 
-# Set this to show the traceback of an internal error.
+# Set this environment variable to show the traceback of an internal error.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"
 
 # The help is formatted without the package rich, because importing rich takes 0.1 s.

@@ -33,11 +33,11 @@ FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS = 500
 # A partition without a response for this time is outdated; usually there is one every `FETCH_WAIT_MS`.
 OUTDATED_S = 5.0
-# Batches that are replayed before yielding to the event loop.
+# Number of batches that are replayed before yielding to the event loop.
 SLICE_BATCHES = 64
-# States that are visited before yielding to the event loop.
+# Number of states that are visited before yielding to the event loop.
 VIEW_SLICE = 2_000
-# States that a finished replay passes to its shard before yielding to the event loop.
+# Number of states that a finished replay passes to its shard before yielding to the event loop.
 _FINISH_SLICE = 2_000
 _RETRY_S = 0.5
 _RETRY_MAX_S = 10.0

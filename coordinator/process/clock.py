@@ -32,7 +32,7 @@ class SteadyClock:
         return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
 
 
-# The clock of event loops, in seconds; it never jumps. The function is not wrapped, because it is called
+# The clock of event loops, in seconds, which never jumps. The function is not wrapped, because it is called
 # often.
 monotonic_seconds = time.monotonic  # noqa: TID251
 

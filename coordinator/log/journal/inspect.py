@@ -106,8 +106,8 @@ def dump_journal(folder: Path, *, state_partitions: Collection[int] | None = Non
 async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalReport:
     """Inspect a journal until two passes agree, or report it as changing after the last attempt.
 
-    `count_records` decodes all records, which dominates the cost. Raises FileNotFoundError if segments are
-    removed during each pass.
+    With `count_records`, all records are decoded, which dominates the cost. Raises FileNotFoundError if
+    segments are removed during each pass.
     """
     previous_end: object = None
     for attempts_left in reversed(range(ATTEMPTS_MAX)):

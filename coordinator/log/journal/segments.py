@@ -74,7 +74,7 @@ class JournalSegments:
     async def begin_segment(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
         """Make the segment of `header` the current one, with space for a frame of `frame_bytes`.
 
-        Exceptions of the disk propagate; the previous segment then stays current.
+        Exceptions of the disk propagate; after an exception, the previous segment stays current.
         """
         if self._preparing is not None:
             await asyncio.wait({self._preparing})

@@ -24,7 +24,7 @@ from coordinator.observe.signals.user_topics import (
     TopicPartition,
     TopicQueries,
     answer_or_none,
-    group_ages,
+    find_group_ages,
 )
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
@@ -189,7 +189,7 @@ class SignalMonitor:
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.add(hidden):
-            self.missing_access.set_topics(hidden - self._names.known)
+            self.missing_access.set_topics(hidden - self._names.known_ids)
         if self._sample is not None:
             for group, counts in (await self._sample.take_sample().count_changes()).items():
                 self._counts[group].add(counts)
@@ -210,7 +210,7 @@ class SignalMonitor:
         loaded, self._loaded = self._loaded, {}
         for key, entry in loaded.items():
             known = self._moved.get(key)
-            # After a failed append, a shard is loaded again while its share-partitions are known.
+            # After a failed append, a shard is loaded again, although the monitor knows its share-partitions.
             if known is None or entry.start_offset < known.start_offset:
                 self._moved[key] = entry
 
@@ -320,7 +320,7 @@ class SignalMonitor:
         if self._topics is None or not asked:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
-        query = group_ages(self._topics.offsets_at_times, starts, self._now_ms())
+        query = find_group_ages(self._topics.offsets_at_times, starts, self._now_ms())
         ages = await answer_or_none("Ages of records", query)
         for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s

@@ -56,7 +56,7 @@ class TopicNameCache:
         self._names: dict[bytes, str] = {}
 
     @property
-    def known(self) -> AbstractSet[bytes]:
+    def known_ids(self) -> AbstractSet[bytes]:
         """The topic ids whose names are known."""
         return self._names.keys()
 
@@ -89,7 +89,7 @@ GROUPS_OF_PARTITION_MAX = 4
 OffsetsAtTimes = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
 
 
-async def group_ages(
+async def find_group_ages(
     offsets_at_times: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
 ) -> dict[str, float]:
     """Return the ages of the records at one start offset of each group, without unknown ones."""
@@ -99,7 +99,7 @@ async def group_ages(
         offsets = dict(reversed(waiting.values()))
         if not offsets:
             break
-        found = await record_ages(offsets_at_times, offsets, now_ms)
+        found = await find_record_ages(offsets_at_times, offsets, now_ms)
         for group, (partition, offset) in waiting.items():
             if offset == offsets[partition] and partition in found:
                 ages[group] = found[partition]
@@ -107,7 +107,7 @@ async def group_ages(
     return ages
 
 
-async def record_ages(
+async def find_record_ages(
     offsets_at_times: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
 ) -> dict[TopicPartition, float]:
     """Return the minimum age in whole seconds of each record at these offsets; omit records of unknown age.

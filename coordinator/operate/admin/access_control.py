@@ -63,7 +63,7 @@ class AccessDenied(Exception):
 
 
 class AccessControl:
-    """The access rules of the HTTP server. Used on one event loop."""
+    """The access rules of the HTTP server. All methods must be called on one event loop."""
 
     def __init__(self, config: Config) -> None:
         """Read the files named in the configuration. Raises ConfigError if a file is invalid."""

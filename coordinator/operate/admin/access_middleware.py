@@ -35,8 +35,8 @@ _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 class AccessMiddleware:
     """ASGI middleware that passes permitted requests to the application.
 
-    `request.state.principal` is the client. `authorize_write()` raises AccessDenied if the client may not
-    write.
+    `request.state.principal` is the authenticated client. `authorize_write()` raises AccessDenied if the
+    client may not write.
     """
 
     def __init__(

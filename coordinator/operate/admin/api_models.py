@@ -38,7 +38,7 @@ class Page(BaseModel, Generic[Item]):
 
 
 class StatePage(Page[Item], Generic[Item]):
-    """A part of a list of state, which may be incomplete."""
+    """A part of a list of groups or share-partitions; the list may be incomplete."""
 
     next: str | None = Field(
         description="The value of `after` for the next page; null if there is none, or if the order is not "

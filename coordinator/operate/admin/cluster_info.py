@@ -43,7 +43,10 @@ class ClusterInfo(NamedTuple):
 
 
 class ClusterInfoCache:
-    """Cached results of cluster queries. Used on one event loop; never raises."""
+    """Cached results of cluster queries. All methods must be called on one event loop.
+
+    No method raises an exception.
+    """
 
     def __init__(self, topics: TopicQueries | None) -> None:
         self._topics = topics

@@ -274,7 +274,7 @@ _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
-# Functions that update a sort value with each slice of offset ranges.
+# Functions that update the sort value of a share-partition with each slice of its offset ranges.
 _SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
     SharePartitionOrder.IN_FLIGHT: _add_in_flight,
     SharePartitionOrder.DELIVERY_COUNT: _max_delivery_count,

@@ -39,7 +39,7 @@ class Token(NamedTuple):
 
 
 class TokenFile(ReloadingFiles):
-    """The tokens in a file, which is reloaded when it changes. Used on one event loop."""
+    """The tokens in a file, which is reloaded when it changes. Call all methods on one event loop."""
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises ConfigError with file and line, but without any token."""

@@ -63,7 +63,10 @@ class ExpiryRoundResult(NamedTuple):
 
 
 class Expiry:
-    """Finds abandoned state and, if a retention time is set, removes it. Used on one event loop."""
+    """Finds abandoned state and, if a retention time is set, removes it.
+
+    All methods must be called on one event loop.
+    """
 
     def __init__(
         self,

@@ -116,7 +116,10 @@ class ClusterObservation(NamedTuple):
 
 
 class GroupObserver:
-    """Makes observations and keeps their history. Used on one event loop, one observation at a time."""
+    """Makes observations and keeps their history.
+
+    All methods must be called on one event loop, one observation at a time.
+    """
 
     def __init__(
         self,

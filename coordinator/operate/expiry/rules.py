@@ -1,8 +1,8 @@
 """Decide which state is abandoned and when it expires.  Pure functions of the observations.
 
-The rule follows KIP-211, which covers consumer groups.  A group's state of a topic expires when no member has
-subscribed to the topic for the retention time.  For an empty group, the retention time starts when the group
-became empty. If Kafka no longer has the topic or the group, the state expires after a grace time.
+The rule follows KIP-211, which covers consumer groups.  The state of a group and topic expires when no member
+has subscribed to the topic for the retention time. For an empty group, the retention time starts when the
+group became empty. If Kafka no longer has the topic or the group, the state expires after a grace time.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -53,7 +53,7 @@ _METADATA_API_KEY = 3
 
 
 class _ServerFeatures(NamedTuple):
-    """The features of a server. `is_broker` is False for coordinators of this project."""
+    """The features of a share coordinator. `is_broker` is False for coordinators of this project."""
 
     keeps_complete_count: bool
     is_broker: bool

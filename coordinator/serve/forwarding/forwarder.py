@@ -99,10 +99,10 @@ class _ForwardedRequest(NamedTuple):
 
 
 class Forwarder:
-    """Routes operations to the local runtime or to other coordinators. Used on one event loop.
+    """Routes operations to the local runtime or to other coordinators.
 
-    While the forwarder is `active`, the service submits all requests except those that a coordinator has
-    forwarded.
+    All methods must be called on one event loop. While the forwarder is `active`, the service submits all
+    requests except those that a coordinator has forwarded.
     """
 
     def __init__(
