@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 
+from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
 from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.other_process import locate_log
@@ -19,8 +20,6 @@ from coordinator.operate.admin import (
 )
 from coordinator.operate.history import HistoryProcess
 from coordinator.process import event_loop
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
-from coordinator.security.client_security import make_client_security
 
 _logger = logging.getLogger(__name__)
 
@@ -46,7 +45,9 @@ async def _run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_requested.set)
     metrics = Metrics()
-    follower = _make_follower(config)
+    topic, client_id = config.state_topic, "share-coordinator-observer"
+    brokers = make_brokers(config, topic, client_id=client_id, setting="observe", value=topic)
+    follower = LogFollower(brokers, topic)
     metrics.attach_runtime(follower, "kafka", lambda: 0)
     topics = make_user_topics(config)
     signals = SignalService(config, follower, metrics, topics)
@@ -78,18 +79,3 @@ async def _run(config: Config) -> int:
     await follower.close()
     _logger.info("stopped")
     return EXIT_OK
-
-
-def _make_follower(config: Config) -> LogFollower:
-    try:
-        from coordinator.cluster.kafka.brokers import Brokers
-    except ModuleNotFoundError:
-        raise ConfigError("observe", "", f"used with aiokafka: {KAFKA_EXTRA}") from None
-    brokers = Brokers(
-        config.bootstrap_servers,
-        config.state_topic,
-        security=make_client_security(config),
-        client_id="share-coordinator-observer",
-        request_timeout_s=config.request_timeout_ms / 1000,
-    )
-    return LogFollower(brokers, config.state_topic)

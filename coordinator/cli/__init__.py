@@ -9,7 +9,8 @@ EXIT_INTERRUPTED = 130
 def main() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     try:
-        # Imported here, because the import takes up to a second, during which Ctrl-C must work.
+        # This import takes up to a second, and Ctrl-C must work during that time, so it happens in the `try`
+        # block.
         from coordinator.cli.program import run
 
         run()

@@ -158,7 +158,10 @@ def _root_cause(error: BaseException) -> BaseException:
 
 
 def _parse_scheme(url: str) -> str:
-    """Return http or https. Raises ConfigError for an invalid URL, without showing a password in it."""
+    """Return http or https. Raises ConfigError for an invalid URL.
+
+    The message does not show a password in the URL.
+    """
     allowed = "http://HOST:PORT or https://HOST:PORT"
     if "@" in url:
         shown = f"********@{url.rpartition('@')[2]}"

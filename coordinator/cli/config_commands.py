@@ -56,7 +56,7 @@ def check(
 ) -> None:
     """Check the settings and files that serve would use.
 
-    Exit code 2 if they are invalid. Accepts the flags of serve.
+    Exit code 2 if a setting or a file is invalid. Accepts the flags of serve.
     """
     from coordinator.operate.admin.access_control import AccessControl
     from coordinator.process.clock import SystemClock
@@ -93,7 +93,7 @@ def scram_keys(
 ) -> None:
     """Read a password from standard input and print its line for listen.sasl.users.file.
 
-    The line does not contain the password. It is valid for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN.
+    The line does not contain the password. The line is valid for SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN.
     """
     import sys
 

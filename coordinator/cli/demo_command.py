@@ -50,7 +50,7 @@ def demo(
 def run_own_coordinator() -> Iterator[str]:
     """Run a coordinator in memory in another process; yield its address.
 
-    Raises CoordinatorError with the last line of its output if it does not start.
+    If the coordinator does not start, raises CoordinatorError with the last line of the coordinator's output.
     """
     address = f"127.0.0.1:{_free_port()}"
     # The settings are passed as flags, because environment variables may be meant for another coordinator.

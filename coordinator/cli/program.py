@@ -1,4 +1,4 @@
-"""Register the commands, and print each error as one line without a traceback.
+"""Register the commands, format their help, and print each error as one line without a traceback.
 
 Exit codes: 0 success, 1 failure, 2 invalid command line or setting, 130 interrupted.
 """
@@ -6,29 +6,58 @@ Exit codes: 0 success, 1 failure, 2 invalid command line or setting, 130 interru
 import os
 import sys
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
-from coordinator.cli.groups_commands import groups_app, shards
-from coordinator.cli.help import GroupedCommands
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
 from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
-from coordinator.cli.state_commands import state_app
+from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top
 from coordinator.cli.write_commands import hand_over, prune, snapshot
 
+# Every command belongs to one group; a test compares this with the registered commands.
+COMMAND_GROUPS = {
+    "Run": ("serve", "observe", "relay", "demo"),
+    "Inspect a running coordinator": ("groups", "state", "shards", "top", "expiry"),
+    "Change": ("snapshot", "prune", "hand-over", "migrate"),
+    "Inspect and recover logs": ("journal", "recovery"),
+    "Other": ("config", "version"),
+}
+
+
+class GroupedCommands(TyperGroup):
+    """The top-level command, whose help shows the commands in groups.
+
+    The arguments have no type annotations, because different releases of typer import their classes from
+    different packages.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the groups of commands."""
+        for title, names in COMMAND_GROUPS.items():
+            rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _first_sentence(text: str) -> str:
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return paragraph.partition(". ")[0].removesuffix(".") + "."
+
+
 EXIT_FAILED = 1
 
-# Set this to show the traceback of an internal error.
+# Set this environment variable to show the traceback of an internal error.
 TRACEBACK_ENV = "SHARE_COORDINATOR_TRACEBACK"
 
 # The help is formatted without the package rich, because importing rich takes 0.1 s.

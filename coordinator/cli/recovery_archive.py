@@ -54,8 +54,8 @@ def archive(
 ) -> None:
     """Copy new records of a log to an archive, which other commands read as archive:DIR.
 
-    Run it more often than the log is pruned. Archived records stay when the log is pruned. Exit codes: 0
-    success, 1 records were pruned before they could be copied, or could not be read.
+    Run this command more often than the log is pruned. Archived records stay when the log is pruned. Exit
+    codes: 0 success, 1 records were pruned before they could be copied, or could not be read.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
     from coordinator.recovery.archive import archive as copy_new

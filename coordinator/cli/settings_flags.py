@@ -1,7 +1,7 @@
 """Settings on the command line: each has a flag, and `--set` accepts any name.
 
 Typer does not know these flags and returns them unparsed. `coordinator.config` then checks whether each
-setting exists and its value is allowed. For an unknown name, it suggests the most similar one.
+setting exists and its value is allowed. For an unknown name, the error suggests the most similar setting.
 """
 
 import os

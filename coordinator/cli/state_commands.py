@@ -1,15 +1,146 @@
-"""`state show | history`: the state of one share-partition, and what the state log contains about it."""
+"""Commands that show the state of a running coordinator: `groups`, `state` and `shards`."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coordinator.cli.admin_options import with_admin_client
-from coordinator.cli.groups_commands import VERBOSE_COLUMNS
-from coordinator.cli.output import Columns, Output, OutputOption, print_items, print_json, print_line
+from coordinator.cli.output import Column, Columns, Output, OutputOption, print_items, print_json, print_line
 
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
+
+
+groups_app = typer.Typer(help="List and describe share groups.", no_args_is_help=True, rich_markup_mode=None)
+
+_GROUP_COLUMNS: Columns = {
+    "GROUP": "group",
+    "PROBLEM": lambda group: None if group["problem"] == "none" else group["problem"],
+    "LAG": "lag",
+    "IN-FLIGHT": "in_flight_records",
+    "SHARE-PARTITIONS": "share_partitions",
+    "LAST-WRITE": "last_write",
+}
+KEY_COLUMNS: Columns = {
+    "GROUP": "group",
+    "TOPIC": lambda item: item["topic"] or item["topic_id"],
+    "PARTITION": "partition",
+}
+_PROGRESS_COLUMNS: Columns = {
+    "IN-FLIGHT": "in_flight_records",
+    "MAX-DELIVERY-COUNT": lambda item: item["delivery_count_max"] or None,
+    "LAST-WRITE": "last_write",
+}
+_DESCRIBE_COLUMNS: Columns = {
+    **KEY_COLUMNS,
+    "START-OFFSET": "start_offset",
+    "LAG": "lag",
+    **_PROGRESS_COLUMNS,
+}
+VERBOSE_COLUMNS: Columns = {
+    **KEY_COLUMNS,
+    "LEADER-EPOCH": "leader_epoch",
+    "START-OFFSET": "start_offset",
+    "LAG": "lag",
+    "END-OFFSET": "end_offset",
+    **_PROGRESS_COLUMNS,
+    "STATE-EPOCH": "state_epoch",
+    "STATE-BATCHES": "state_batches",
+    "SHARD": "state_partition",
+}
+
+
+def _field_of_loaded_shard(field: str) -> Column:
+    return lambda shard: None if shard["status"] == "CLOSED" else shard[field]
+
+
+_LOADED_SHARD_FIELDS = {
+    "OWNER-EPOCH": "owner_epoch",
+    "SHARE-PARTITIONS": "share_partitions",
+    "STATE-BATCHES": "state_batches",
+    "LIVE-BYTES": "live_bytes",
+    "LOG-START-OFFSET": "start_log_offset",
+    "LOG-END-OFFSET": "end_log_offset",
+    "PRUNE-LAG": "prune_lag",
+    "LOAD-MS": "load_ms",
+}
+_SHARD_COLUMNS: Columns = {
+    "SHARD": "state_partition",
+    "STATUS": "status",
+    "OWNER": lambda shard: shard["owner"]["wire"] if shard["owner"] else None,
+    **{head: _field_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
+}
+
+
+@groups_app.command("list")
+@with_admin_client
+def list_groups(
+    contains: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only groups whose id contains this text.")
+    ] = "",
+    output: OutputOption = Output.TABLE,
+    *,
+    api: "AdminClient",
+) -> None:
+    """List the share groups that have state, those with the most severe problems first."""
+    from coordinator.observe.signals import Problem
+
+    severities = {each.label: each for each in Problem}
+    groups = sorted(
+        api.items("/api/v1/groups", contains=contains or None),
+        key=lambda group: (-severities[group["problem"]], group["group"]),
+    )
+    print_items(groups, _GROUP_COLUMNS, output)
+    _warn_of_missing_shards(api, output)
+
+
+@groups_app.command()
+@with_admin_client
+def describe(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group id.", show_default=False)],
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show more columns.")] = False,
+    output: OutputOption = Output.TABLE,
+    *,
+    api: "AdminClient",
+) -> None:
+    """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
+    from coordinator.cli.admin_client import RequestRefused
+
+    items = list(api.items("/api/v1/share-partitions", group=group))
+    if not items:
+        _warn_of_missing_shards(api, output)
+        raise RequestRefused(404, f"group {group!r} has no state here")
+    items.sort(key=lambda item: (item["topic"] or item["topic_id"], item["partition"]))
+    print_items(items, VERBOSE_COLUMNS if verbose else _DESCRIBE_COLUMNS, output)
+    _warn_of_missing_shards(api, output)
+
+
+@with_admin_client
+def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
+    """List the shards of a running coordinator with owners and sizes."""
+    items = list(api.items("/api/v1/shards"))
+    print_items(items, _SHARD_COLUMNS, output)
+    for item in items:
+        if item["failure"] and output is Output.TABLE:
+            print_line(f"shard {item['state_partition']}: {item['failure']}", err=True)
+
+
+def _warn_of_missing_shards(api: "AdminClient", output: Output) -> None:
+    """Print a warning on stderr if shards are not loaded here, with the owners of these shards."""
+    if output is Output.JSON:
+        return
+    shards = list(api.items("/api/v1/shards"))
+    missing: list[Answer] = [shard for shard in shards if shard["status"] != "ACTIVE"]
+    if not missing:
+        return
+    pages = sorted({shard["owner"]["page"] or shard["owner"]["wire"] for shard in missing if shard["owner"]})
+    where = f"; their owners are {', '.join(pages)}" if pages else ""
+    print_line(
+        f"share-coordinator: {len(missing)} of {len(shards)} shards are not loaded here, so this list is "
+        f"incomplete{where}",
+        err=True,
+    )
+
 
 state_app = typer.Typer(
     help="Show the state of a share-partition.",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coordinator.cli.admin_options import with_admin_client
-from coordinator.cli.groups_commands import KEY_COLUMNS
 from coordinator.cli.output import Columns, format_table, make_row
+from coordinator.cli.state_commands import KEY_COLUMNS
 from coordinator.printable import escape_unprintable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def top(
 
 
 class _Poller:
-    """Requests the values for each refresh of the screen, and formats them.
+    """Requests and formats the values for each refresh of the screen.
 
     The record rate is the growth of the log since the previous refresh, divided by the elapsed time.
     """

@@ -1,7 +1,7 @@
 """`snapshot`, `prune` and `hand-over`: run a coordinator's periodic work now.
 
-Each is a dry run unless `--execute` is given. The coordinator authorizes the request and writes it to its
-audit log.
+Each of these commands is a dry run unless `--execute` is given. The coordinator authorizes the request and
+writes it to its audit log.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,7 @@ def hand_over(
     """Hand a shard over to another coordinator of the group, without loss.
 
     The shard stays there until the members of the group change, or until the group moves shards closer to the
-    leaders of their state partitions. If the balance requires it, another shard moves back.
+    leaders of their state partitions. To keep the balance, another shard may move back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
     target = done["taker"]["wire"] if execute and done["taker"] else None if execute else to

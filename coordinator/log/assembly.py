@@ -1,23 +1,25 @@
 """Create the state log that the configuration selects."""
 
+from collections.abc import Callable
+
+from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
-from coordinator.errors import ConfigError
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import SystemClock
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
-from coordinator.security.client_security import make_client_security
 
 
 def make_log(config: Config, metrics: Metrics) -> StateLog:
-    """Create the log that the configuration selects. Raises ConfigError if it is not available."""
+    """Create the log that the configuration selects. Raises ConfigError if this log is not available."""
     if config.log == "memory":
         return MemoryLog(config.state_partitions)
     if config.log == "kafka":
-        return _make_kafka_log(config, metrics)
+        return make_kafka_log(
+            config, config.state_topic, owner=str(config.advertise), prune_failed=metrics.prune_failed
+        )
     return Journal(
         config.data_dir,
         state_partitions=config.state_partitions,
@@ -26,33 +28,34 @@ def make_log(config: Config, metrics: Metrics) -> StateLog:
     )
 
 
-def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
-    try:
-        # Only the Kafka log needs the client library.
-        from coordinator.cluster.kafka.brokers import Brokers
-    except ModuleNotFoundError:
-        raise ConfigError("log", "kafka", f"memory or journal without aiokafka: {KAFKA_EXTRA}") from None
-    security = make_client_security(config)
-    request_timeout_s = config.request_timeout_ms / 1000
-    brokers = Brokers(
-        config.bootstrap_servers, config.state_topic, security=security, request_timeout_s=request_timeout_s
-    )
+def make_kafka_log(
+    config: Config,
+    topic: str,
+    *,
+    owner: str,
+    state_partitions: int | None = None,
+    prune_failed: Callable[[str], None] = lambda reason: None,
+) -> KafkaLog:
+    """Return the log in a topic; `owner` is this process's name in claims.
+
+    Default: the configured number of state partitions. Raises ConfigError without aiokafka.
+    """
     return KafkaLog(
-        brokers,
+        make_brokers(config, topic, setting="log", value="kafka"),
         TopicConfig(
-            config.state_topic,
-            config.state_partitions,
+            topic,
+            config.state_partitions if state_partitions is None else state_partitions,
             config.state_topic_replication_factor,
             config.state_topic_min_isr,
         ),
-        owner=str(config.advertise),
+        owner=owner,
         clock=SystemClock(),
         limits=KafkaLogLimits(
-            request_timeout_s=request_timeout_s,
+            request_timeout_s=config.request_timeout_ms / 1000,
             append_timeout_s=config.delivery_timeout_ms / 1000,
             lease_s=config.owner_lease_ms / 1000,
         ),
-        prune_failed=metrics.prune_failed,
+        prune_failed=prune_failed,
     )
 
 

@@ -4,7 +4,7 @@ Each state partition is replayed from its log start into a shard and then follow
 a cache of the log, as in a coordinator. If the log was pruned past the follower's position, the shard is
 replayed again from the log start. Until that is done, the old state stays visible, marked LOADING.
 
-One task per broker fetches all partitions that the broker leads, with a long poll. A broker that does not
+For each broker, a task fetches all partitions that the broker leads, with a long poll. A broker that does not
 answer therefore delays only its own partitions.
 """
 
@@ -33,11 +33,11 @@ FETCH_BYTES_MAX = 4 << 20
 FETCH_WAIT_MS = 500
 # A partition without a response for this time is outdated; usually there is one every `FETCH_WAIT_MS`.
 OUTDATED_S = 5.0
-# Batches that are replayed before yielding to the event loop.
+# Number of batches that are replayed before yielding to the event loop.
 SLICE_BATCHES = 64
-# States that are visited before yielding to the event loop.
+# Number of states that are visited before yielding to the event loop.
 VIEW_SLICE = 2_000
-# States that a finished replay passes to its shard before yielding to the event loop.
+# Number of states that a finished replay passes to its shard before yielding to the event loop.
 _FINISH_SLICE = 2_000
 _RETRY_S = 0.5
 _RETRY_MAX_S = 10.0
@@ -323,7 +323,7 @@ class LogFollower:
         return self._topic_exists is not None and all(each.caught_up_once for each in self._partitions)
 
     def owned_shards(self) -> list[int]:
-        """Return all partitions, because an observer shows all of them."""
+        """Return all partitions, because an observer shows all partitions."""
         return [each.number for each in self._partitions]
 
     def appends_in_flight(self) -> int:

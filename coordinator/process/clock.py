@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """A wall clock. It may jump, also backwards, so use it only for timestamps."""
+    """A wall clock, which may jump, also backwards. Use it only for timestamps."""
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970-01-01 UTC."""
@@ -32,7 +32,8 @@ class SteadyClock:
         return self._began_ms + round((seconds_since_boot() - self._began_s) * 1000)
 
 
-# The clock of event loops, in seconds; it never jumps. Not wrapped, because it is called often.
+# The clock of event loops, in seconds, which never jumps. The function is not wrapped, because it is called
+# often.
 monotonic_seconds = time.monotonic  # noqa: TID251
 
 

@@ -29,7 +29,7 @@ class FairQueue:
         self._work.setdefault(address, deque()).append(work)
 
     async def wait_for_turn(self, address: str) -> None:
-        """Wait until it is this address's turn; the caller's next step is then the unit of work."""
+        """Wait for the turn of this address; the caller's next step is then the unit of work."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def grant_turn() -> None:

@@ -1,6 +1,6 @@
 """The limit of open files and sockets of this process.
 
-Some of them are reserved: the journal needs files for new segments, and health checks need connections.
+Some open files are reserved: the journal needs files for new segments, and health checks need connections.
 """
 
 import logging
@@ -37,7 +37,7 @@ def http_connection_limit() -> int:
 
 
 def connection_limit(connections_max: int) -> int:
-    """Return the number of connections to accept; if it is lower than requested, log a warning."""
+    """Return the number of connections to accept; if the number is lower than requested, log a warning."""
     wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
     open_files = raise_open_file_limit(wanted)
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))

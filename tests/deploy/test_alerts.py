@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coordinator.config import Config
-from coordinator.operate.admin.runbook import RUNBOOK_PATH, render_runbook
+from coordinator.operate.admin.page_routes import RUNBOOK_PATH, render_runbook
 from tests.deploy.files import ALERTS, PROMETHEUS, alert_rules, read_yaml, recording_rules
 from tests.kafka.jars import REPOSITORY
 from tests.kafka.toolchain import program_path

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from coordinator.config import Config, load_config
-from coordinator.operate.admin.runbook import RUNBOOK_PATH
+from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from tests.deploy.files import DEPLOY, container_environment
 
 CHART = DEPLOY / "helm" / "share-coordinator"

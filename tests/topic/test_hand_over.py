@@ -179,25 +179,6 @@ def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: Coordinat
         assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
 
 
-def test_hand_over_is_refused_if_there_is_no_other_member(coordinator_pair: CoordinatorPair) -> None:
-    first, second = coordinator_pair.both_coordinators
-    second.stop()
-    wait_until(
-        lambda: len(coordinator_pair.shards_served_by(first)) == SHARDS,
-        seconds=120,
-        what="one coordinator has all shards",
-    )
-
-    def hand_over_error() -> str:
-        """Return the error, or "" while the stopped coordinator is still in the group."""
-        done = coordinator_pair.run(first, "hand-over", "0", "--execute")
-        assert done.returncode == 1
-        return done.stderr if "the only member of its group" in done.stderr else ""
-
-    said = wait_until(hand_over_error, seconds=120, what="the group has one member")
-    assert "this coordinator is the only member of its group" in said
-
-
 def test_snapshots_and_pruning_reach_the_topic(coordinator_pair: CoordinatorPair) -> None:
     writers = AcknowledgingWriters(coordinator_pair)
     writers.start()

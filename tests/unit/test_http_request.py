@@ -22,7 +22,7 @@ def send(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
 @pytest.mark.parametrize(
     ("module", "create"),
     [
-        ("coordinator.observe.signals.webhook", "Webhook('http://127.0.0.1:1')"),
+        ("coordinator.observe.signals.event_delivery", "Webhook('http://127.0.0.1:1')"),
         ("coordinator.security.jwks", "open_key_source('http://127.0.0.1:1', 'setting', 60)"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import TextIO
 from uuid import uuid4  # noqa: TID251
 
 from coordinator.cli.demo.output import TextOutput
-from coordinator.cli.demo.story import DemoScenario, UnexpectedAcceptance
+from coordinator.cli.demo.story import UnexpectedAcceptance, run_steps
 from coordinator.client import (
     ClientSecurity,
     ConnectionLimits,
@@ -20,7 +20,6 @@ from coordinator.client import (
 )
 from coordinator.errors import ConfigError
 
-EXIT_OK = 0
 EXIT_FAILED = 1
 
 # A user waits for the result, so failed requests are given up after seconds instead of minutes.
@@ -47,7 +46,7 @@ def run(
 
 
 async def _run_demo(
-    bootstrap: str, page: TextOutput, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
+    bootstrap: str, output: TextOutput, err: TextIO, retry: RetryPolicy, security: ClientSecurity | None
 ) -> int:
     name = uuid4()
     key = SharePartitionKey(f"demo-{name.hex[:8]}", name.bytes, 0)
@@ -64,15 +63,15 @@ async def _run_demo(
     began = False
     async with client:
         try:
-            async for step in DemoScenario(client, key).steps():
+            async for step, responses, state in run_steps(client, key):
                 if not began:
-                    page.show_share_partition(bootstrap, key)
+                    output.show_share_partition(bootstrap, key)
                     began = True
-                page.show_step(step)
+                output.show_step(step, responses, state)
         except (ShareCoordinatorError, UnexpectedAcceptance) as error:
             err.write(f"share-coordinator demo: {_explain_error(error, bootstrap, began=began)}\n")
             return EXIT_FAILED
-    return EXIT_OK
+    return 0
 
 
 def _explain_error(error: Exception, bootstrap: str, *, began: bool) -> str:

@@ -1,6 +1,6 @@
-"""The steps of the demo: the records of a share group from first delivery to deletion, with two leaders.
+"""The steps of the demo as data, and the client that runs them: two leaders, from first delivery to deletion.
 
-Each step sends requests to a coordinator and then reads its state. Responses are not predefined.
+The requests are fixed. The responses, and the state after each step, come from a running coordinator.
 """
 
 import asyncio
@@ -21,182 +21,173 @@ from coordinator.client import (
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVING, ARCHIVED = range(5)
 
 RECORDS = 10
+_STATE_EPOCH = 1
+# The leader epochs of the two brokers.
+_BROKER_A, _BROKER_B = 1, 2
 
 
-class DemoCall(NamedTuple):
-    """One request to the coordinator and its response: an error, or values."""
+class DemoRequest(NamedTuple):
+    """A request: a method of the client and its arguments. `refused_with` is the error that must follow."""
 
     name: str
-    request: dict[str, Any]
-    answer: Any
-    error: ShareCoordinatorError | None
-    took_ms: float
+    arguments: dict[str, Any]
+    refused_with: type[ShareCoordinatorError] | None = None
 
 
 class DemoStep(NamedTuple):
-    """A step: title, explanation, requests, and the state afterwards (None: no state)."""
+    """A step: its explanation and requests. Afterwards, the broker with `leader_epoch` reads the state."""
 
     title: str
     text: str
-    calls: list[DemoCall]
-    state: ReadState | None
+    requests: tuple[DemoRequest, ...] = ()
+    leader_epoch: int | None = _BROKER_A
+
+
+class DemoResponse(NamedTuple):
+    """The response to a request: values, or an error."""
+
+    request: DemoRequest
+    values: Any
+    error: ShareCoordinatorError | None
+    took_ms: float
 
 
 class UnexpectedAcceptance(Exception):
     """The coordinator accepted a request that it must refuse; the text is one line for people."""
 
 
-class DemoScenario:
-    """The steps on one share-partition, which must be new. `steps` runs once."""
+def _write(
+    *batches: StateBatch,
+    complete: int,
+    start_offset: int = 0,
+    leader_epoch: int = _BROKER_A,
+    refused_with: type[ShareCoordinatorError] | None = None,
+) -> DemoRequest:
+    arguments = {
+        "state_epoch": _STATE_EPOCH,
+        "leader_epoch": leader_epoch,
+        "start_offset": start_offset,
+        "delivery_complete_count": complete,
+        "batches": list(batches),
+    }
+    return DemoRequest("write", arguments, refused_with)
 
-    def __init__(self, client: ShareCoordinatorClient, key: SharePartitionKey) -> None:
-        self._client = client
-        self._key = key
-        self._calls: list[DemoCall] = []
-        self._leader_epoch = 1
 
-    async def steps(self) -> AsyncIterator[DemoStep]:
-        """Run step by step. Raises ShareCoordinatorError for errors, and UnexpectedAcceptance."""
-        await self._record_call("initialize", state_epoch=1, start_offset=0)
-        yield await self._finish_step(
-            "A share group subscribes to a topic",
-            "Kafka's group coordinator asks the share coordinator to create the state of a partition for "
-            "the group. The start offset is 0.",
-        )
-        state: ReadState = await self._record_call("read", leader_epoch=1)
-        yield await self._finish_step(
-            "Broker A becomes the leader of the partition",
-            "Broker A reads the state once with its leader epoch. Afterwards it only writes.",
-        )
-        yield await self._finish_step(
-            f"{RECORDS} records are delivered to consumers",
-            "Each record is delivered to one consumer of the group. First deliveries are not stored. If the "
-            "broker crashed now, the records would be delivered again.",
-        )
-        async for step in self._steps_of_broker_a(state.state_epoch):
-            yield step
-        async for step in self._steps_of_broker_b():
-            yield step
-        async for step in self._show_deletion():
-            yield step
+STEPS = (
+    DemoStep(
+        "A share group subscribes to a topic",
+        "Kafka's group coordinator asks the share coordinator to create the state of a partition for "
+        "the group. The start offset is 0.",
+        (DemoRequest("initialize", {"state_epoch": _STATE_EPOCH, "start_offset": 0}),),
+    ),
+    DemoStep(
+        "Broker A becomes the leader of the partition",
+        "Broker A reads the state once with its leader epoch. Afterwards it only writes.",
+        (DemoRequest("read", {"leader_epoch": _BROKER_A}),),
+    ),
+    DemoStep(
+        f"{RECORDS} records are delivered to consumers",
+        "Each record is delivered to one consumer of the group. First deliveries are not stored. If the "
+        "broker crashed now, the records would be delivered again.",
+    ),
+    DemoStep(
+        "Some records are accepted",
+        "The consumer of records 2 to 5 accepts them; the consumers of records 0 and 1 are slower. "
+        "Broker A confirms the acceptance after the coordinator has stored it.",
+        (_write(StateBatch(2, 5, ACKNOWLEDGED, 1), complete=4),),
+    ),
+    DemoStep(
+        "A record is released, twice",
+        "Two consumers, one after the other, released record 6. It is available again. The state counts "
+        "its deliveries, so that a record that no consumer can process is not delivered forever.",
+        (
+            _write(StateBatch(6, 6, AVAILABLE, 1), complete=4),
+            _write(StateBatch(6, 6, AVAILABLE, 2), complete=4),
+        ),
+    ),
+    DemoStep(
+        "A record is rejected",
+        "The consumer rejects record 7, for example because it is invalid. It is not delivered again.",
+        (_write(StateBatch(7, 7, ARCHIVED, 1), complete=5),),
+    ),
+    DemoStep(
+        "The start offset moves on",
+        "Records 0 and 1 are accepted. Records below offset 6 are complete and no longer stored.",
+        (_write(StateBatch(0, 1, ACKNOWLEDGED, 1), complete=1, start_offset=6),),
+    ),
+    DemoStep(
+        "Broker A stops responding, and broker B becomes the leader",
+        "Broker B reads the whole state with the next leader epoch.",
+        (DemoRequest("read", {"leader_epoch": _BROKER_B}),),
+        _BROKER_B,
+    ),
+    DemoStep(
+        "Broker A was only paused",
+        "Broker A continues as if it were still the leader, and writes that record 8 was rejected. The "
+        "coordinator fences it, because two leaders would overwrite each other's state.",
+        (_write(StateBatch(8, 8, ARCHIVED, 1), complete=2, start_offset=6, refused_with=FencedLeaderEpoch),),
+        _BROKER_B,
+    ),
+    DemoStep(
+        "Broker B continues",
+        "Broker B delivers records 6, 8 and 9. Consumers accept all, record 6 at its third delivery.",
+        (
+            _write(
+                StateBatch(6, 6, ACKNOWLEDGED, 3),
+                StateBatch(8, 9, ACKNOWLEDGED, 1),
+                complete=0,
+                start_offset=RECORDS,
+                leader_epoch=_BROKER_B,
+            ),
+        ),
+        _BROKER_B,
+    ),
+    DemoStep(
+        "An operator asks for the lag of the group",
+        "Kafka's tools compute the lag of a share group from this response.",
+        (DemoRequest("summary", {}),),
+        _BROKER_B,
+    ),
+    DemoStep(
+        "The group is deleted",
+        "Its state is deleted.",
+        (
+            DemoRequest("delete", {}),
+            DemoRequest("read", {"leader_epoch": _BROKER_B}, refused_with=Uninitialised),
+        ),
+        None,
+    ),
+)
 
-    async def _steps_of_broker_a(self, state_epoch: int) -> AsyncIterator[DemoStep]:
-        """Steps of the first leader: accepted, released and rejected records, and a new start offset."""
-        await self._write(state_epoch, complete=4, batches=[StateBatch(2, 5, ACKNOWLEDGED, 1)])
-        yield await self._finish_step(
-            "Some records are accepted",
-            "The consumer of records 2 to 5 accepts them; the consumers of records 0 and 1 are slower. "
-            "Broker A confirms the acceptance after the coordinator has stored it.",
-        )
-        await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 1)])
-        await self._write(state_epoch, complete=4, batches=[StateBatch(6, 6, AVAILABLE, 2)])
-        yield await self._finish_step(
-            "A record is released, twice",
-            "Two consumers, one after the other, released record 6. It is available again. The state counts "
-            "its deliveries, so that a record that no consumer can process is not delivered "
-            "forever.",
-        )
-        await self._write(state_epoch, complete=5, batches=[StateBatch(7, 7, ARCHIVED, 1)])
-        yield await self._finish_step(
-            "A record is rejected",
-            "The consumer rejects record 7, for example because it is invalid. It is not delivered again.",
-        )
-        await self._write(
-            state_epoch, complete=1, batches=[StateBatch(0, 1, ACKNOWLEDGED, 1)], start_offset=6
-        )
-        yield await self._finish_step(
-            "The start offset moves on",
-            "Records 0 and 1 are accepted. Records below offset 6 are complete and no longer stored.",
-        )
 
-    async def _steps_of_broker_b(self) -> AsyncIterator[DemoStep]:
-        """Steps of a second leader: takeover, fencing of the first one, and continuation."""
-        self._leader_epoch = 2
-        state: ReadState = await self._record_call("read", leader_epoch=2)
-        yield await self._finish_step(
-            "Broker A stops responding, and broker B becomes the leader",
-            "Broker B reads the whole state with the next leader epoch.",
-        )
-        await self._write(
-            state.state_epoch,
-            complete=2,
-            batches=[StateBatch(8, 8, ARCHIVED, 1)],
-            start_offset=6,
-            refused_with=FencedLeaderEpoch,
-        )
-        yield await self._finish_step(
-            "Broker A was only paused",
-            "Broker A continues as if it were still the leader, and writes that record 8 was rejected. The "
-            "coordinator fences it, because two leaders would overwrite each other's state.",
-        )
-        await self._write(
-            state.state_epoch,
-            complete=0,
-            batches=[StateBatch(6, 6, ACKNOWLEDGED, 3), StateBatch(8, 9, ACKNOWLEDGED, 1)],
-            start_offset=RECORDS,
-            leader_epoch=2,
-        )
-        yield await self._finish_step(
-            "Broker B continues",
-            "Broker B delivers records 6, 8 and 9. Consumers accept all, record 6 at its third delivery.",
-        )
+async def run_steps(
+    client: ShareCoordinatorClient, key: SharePartitionKey
+) -> AsyncIterator[tuple[DemoStep, list[DemoResponse], ReadState | None]]:
+    """Run the steps on a new share-partition; yield each with its responses and the state after it.
 
-    async def _show_deletion(self) -> AsyncIterator[DemoStep]:
-        await self._record_call("summary")
-        yield await self._finish_step(
-            "An operator asks for the lag of the group",
-            "Kafka's tools compute the lag of a share group from this response.",
+    Raises ShareCoordinatorError for errors, and UnexpectedAcceptance.
+    """
+    for step in STEPS:
+        responses = [await _send(client, key, request) for request in step.requests]
+        state = None if step.leader_epoch is None else await client.read(key, step.leader_epoch)
+        yield step, responses, state
+
+
+async def _send(client: ShareCoordinatorClient, key: SharePartitionKey, request: DemoRequest) -> DemoResponse:
+    """Send a request. Only the expected error is accepted."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    values: Any = None
+    refusal: ShareCoordinatorError | None = None
+    try:
+        values = await getattr(client, request.name)(key, **request.arguments)
+    except ShareCoordinatorError as error:
+        if request.refused_with is None or not isinstance(error, request.refused_with):
+            raise
+        refusal = error
+    if request.refused_with is not None and refusal is None:
+        expected = request.refused_with.__name__
+        raise UnexpectedAcceptance(
+            f"The coordinator accepted a {request.name} that it must refuse ({expected})."
         )
-        await self._record_call("delete")
-        await self._record_call("read", refused_with=Uninitialised, leader_epoch=2)
-        yield await self._finish_step("The group is deleted", "Its state is deleted.", deleted=True)
-
-    # Calls.
-
-    async def _finish_step(self, title: str, text: str, *, deleted: bool = False) -> DemoStep:
-        """Finish a step: collect its requests, and read the state."""
-        calls, self._calls = self._calls, []
-        state = None if deleted else await self._client.read(self._key, self._leader_epoch)
-        return DemoStep(title, text, calls, state)
-
-    async def _write(
-        self,
-        state_epoch: int,
-        *,
-        complete: int,
-        batches: list[StateBatch],
-        start_offset: int = 0,
-        leader_epoch: int = 1,
-        refused_with: type[ShareCoordinatorError] | None = None,
-    ) -> None:
-        await self._record_call(
-            "write",
-            refused_with=refused_with,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            start_offset=start_offset,
-            delivery_complete_count=complete,
-            batches=batches,
-        )
-
-    async def _record_call(
-        self, name: str, *, refused_with: type[ShareCoordinatorError] | None = None, **request: Any
-    ) -> Any:
-        """Call a method of the client and record the response; only the expected error is accepted."""
-        loop = asyncio.get_running_loop()
-        answer: Any = None
-        refusal: ShareCoordinatorError | None = None
-        began_s = loop.time()
-        try:
-            answer = await getattr(self._client, name)(self._key, **request)
-        except ShareCoordinatorError as error:
-            if refused_with is None or not isinstance(error, refused_with):
-                raise
-            refusal = error
-        took_ms = (loop.time() - began_s) * 1000
-        if refused_with is not None and refusal is None:
-            raise UnexpectedAcceptance(
-                f"The coordinator accepted a {name} that it must refuse ({refused_with.__name__})."
-            )
-        self._calls.append(DemoCall(name, request, answer, refusal, took_ms))
-        return answer
+    return DemoResponse(request, values, refusal, (loop.time() - began_s) * 1000)

@@ -1,7 +1,8 @@
 """Write and sync journal data without blocking the event loop.
 
 With the compiled module on Linux, the kernel performs the sync asynchronously; otherwise a thread does.
-A thread needs two more wake-ups for each commit. On a fast disk, they make a commit 1.5 times as long.
+A thread needs two more wake-ups for each commit. On a fast disk, these wake-ups make a commit 1.5 times as
+long.
 """
 
 import asyncio

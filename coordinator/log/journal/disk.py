@@ -3,17 +3,17 @@
 Guarantees and possible failures:
 
 * If `write` with `sync` reports no error, the write and all earlier writes to the file are durable.
-  If it reports an error, each unsynced sector may or may not be on the disk, now or after a crash.
-  A second sync proves nothing, because the system may have dropped the unwritten sectors.
-* `write` without `sync` survives a crash of the process.  It survives a crash of the machine only after a
-  later `sync` of the same file.
+  If the write reports an error, each unsynced sector may or may not be on the disk, now or after a crash. A
+  second sync proves nothing, because the system may have dropped the unwritten sectors.
+* `write` without `sync` survives a crash of the process.  The write survives a crash of the machine only
+  after a later `sync` of the same file.
 * If the process or the machine dies during a write, any of the write's sectors may be on the disk.
 * `prepare` creates a file of zeros; the file and its name are durable.
 * Failures usually raise OSError; any other exception has the same meaning.
 * Durable bytes are read back unchanged, unless the disk is damaged; a checksum detects damage.
 
 `RealDisk` uses the file system.  `tests/simulation/disk.py` has a disk that loses and tears writes and fails
-on purpose.  Both pass the same contract tests.
+on purpose.  Both disks pass the same contract tests.
 """
 
 import asyncio
@@ -88,7 +88,8 @@ class Disk(Protocol):
     async def replace(self, name: str, data: bytes) -> None:
         """Make one sector of data the durable content of a file; other writes may be in progress.
 
-        The file is created if it is missing. After a crash it has the old data or the new. Raises OSError.
+        The file is created if it is missing. After a crash, the file has the old data or the new data. Raises
+        OSError.
         """
         ...
 
@@ -310,7 +311,7 @@ class RealDisk:
 
 
 def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
-    """Start all threads of a new pool. Raises RuntimeError if one cannot be started.
+    """Start all threads of a new pool. Raises RuntimeError if a thread cannot be started.
 
     If a pool cannot start a thread for a submitted task, `submit` raises, but another thread may still run
     the task later. A file could then be created or removed while it is in use.

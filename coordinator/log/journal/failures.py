@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.log.journal.pending import Append, call_done
 
-# Initial delay before a retry. It doubles each time the first commit of a new segment fails, because each
-# such retry leaves a segment on the disk.
+# Initial delay before a retry. The delay doubles each time the first commit of a new segment fails, because
+# each such retry leaves a segment on the disk.
 PROBE_S = 1.0
 PROBE_DOUBLINGS_MAX = 5
 

@@ -1,8 +1,8 @@
 """Inspect a journal offline: verify it, report its contents, and decode its batches.
 
-Inspection neither locks nor changes the journal, so a coordinator may write to it meanwhile.  Invalid bytes
-are reported only if two consecutive passes find them at the same position, because a single pass may have
-read an unfinished write.
+Inspection neither locks nor changes the journal, so a coordinator may write to the journal meanwhile. Invalid
+bytes are reported only if two consecutive passes find them at the same position, because a single pass may
+have read an unfinished write.
 """
 
 import asyncio
@@ -106,19 +106,19 @@ def dump_journal(folder: Path, *, state_partitions: Collection[int] | None = Non
 async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalReport:
     """Inspect a journal until two passes agree, or report it as changing after the last attempt.
 
-    `count_records` decodes all records, which dominates the cost. Raises FileNotFoundError if segments are
-    removed during each pass.
+    With `count_records`, all records are decoded, which dominates the cost. Raises FileNotFoundError if
+    segments are removed during each pass.
     """
-    bad_place: object = None
-    for looks_left in reversed(range(ATTEMPTS_MAX)):
-        looked, damage = await _inspect_unchanged(disk, count_records)
-        tail = looked.walk.tail
+    previous_end: object = None
+    for attempts_left in reversed(range(ATTEMPTS_MAX)):
+        inspection, damage = await _inspect_unchanged(disk, count_records)
+        tail = inspection.walk.tail
         place: object = (damage.file, damage.position, damage.found) if damage is not None else tail
-        if place == bad_place or (damage is None and (tail is None or tail.is_clean)):
-            return looked.report(damage, is_changing=False)
-        if not looks_left:
-            return looked.report(None, is_changing=True)
-        bad_place = place
+        if place == previous_end or (damage is None and (tail is None or tail.is_clean)):
+            return inspection.report(damage, is_changing=False)
+        if not attempts_left:
+            return inspection.report(None, is_changing=True)
+        previous_end = place
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -177,14 +177,14 @@ async def _inspect_unchanged(disk: Disk, count_records: bool) -> tuple[_Inspecti
 
 
 async def _inspect_once(disk: Disk, count_records: bool) -> tuple[_Inspection, LogDamaged | None]:
-    looked = _Inspection(disk, count_records)
+    inspection = _Inspection(disk, count_records)
     try:
-        await looked.walk.run()
+        await inspection.walk.run()
     except LogDamaged as damage:
-        if not looked.walk.scan.segments:
-            await _walk_before_damage(looked.walk, disk, damage)
-        return looked, damage
-    return looked, None
+        if not inspection.walk.scan.segments:
+            await _walk_before_damage(inspection.walk, disk, damage)
+        return inspection, damage
+    return inspection, None
 
 
 async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:

@@ -52,7 +52,7 @@ class Journal(UnsharedLog):
     """A `StateLog` in a folder. See `coordinator.log.base.StateLog` for the guarantees.
 
     With `sync` "always", records are durable on the disk when `done` is called without an error. With "os",
-    they survive a crash of the process, but a crash of the machine may lose the most recent records.
+    records survive a crash of the process, but a crash of the machine may lose the most recent records.
     """
 
     record_bytes_max = RECORD_BYTES_MAX
@@ -83,7 +83,7 @@ class Journal(UnsharedLog):
         self._rolling: asyncio.Task[None] | None = None
         self._probe: asyncio.TimerHandle | None = None
         self._failure: str | None = _NOT_OPEN
-        self._abandoned_stretches, self._is_open = True, False
+        self._has_abandoned_bytes, self._is_open = True, False
         self._idle_event = asyncio.Event()
 
     # Open and close.
@@ -111,11 +111,11 @@ class Journal(UnsharedLog):
         self._start_offsets, self._end_offsets = found.start_offsets, found.end_offsets
         self._next_commit = found.next_commit
         self._oldest = self._oldest_recorded = found.oldest
-        self._abandoned_stretches = not found.can_go_on
+        self._has_abandoned_bytes = not found.can_go_on
         self._failure, self._failures, self._unconfirmed = None, 0, 0
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments, found.recorded_commit)
         await self._recovery_point.record()
-        if self._abandoned_stretches:
+        if self._has_abandoned_bytes:
             # A torn tail is not overwritten, because its remaining bytes could later be reported as damage.
             try:
                 await self._begin_segment(0)
@@ -143,7 +143,7 @@ class Journal(UnsharedLog):
     async def _write_end_frame(self) -> None:
         """Make the last segment durable, and write a last frame with the oldest needed segment."""
         segment = self._segments.segment_with_space(layout.frame_bytes(0), has_entries=False)
-        if segment is None or self._abandoned_stretches:
+        if segment is None or self._has_abandoned_bytes:
             return
         try:
             if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
@@ -212,7 +212,7 @@ class Journal(UnsharedLog):
         entries, size_bytes = take_frame_entries(self._pending)
         count = len(entries)
         segment = self._segments.segment_with_space(size_bytes, has_entries=count > 0)
-        if segment is None or self._abandoned_stretches:
+        if segment is None or self._has_abandoned_bytes:
             self._start_roll(size_bytes) if count else self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
@@ -254,9 +254,7 @@ class Journal(UnsharedLog):
         self._next_commit += 1
         self._failures = 0
         advance_end_offsets(group, self._end_offsets, segment.last_offsets)
-        if oldest != self._oldest_recorded:
-            self._oldest_recorded = oldest
-            self._segments.remove_segments_below(oldest)
+        self._on_oldest_recorded(oldest)
         if self._pending or self._oldest > oldest or not self._is_open:
             self.flush()
         for append in group:
@@ -264,11 +262,17 @@ class Journal(UnsharedLog):
         self._recovery_point.commit_done()
         self._segments.prepare_spare_segment()
 
+    def _on_oldest_recorded(self, oldest: int) -> None:
+        """Remove the segments before the oldest needed one, which a durable frame or header contains."""
+        if oldest != self._oldest_recorded:
+            self._oldest_recorded = oldest
+            self._segments.remove_segments_below(oldest)
+
     # Failures.
 
     def _on_commit_failed(self, group: list[Append], error: Exception) -> None:
         """Write the records of a failed commit to a new segment; refuse them after a second failure."""
-        self._abandoned_stretches = True
+        self._has_abandoned_bytes = True
         self._pending[:0] = group
         self._unconfirmed = len(group)
         self._failures += 1
@@ -282,10 +286,10 @@ class Journal(UnsharedLog):
 
     def _refuse_appends(self, what: str, error: Exception) -> None:
         """Refuse appends until a new segment begins; fail the pending appends."""
-        trouble = f"the journal takes no writes: {what}: {error_reason(error)}"
-        if self._failure != trouble:
+        failure = f"the journal takes no writes: {what}: {error_reason(error)}"
+        if self._failure != failure:
             log_failure(_logger, logging.ERROR, f"the journal takes no writes: {what}", error)
-        self._failure = trouble
+        self._failure = failure
         fail_appends(self._pending, self._unconfirmed, self._failure)
         self._pending, self._unconfirmed = [], 0
         self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._probe_disk)
@@ -300,9 +304,8 @@ class Journal(UnsharedLog):
 
     def _start_roll(self, frame_bytes: int) -> None:
         """Continue in a new segment with space for a frame of at least this size."""
-        self._rolling = asyncio.get_running_loop().create_task(
-            self._roll_segment(frame_bytes), name="journal roll"
-        )
+        rolling = self._roll_segment(frame_bytes)
+        self._rolling = asyncio.get_running_loop().create_task(rolling, name="journal roll")
 
     async def _roll_segment(self, frame_bytes: int) -> None:
         try:
@@ -321,9 +324,9 @@ class Journal(UnsharedLog):
     async def _begin_segment(self, frame_bytes: int) -> None:
         """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
         before = self._segments.current
-        # In `os` mode, earlier records may not be durable yet. Then the header must not allow removals.
-        may_tell = before is None or before.durable
-        oldest = self._oldest if may_tell and self._is_oldest_due() else self._oldest_recorded
+        # If earlier records are not durable yet (`os` mode), the header must not allow removals.
+        may_remove = (before is None or before.durable) and self._is_oldest_due()
+        oldest = self._oldest if may_remove else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
             sync=self._sync_mode,
@@ -334,11 +337,9 @@ class Journal(UnsharedLog):
             end_offsets=tuple(self._end_offsets),
         )
         await self._segments.begin_segment(header, frame_bytes)
-        self._abandoned_stretches = False
+        self._has_abandoned_bytes = False
         self._unconfirmed = 0
-        if oldest != self._oldest_recorded:
-            self._oldest_recorded = oldest
-            self._segments.remove_segments_below(oldest)
+        self._on_oldest_recorded(oldest)
         if self._sync_mode == "os":
             self._segments.sync_retired_segments()
         self._segments.prepare_spare_segment()

@@ -16,14 +16,14 @@
 All integers are big-endian.  One frame is one group commit and is valid as a whole or not at all.  Commit
 numbers have no gaps.  Three facts distinguish a torn tail from damage.  First, each frame and header contains
 the last commit that was durable when it was written.  If a later frame shows that an invalid frame was
-durable, the invalid frame is damaged; otherwise it was never acknowledged.  Second, the last commits have no
-later frame, so the recovery point records them when the journal becomes idle.  Third, after the recovery
-point, sectors of zeros decide.  A file is zeroed before use, and a disk writes whole sectors.  A torn frame
-therefore has a sector of zeros or ends in zeros.  A complete frame does not, because of its end mark and
-because offsets are stored plus one.
+durable, the invalid frame is damaged; otherwise the invalid frame was never acknowledged. Second, the last
+commits have no later frame, so the recovery point records them when the journal becomes idle. Third, after
+the recovery point, sectors of zeros decide. A file is zeroed before use, and a disk writes whole sectors. A
+torn frame therefore has a sector of zeros or ends in zeros. A complete frame has no such sector and no such
+end, because of its end mark and because offsets are stored plus one.
 
 A file has its full size before use, and some space after its last entries always stays unused.  A shorter
-file was truncated later, for example by an incomplete copy; a crash cannot cause this.
+file was truncated later, for example by an incomplete copy; a crash cannot shorten a file.
 
 A header has the end position of the previous segment.  Bytes after that end belong to a commit with an
 unknown outcome and are ignored from then on.  The CRC of a head also covers the segment number and the
@@ -230,7 +230,7 @@ def decode_frame_at(data: memoryview, at: int, segment: int, position: int) -> F
 
 
 def decode_entries(frame: Frame) -> Iterator[LoggedBatch]:
-    """Yield the entries of a valid frame. Raises ValueError if their lengths are inconsistent."""
+    """Yield the entries of a valid frame. Raises ValueError for inconsistent lengths."""
     entries = bytes(frame.entries)
     at, end = 0, len(entries)
     while at < end:
@@ -271,12 +271,13 @@ def find_later_heads(data: memoryview, position: int, segment: int) -> Iterator[
 def is_torn(data: memoryview, position: int, segment: int) -> bool:
     """Return whether the invalid frame at a position can be an interrupted write.
 
-    This is the case if part of it still consists of zeros, as before the write.  Otherwise it was once
-    written completely.
+    The write was interrupted if part of the frame still consists of zeros, as before the write. Otherwise the
+    frame was once written completely.
     """
     head = decode_head_at(data, position, segment, position)
     if head is None:
-        # A head is within one sector.  Either it is missing, or the write was interrupted inside it.
+        # A head is within one sector.  Either the head is missing, or the write was interrupted inside the
+        # head.
         return not any(data[position : position + HEAD_BYTES]) or is_zero(data[position + HEAD_BYTES :])
     end = position + HEAD_BYTES + head.length + len(_END_MARK)
     return end > len(data) or has_zero_sector(data, position, end)
@@ -285,7 +286,7 @@ def is_torn(data: memoryview, position: int, segment: int) -> bool:
 def has_zero_sector(data: memoryview, begin: int, end: int) -> bool:
     """Return whether a range of a file has a sector of zeros or ends in a zero byte.
 
-    A completely written range does not, because its last byte is not zero.
+    A completely written range has neither, because its last byte is not zero.
     """
     if end > len(data) or not data[end - 1]:
         return True

@@ -1,9 +1,8 @@
 """Recover a journal: determine which commits are valid, and where the journal may continue.
 
-Recovered records are served to clients, so they must be durable first.  If a process dies between a write and
-its sync, its commits may exist only in the page cache.  After a failed sync, even the page cache proves
-nothing about the disk.  Recovery therefore rewrites the last commit and syncs every file before anything is
-served.
+Recovered records must be durable before they are served to clients. If a process dies between a write and its
+sync, its commits may exist only in the page cache. After a failed sync, even the page cache proves nothing
+about the disk. Recovery therefore rewrites the last commit and syncs every file before anything is served.
 """
 
 import logging

@@ -1,8 +1,9 @@
 """Record the last durable commit in a separate file when the journal becomes idle.
 
 A frame contains the number of the last durable commit before it, which reveals damage to that commit.  The
-last commits have no later frame, so the recovery point has their number.  It is written once after each burst
-of commits, at the same time as further commits, so a busy journal never waits for it.
+last commits have no later frame, so the recovery point has the number of the last commit. The recovery point
+is written once after each burst of commits, concurrently with further commits, so a busy journal never waits
+for the recovery point.
 """
 
 import asyncio

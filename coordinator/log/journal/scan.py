@@ -1,7 +1,7 @@
 """Scan a journal's segments: determine the valid commits, and classify invalid bytes. Pure.
 
-Recovery and the offline tools use the same scan; only their file access differs.  At the position where the
-valid frames of a segment end, these rules apply:
+Recovery and the offline tools use the same scan. At the position where the valid frames of a segment end,
+these rules apply:
 
 * If the next segment's header has this position as the end of the segment, the segment is intact.
 * If the file is shorter than the journal ever leaves a file, it was truncated later: damage.
@@ -10,7 +10,7 @@ valid frames of a segment end, these rules apply:
 * Otherwise the frame was once written completely: damage, because it may have been acknowledged.
 
 In sync mode `os`, frames may reach the disk in any order, so the journal may end before its last segment.
-Later frames are then lost, as if they had never been written.
+Frames after that end are lost, as if these frames had never been written.
 
 Files are created in the order of their numbers, one segment ahead. A gap in the numbers therefore means that
 a file is missing.
@@ -154,9 +154,9 @@ def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
 class SegmentScan:
     """One pass over the segments with headers, oldest first.
 
-    Call `scan_segment` for each segment in order. When it returns False, call `find_tail` and stop. Without
-    segments, call `check_recovery_point`. `describe` returns the path for a file name. The attributes are
-    the results. All methods raise LogDamaged.
+    Call `scan_segment` for each segment in order. When `scan_segment` returns False, call `find_tail` and
+    stop. Without segments, call `check_recovery_point`. `describe` returns the path for a file name. The
+    attributes are the results. All methods raise LogDamaged.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class SegmentScan:
         return JournalTail(name, position, False, lost_commits)
 
     def check_recovery_point(self) -> None:
-        """Refuse a journal that ends before its last durable commit. Call it after all segments."""
+        """Refuse a journal that ends before its last durable commit. Call this method after all segments."""
         point = self._recovery_point
         if point is None or point.commit < self.next_commit:
             return

@@ -1,8 +1,8 @@
 """The segments in use, the spare segment, and the segments to be removed.
 
 A segment becomes current when its header is durable; the header has the end position of the previous segment.
-Files are created and removed in the background. If that fails, it is retried when the file is needed, and an
-error then fails the operation.
+Files are created and removed in the background. If creating a file fails, the creation is retried when the
+file is needed, and an error then fails the operation.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ class JournalSegments:
         self._disk = disk
         self._segment_bytes = segment_bytes
         self._spare: str | None = None
-        # True if the header of a next segment may be on the disk, after an error. It contains the end of the
-        # current segment, and recovery would ignore bytes after that end, so nothing more is written here.
+        # True if the header of a next segment may be on the disk, after an error. Recovery would ignore
+        # bytes after the end position in that header, so nothing more is written to the current segment.
         self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
@@ -74,7 +74,7 @@ class JournalSegments:
     async def begin_segment(self, header: layout.SegmentHeader, frame_bytes: int) -> None:
         """Make the segment of `header` the current one, with space for a frame of `frame_bytes`.
 
-        Exceptions of the disk propagate; the previous segment then stays current.
+        Exceptions of the disk propagate; after an exception, the previous segment stays current.
         """
         if self._preparing is not None:
             await asyncio.wait({self._preparing})

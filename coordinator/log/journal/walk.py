@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SegmentWalk:
-    """One pass over a folder. The attributes are the results; after an exception they are partial."""
+    """One pass over a folder. The attributes are the results; after an exception, the results are partial."""
 
     def __init__(self, disk: Disk, state_partitions: int | None, visit: Visit | None = None) -> None:
         """Create a walk; if `state_partitions` is None, the journal's own number is used.
@@ -56,8 +56,8 @@ class SegmentWalk:
         try:
             await self._check_headerless_files()
         finally:
-            # Segments below `oldest` exist because the process died while it removed them. They are not
-            # needed, so damage in them is ignored.
+            # Segments below `oldest` exist because the process died while it removed them. These segments are
+            # not needed, so damage in them is ignored.
             oldest = self.begun[-1].header.oldest if self.begun else 0
             self.dropped = [name for name, header in self.begun if header.number < oldest]
             del self.begun[: len(self.dropped)]
@@ -105,7 +105,8 @@ class SegmentWalk:
             self.scan.check_recovery_point()
         for place, (name, _) in enumerate(self.begun):
             data = await self._read_segment(name)
-            # On another thread: it takes about half a second for 64 MiB, too long for the event loop.
+            # Scan on another thread, because a scan of 64 MiB takes about half a second, too long for the
+            # event loop.
             if not await asyncio.to_thread(self.scan.scan_segment, data, self.visit):
                 later = self.begun[place + 1 :]
                 self.tail = self.scan.find_tail(data, await self._collect_later_frames(later))

@@ -4,19 +4,16 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping
 
+from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
-from coordinator.errors import ConfigError
 from coordinator.metrics import Metrics
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.detectors import SignalLimits
-from coordinator.observe.signals.event_queue import EventDestination, EventQueue
-from coordinator.observe.signals.event_topic import EventTopic
+from coordinator.observe.signals.event_delivery import EventDestination, EventQueue, EventTopic, Webhook
 from coordinator.observe.signals.losses import ReadSkips
 from coordinator.observe.signals.monitor import SignalEvent, SignalMonitor
 from coordinator.observe.signals.user_topics import TopicQueries
-from coordinator.observe.signals.webhook import Webhook
 from coordinator.process.clock import SystemClock
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 from coordinator.serve.state_view import StateView
 from protocol.errors import ErrorCode
@@ -70,7 +67,7 @@ class SignalService:
         self._running += [asyncio.create_task(queue.run(), name="events") for queue in self._queues]
 
     async def stop(self) -> None:
-        """Stop the monitor and close the connections; harmless if it was never started."""
+        """Stop the monitor and close the connections; harmless if the service was never started."""
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -98,15 +95,8 @@ def _make_destinations(config: Config) -> Iterator[EventDestination]:
     if config.signals_webhook_url:
         yield Webhook(config.signals_webhook_url)
     if config.signals_events_topic:
-        try:
-            from coordinator.cluster.kafka.brokers import Brokers
-        except ModuleNotFoundError:
-            raise ConfigError(
-                "signals.events.topic", config.signals_events_topic, f"used with aiokafka: {KAFKA_EXTRA}"
-            ) from None
         topic = config.signals_events_topic
-        security = make_client_security(config)
-        yield EventTopic(Brokers(config.bootstrap_servers, topic, security=security), topic)
+        yield EventTopic(make_brokers(config, topic, setting="signals.events.topic", value=topic), topic)
 
 
 def _log_event(event: SignalEvent) -> None:

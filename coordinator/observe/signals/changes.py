@@ -1,8 +1,8 @@
 """Derive from a log record how user records changed: acknowledged, released, rejected, or skipped.
 
-A ShareUpdate has the state batches of one write; a ShareSnapshot has the whole state.  Both are compared with
-the state before them, so retried writes and periodic snapshots count as no change.  The delivery states are
-those of Kafka's RecordState (KIP-932).
+A ShareUpdate has the state batches of one write; a ShareSnapshot has the whole state.  Each record is
+compared with the state before the record, so retried writes and periodic snapshots count as no change. The
+delivery states are those of Kafka's RecordState (KIP-932).
 """
 
 from collections import defaultdict
@@ -41,8 +41,8 @@ class RecordChange(NamedTuple):
 
     `counts` has the records that were acknowledged, released and rejected, by delivery state. `skipped`
     counts records below the new start offset whose delivery was not complete. `skipped_to` is the new start
-    offset, -1 if nothing was skipped. `is_reset` marks an initialisation: a new group, or altered offsets. It
-    skips records intentionally, so none are counted.
+    offset, -1 if nothing was skipped. `is_reset` marks an initialisation: a new group, or altered offsets. An
+    initialisation skips records intentionally, so no skipped records are counted.
     """
 
     counts: Mapping[int, int] = {}
@@ -81,7 +81,10 @@ def compute_change(before: ShareState | None, record: StateRecord) -> RecordChan
 
 
 def _is_initialization(before: ShareState, value: ShareSnapshotValue) -> bool:
-    """Return whether a snapshot re-initialises the state; it then has leader epoch 0 and no batches."""
+    """Return whether a snapshot re-initialises the state.
+
+    Such a snapshot has leader epoch 0 and no state batches.
+    """
     if value.state_epoch != before.state_epoch:
         return True
     return value.leader_epoch == 0 and not value.state_batches and before.leader_epoch > 0

@@ -1,11 +1,11 @@
 """Count user records that retention deleted before their delivery.
 
-A start offset that passes incomplete records skips them. They are lost if the log of the user topic begins at
-the new start offset or later, because then retention deleted them.
+A start offset that passes incomplete records skips them. If the log of the user topic begins at the new start
+offset or later, retention deleted the skipped records, so they are lost.
 
 An observer reports each skip, because it follows all records of the state log. A coordinator compares start
 offsets between two passes, and reports each jump that the completed records do not explain. If retention
-deleted records that the start offset passed, `ReadSkips` reads the skips from the log. This is rare.
+deleted records that the start offset passed, `ReadSkips` reads the skips from the log. Such reads are rare.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class _Jump(NamedTuple):
 
 
 class LossCounter:
-    """Counts lost records by group. `topics` is None without a cluster; then nothing is counted."""
+    """Counts lost records by group. `topics` is None without a cluster; then no losses are counted."""
 
     def __init__(
         self, topics: TopicQueries | None, now_ms: Callable[[], int], read_skips: ReadSkips | None = None
@@ -74,7 +74,7 @@ class LossCounter:
         self._skips.append((key, records, skipped_to))
 
     def record_jump(self, key: SharePartitionKey, from_offset: int, end_offset: int) -> None:
-        """Report a start offset that moved; the log shows whether it skipped records."""
+        """Report a start offset that moved; the log shows whether the move skipped records."""
         if self._read_skips is not None:
             known = self._jumps.get(key, _Jump(from_offset, end_offset))
             self._jumps[key] = known._replace(end_offset=end_offset)

@@ -19,12 +19,12 @@ from coordinator.observe.signals.changes import COMPLETE, COUNTED, RecordCounts,
 from coordinator.observe.signals.detectors import GroupSignals, Problem, SignalLimits, set_problem
 from coordinator.observe.signals.losses import LossCounter, ReadSkips
 from coordinator.observe.signals.missing_access import MissingAccess
-from coordinator.observe.signals.record_age import group_ages
 from coordinator.observe.signals.user_topics import (
     TopicNameCache,
     TopicPartition,
     TopicQueries,
     answer_or_none,
+    find_group_ages,
 )
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
@@ -64,7 +64,8 @@ class SignalEvent:
 class _StartOffsetMove(NamedTuple):
     """The start offset of a share-partition at the last pass.
 
-    The start offset has not moved since `since_s`. `complete` is the number of completed records above it.
+    The start offset has not moved since `since_s`. `complete` is the number of completed records above the
+    start offset.
     """
 
     start_offset: int
@@ -188,7 +189,7 @@ class SignalMonitor:
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
         if await self._names.add(hidden):
-            self.missing_access.set_topics(hidden - self._names.known)
+            self.missing_access.set_topics(hidden - self._names.known_ids)
         if self._sample is not None:
             for group, counts in (await self._sample.take_sample().count_changes()).items():
                 self._counts[group].add(counts)
@@ -209,7 +210,7 @@ class SignalMonitor:
         loaded, self._loaded = self._loaded, {}
         for key, entry in loaded.items():
             known = self._moved.get(key)
-            # After a failed append, a shard is loaded again while its share-partitions are known.
+            # After a failed append, a shard is loaded again, although the monitor knows its share-partitions.
             if known is None or entry.start_offset < known.start_offset:
                 self._moved[key] = entry
 
@@ -319,7 +320,7 @@ class SignalMonitor:
         if self._topics is None or not asked:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
-        query = group_ages(self._topics.offsets_at_times, starts, self._now_ms())
+        query = find_group_ages(self._topics.offsets_at_times, starts, self._now_ms())
         ages = await answer_or_none("Ages of records", query)
         for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s

@@ -1,7 +1,15 @@
-"""Query the cluster of the user topics, whose failures leave figures unknown, and cache topic names."""
+"""Query the cluster of the user topics: topic names, offsets, and the age of the oldest unfinished record.
+
+If a query fails, the figures that depend on it are unknown.
+
+The age is found from record timestamps. A broker returns the first offset at or after a time (ListOffsets),
+which requires DESCRIBE only. The record at a start offset was written before a time if the first offset at or
+after that time is larger. A binary search over fixed ages finds the age to within 30 %, with at most six
+rounds of requests for all share-partitions.
+"""
 
 import logging
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeVar
 
@@ -16,14 +24,19 @@ _NAMES_MAX = 10_000
 
 
 class TopicQueries(Protocol):
-    """The queries of the signals; `coordinator.cluster.kafka.user_topics.UserTopics` implements them."""
+    """Queries about user topics; implemented by `coordinator.cluster.kafka.user_topics.UserTopics`.
+
+    Results omit topics and partitions that are unknown. All queries raise CoordinatorError.
+    """
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
+    async def topic_id(self, name: str) -> bytes | None: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def offsets_at_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]: ...
+    async def close(self) -> None: ...
 
 
 async def answer_or_none(what: str, query: Awaitable[Answer]) -> Answer | None:
@@ -43,7 +56,7 @@ class TopicNameCache:
         self._names: dict[bytes, str] = {}
 
     @property
-    def known(self) -> AbstractSet[bytes]:
+    def known_ids(self) -> AbstractSet[bytes]:
         """The topic ids whose names are known."""
         return self._names.keys()
 
@@ -63,3 +76,57 @@ class TopicNameCache:
             self._names.clear()
         self._names.update(names)
         return True
+
+
+# 1 s, 1.3 s, ... 173 days.
+AGES_S = tuple(1.3**step for step in range(63))
+# Maximum number of groups with different start offsets whose ages are found for one partition, because a
+# request can have only one time for each partition. The ages of further groups stay unknown.
+GROUPS_OF_PARTITION_MAX = 4
+
+
+# Returns for each partition the offset of the first record at or after its time, else -1.
+OffsetsAtTimes = Callable[[Mapping[TopicPartition, int]], Awaitable[Mapping[TopicPartition, int]]]
+
+
+async def find_group_ages(
+    offsets_at_times: OffsetsAtTimes, starts: Mapping[str, tuple[TopicPartition, int]], now_ms: int
+) -> dict[str, float]:
+    """Return the ages of the records at one start offset of each group, without unknown ones."""
+    ages: dict[str, float] = {}
+    for _ in range(GROUPS_OF_PARTITION_MAX):
+        waiting = {group: start for group, start in starts.items() if group not in ages}
+        offsets = dict(reversed(waiting.values()))
+        if not offsets:
+            break
+        found = await find_record_ages(offsets_at_times, offsets, now_ms)
+        for group, (partition, offset) in waiting.items():
+            if offset == offsets[partition] and partition in found:
+                ages[group] = found[partition]
+        starts = {group: start for group, start in waiting.items() if start[0] in found}
+    return ages
+
+
+async def find_record_ages(
+    offsets_at_times: OffsetsAtTimes, start_offsets: Mapping[TopicPartition, int], now_ms: int
+) -> dict[TopicPartition, float]:
+    """Return the minimum age in whole seconds of each record at these offsets; omit records of unknown age.
+
+    The age of a record that is younger than a second is 0.
+    """
+    # The binary search: the first `older` ages are at most the age of the record. The ages from `bound` on
+    # are higher than the age of the record.
+    older = dict.fromkeys(start_offsets, 0)
+    bound = dict.fromkeys(start_offsets, len(AGES_S))
+    while searched := {each: (older[each] + bound[each]) // 2 for each in older if older[each] < bound[each]}:
+        times_ms = {each: now_ms - round(AGES_S[step] * 1000) for each, step in searched.items()}
+        found = await offsets_at_times(times_ms)
+        for each, step in searched.items():
+            offset = found.get(each)
+            if offset is None:
+                del older[each], bound[each]
+            elif offset < 0 or offset > start_offsets[each]:
+                older[each] = step + 1
+            else:
+                bound[each] = step
+    return {each: AGES_S[count - 1] if count else 0.0 for each, count in older.items()}

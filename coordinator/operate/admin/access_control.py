@@ -1,7 +1,7 @@
 """Authenticate HTTP clients by bearer token or client certificate, and authorize reads and writes.
 
-Probes need no authentication, because a kubelet sends no credentials. The web page's files need none either:
-they contain no state, and the page requests a token from its user.
+Probes need no authentication, because a kubelet sends no credentials. The web page's files need no
+authentication either, because they contain no state. The page requests a token from its user.
 """
 
 import logging
@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
-from coordinator.errors import ConfigError
 from coordinator.operate.admin.login_throttle import LoginThrottle
-from coordinator.operate.admin.runbook import RUNBOOK_PATH
+from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from coordinator.operate.admin.tokens import TokenFile
 from coordinator.printable import escape_unprintable
 from coordinator.process.clock import seconds_since_boot
@@ -26,6 +25,7 @@ from coordinator.security.principals import (
     AllowedPrincipals,
     MappingRules,
     UnmappedCertificate,
+    parse_setting,
     principal_of_certificate,
 )
 
@@ -63,23 +63,25 @@ class AccessDenied(Exception):
 
 
 class AccessControl:
-    """The access rules of the HTTP server. Used on one event loop."""
+    """The access rules of the HTTP server. All methods must be called on one event loop."""
 
     def __init__(self, config: Config) -> None:
-        """Read the files named in the configuration. Raises ConfigError if they are invalid."""
+        """Read the files named in the configuration. Raises ConfigError if a file is invalid."""
         self._guarded = config.http_requires_login
         self._loopback_only = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
         self._metrics_open = config.http_metrics_open == "true"
         self._by_certificate = config.http_ssl_client_auth != "none"
         self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
-        self._readers = _parse_principals("http.allowed.principals", config.http_allowed_principals)
-        self._writers = _parse_principals("http.write.principals", config.http_write_principals)
-        rules = config.http_ssl_principal_mapping_rules
-        try:
-            self._rules = MappingRules.parse(rules)
-        except ValueError as error:
-            raise ConfigError("http.ssl.principal.mapping.rules", rules, f"rules; {error}") from None
+        self._readers = parse_setting(
+            AllowedPrincipals.parse, "http.allowed.principals", config.http_allowed_principals
+        )
+        self._writers = parse_setting(
+            AllowedPrincipals.parse, "http.write.principals", config.http_write_principals
+        )
+        self._rules = parse_setting(
+            MappingRules.parse, "http.ssl.principal.mapping.rules", config.http_ssl_principal_mapping_rules
+        )
         self._login_throttle = LoginThrottle(seconds_since_boot)
 
     def reload_if_changed(self) -> bool:
@@ -115,7 +117,7 @@ class AccessControl:
     def authenticate(
         self, address: str, authorization: str, certificate: Mapping[str, Any] | None
     ) -> HttpPrincipal:
-        """Return the client if it may read. Raises AccessDenied."""
+        """Return the client if the client may read. Raises AccessDenied."""
         if authorization and self._tokens is not None:
             return self._authenticate_token(address, authorization)
         principal = self._certificate_principal(address, certificate)
@@ -198,12 +200,3 @@ def _is_safe_host(host: str) -> bool:
     except ValueError:
         return name == "" or name.lower() == "localhost" or name.lower().endswith(".localhost")
     return True
-
-
-def _parse_principals(setting: str, text: str) -> AllowedPrincipals:
-    try:
-        return AllowedPrincipals.parse(text)
-    except ValueError as error:
-        raise ConfigError(
-            setting, text, f"principals as User:NAME, separated by semicolons; {error}"
-        ) from None

@@ -1,7 +1,7 @@
 """Authenticate and limit each HTTP request before it reaches a route.
 
-Reads are authorized here. Writes are authorized when they are executed, because a dry run requires only read
-access.
+This middleware authorizes reads. Writes are authorized when they are executed, because a dry run requires
+only read access.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ _READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 class AccessMiddleware:
     """ASGI middleware that passes permitted requests to the application.
 
-    `request.state.principal` is the client. `authorize_write()` raises AccessDenied if the client may not
-    write.
+    `request.state.principal` is the authenticated client. `authorize_write()` raises AccessDenied if the
+    client may not write.
     """
 
     def __init__(

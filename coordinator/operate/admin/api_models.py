@@ -1,6 +1,6 @@
 """The response models of the HTTP API. Their docstrings are descriptions in OpenAPI.
 
-64-bit integers are JSON numbers. Each time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
+64-bit integers are JSON numbers. A time has two fields: ISO 8601 in UTC, and milliseconds since 1970.
 """
 
 from typing import Any, Generic, TypeVar
@@ -38,7 +38,7 @@ class Page(BaseModel, Generic[Item]):
 
 
 class StatePage(Page[Item], Generic[Item]):
-    """A part of a list of state, which may be incomplete."""
+    """A part of a list of groups or share-partitions; the list may be incomplete."""
 
     next: str | None = Field(
         description="The value of `after` for the next page; null if there is none, or if the order is not "

@@ -19,10 +19,9 @@ from coordinator.operate.admin.api_models import ErrorResponse, ErrorWithOwner, 
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.expiry_routes import expiry_routes
 from coordinator.operate.admin.health_routes import health_routes, probe_routes
-from coordinator.operate.admin.history_routes import history_routes
 from coordinator.operate.admin.page_routes import page_routes
-from coordinator.operate.admin.signals import signal_routes
-from coordinator.operate.admin.state_routes import OwnedElsewhereError, state_routes
+from coordinator.operate.admin.signal_routes import signal_routes
+from coordinator.operate.admin.state_routes import OwnedElsewhereError, history_routes, state_routes
 from coordinator.operate.admin.write_routes import write_routes
 
 # The error responses of all routes that are not public, and those of the API.

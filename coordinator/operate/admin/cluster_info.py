@@ -1,16 +1,17 @@
 """Cache topic names and end offsets from the Kafka cluster.
 
-A response waits at most one second for the cluster and contains what is cached by then. Concurrent requests
-share one query.
+A response waits at most one second for the cluster and contains the names and offsets that are cached by
+then. Concurrent requests share one query.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from coordinator.config import Config
 from coordinator.errors import CoordinatorError
+from coordinator.observe.signals.user_topics import TopicPartition, TopicQueries
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-TopicPartition = tuple[bytes, int]
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -35,26 +35,6 @@ _END_KEPT_S = 10.0
 _CACHED_MAX = 100_000
 
 
-class TopicQueries(Protocol):
-    """The queries of the HTTP API; `coordinator.cluster.kafka.user_topics.UserTopics` implements them."""
-
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
-        """Return the names of the topics that could be resolved. Raises CoordinatorError."""
-        ...
-
-    async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end offsets that could be read. Raises CoordinatorError."""
-        ...
-
-    async def topic_id(self, name: str) -> bytes | None:
-        """Return the id of a topic, None if it does not exist. Raises CoordinatorError."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
-
-
 class ClusterInfo(NamedTuple):
     """Topic names by id, and end offsets by topic id and partition; unknown ones are missing."""
 
@@ -63,7 +43,10 @@ class ClusterInfo(NamedTuple):
 
 
 class ClusterInfoCache:
-    """Cached results of cluster queries. Used on one event loop; never raises."""
+    """Cached results of cluster queries. All methods must be called on one event loop.
+
+    No method raises an exception.
+    """
 
     def __init__(self, topics: TopicQueries | None) -> None:
         self._topics = topics

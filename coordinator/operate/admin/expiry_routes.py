@@ -5,21 +5,21 @@ from collections.abc import Awaitable
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.admin.api_models import Page
 from coordinator.operate.admin.cluster_info import NO_CLUSTER
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import Limit, Offset
+from coordinator.operate.admin.query_parameters import Limit, Offset
 from coordinator.operate.admin.views import iso_time
 from coordinator.operate.admin.write_routes import WriteRequest, run_audited
-from coordinator.operate.expiry import AbandonedState, Expiry, ExpiryForecast, ExpiryStatus
+from coordinator.operate.expiry import Expiry, ExpiryForecast, ExpiryStatus, RemovalResult
 from protocol.state_records import topic_id_text
 
 Answer = TypeVar("Answer")
 
-# Maximum time of a request that runs a round. Then the request fails, and the round continues.
+# Maximum time of a request that runs a round. After this time, the request fails, and the round continues.
 _TIMEOUT_S = 20.0
 
 _MINUTES_MAX = 2**31 - 1
@@ -30,20 +30,33 @@ RetentionMinutes = Annotated[
 ]
 
 
+# Conversions of the fields of expiry to those of the API.
+_TopicId = Annotated[
+    str, BeforeValidator(topic_id_text), Field(description="The topic id as Kafka writes it: base64url.")
+]
+_Time = Annotated[str | None, BeforeValidator(iso_time)]
+
+
 class AbandonedTopic(BaseModel):
     """The abandoned state of one topic of a share group."""
 
-    group: str
+    model_config = ConfigDict(from_attributes=True)
+
+    group: str = Field(validation_alias="group_id")
     topic: str | None = Field(description="The name of the topic, or null if it does not exist.")
-    topic_id: str = Field(description="The topic id as Kafka writes it: base64url.")
+    topic_id: _TopicId
     partitions: list[int] = Field(description="The partitions with state in this coordinator.")
     reason: str = Field(
         description="group_empty, topic_unsubscribed, topic_deleted or group_deleted (in Kafka)."
     )
-    since: str | None = Field(description="When the state was first seen to be abandoned.")
+    since: _Time = Field(
+        validation_alias="since_ms", description="When the state was first seen to be abandoned."
+    )
     since_ms: int
-    expires_at: str | None = Field(description="When the state will be removed. null: never.")
-    expires_at_ms: int | None
+    expires_at: _Time = Field(
+        validation_alias="expires_ms", description="When the state will be removed. null: never."
+    )
+    expires_at_ms: int | None = Field(validation_alias="expires_ms")
     status: str = Field(
         description="later, due, waits-for-empty-group (Kafka refuses to delete from a group with members), "
         "elsewhere (another coordinator owns it) or not-known (the cluster gave no answer for it)."
@@ -68,10 +81,12 @@ class ExpiryPage(Page[AbandonedTopic]):
 class RemovedTopic(BaseModel):
     """The result for one topic of a group that was due."""
 
-    group: str
-    topic: str | None
-    topic_id: str
-    reason: str
+    model_config = ConfigDict(from_attributes=True)
+
+    group: str = Field(validation_alias=AliasPath("abandoned", "group_id"))
+    topic: str | None = Field(validation_alias=AliasPath("abandoned", "topic"))
+    topic_id: _TopicId = Field(validation_alias=AliasPath("abandoned", "topic_id"))
+    reason: str = Field(validation_alias=AliasPath("abandoned", "reason"))
     share_partitions: int = Field(description="Number of share-partitions whose state was removed.")
     refused: str = Field(description="Why the state was not removed; empty if it was.")
 
@@ -125,57 +140,27 @@ async def _await_or_503(answer: Awaitable[Answer]) -> Answer:
         raise HTTPException(503, f"the cluster does not answer: {error}") from None
 
 
-def _make_page(found: ExpiryForecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
+def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, offset: int) -> ExpiryPage:
     return ExpiryPage(
-        items=[_make_abandoned_topic(each) for each in found.items[offset : offset + limit]],
-        total=len(found.items),
+        items=list(map(AbandonedTopic.model_validate, forecast.items[offset : offset + limit])),
+        total=len(forecast.items),
         limit=limit,
         offset=offset,
-        enabled=found.enabled,
-        retention_minutes=found.rules.retention_minutes,
-        grace_minutes=found.rules.grace_minutes,
-        looked_at=iso_time(found.read_ms),
-        last_round=iso_time(found.last_round_ms or 0),
-        unheard_groups=found.unheard_groups,
-        doubt=found.doubt,
+        enabled=forecast.enabled,
+        retention_minutes=forecast.rules.retention_minutes,
+        grace_minutes=forecast.rules.grace_minutes,
+        looked_at=iso_time(forecast.read_ms),
+        last_round=iso_time(forecast.last_round_ms),
+        unheard_groups=forecast.unheard_groups,
+        doubt=forecast.doubt,
         missing_shards=missing_shards,
     )
 
 
-def _make_abandoned_topic(each: AbandonedState) -> AbandonedTopic:
-    return AbandonedTopic(
-        group=each.group_id,
-        topic=each.topic,
-        topic_id=topic_id_text(each.topic_id),
-        partitions=list(each.partitions),
-        reason=each.reason,
-        since=iso_time(each.since_ms),
-        since_ms=each.since_ms,
-        expires_at=iso_time(each.expires_ms or 0),
-        expires_at_ms=each.expires_ms,
-        status=each.status,
-    )
-
-
-def _make_removed_topic(each: AbandonedState, share_partitions: int, refused: str = "") -> RemovedTopic:
-    return RemovedTopic(
-        group=each.group_id,
-        topic=each.topic,
-        topic_id=topic_id_text(each.topic_id),
-        reason=each.reason,
-        share_partitions=share_partitions,
-        refused=refused,
-    )
-
-
-def _plan_round(found: ExpiryForecast) -> ExpiryRound:
-    due = [each for each in found.items if each.status is ExpiryStatus.DUE]
-    return ExpiryRound(
-        executed=False,
-        items=[_make_removed_topic(each, len(each.partitions)) for each in due],
-        left_over=0,
-        outcome=f"would remove {_format_count(sum(len(each.partitions) for each in due))}",
-    )
+def _plan_round(forecast: ExpiryForecast) -> ExpiryRound:
+    due = [each for each in forecast.items if each.status is ExpiryStatus.DUE]
+    removals = [RemovalResult(each, len(each.partitions)) for each in due]
+    return _make_round(removals, "would remove", executed=False)
 
 
 async def _run_round(expiry: Expiry) -> ExpiryRound:
@@ -189,23 +174,16 @@ async def _run_round(expiry: Expiry) -> ExpiryRound:
         raise HTTPException(
             503, f"the round did not finish within {_TIMEOUT_S:.0f} s; it continues"
         ) from None
-    removed = sum(removal.share_partitions for removal in done.removals)
-    refused = sum(bool(removal.refused) for removal in done.removals)
-    outcome = f"removed {_format_count(removed)}"
-    if refused:
+    return _make_round(done.removals, "removed", left_over=done.left_over, executed=True)
+
+
+def _make_round(
+    removals: list[RemovalResult], verb: str, *, left_over: int = 0, executed: bool
+) -> ExpiryRound:
+    outcome = f"{verb} the state of {sum(each.share_partitions for each in removals)} share-partitions"
+    if refused := sum(bool(each.refused) for each in removals):
         outcome += f"; {refused} topics of groups were not removed"
-    if done.left_over:
-        outcome += f"; {done.left_over} wait for the next round"
-    return ExpiryRound(
-        executed=True,
-        items=[
-            _make_removed_topic(removal.abandoned, removal.share_partitions, removal.refused)
-            for removal in done.removals
-        ],
-        left_over=done.left_over,
-        outcome=outcome,
-    )
-
-
-def _format_count(share_partitions: int) -> str:
-    return f"the state of {share_partitions} share-partitions"
+    if left_over:
+        outcome += f"; {left_over} wait for the next round"
+    items = list(map(RemovedTopic.model_validate, removals))
+    return ExpiryRound(executed=executed, items=items, left_over=left_over, outcome=outcome)

@@ -1,11 +1,11 @@
 """Limit the resources of one HTTP connection: pipelined requests, header bytes, and the time of each step.
 
-uvicorn alone has none of these limits. It queues all requests that arrive, waits for a body without a
-timeout, and keeps a response that the client does not read. Its `limit_concurrency` does not limit
+uvicorn alone has none of these limits. uvicorn queues all requests that arrive, waits for a body without a
+timeout, and keeps a response that the client does not read. uvicorn's `limit_concurrency` does not limit
 connections.
 
 Received bytes are parsed in a turn of the server's `FairQueue`, so one iteration of the event loop begins at
-most one request. Until its turn, a connection is not read.
+most one request. The server does not read from a connection until the connection's turn.
 """
 
 import asyncio
@@ -39,14 +39,14 @@ class Connection(HttpToolsProtocol):
 
     def __init__(
         self,
-        *uvicorns: Any,
+        *uvicorn_arguments: Any,
         on_rejected: Callable[[HTTPStatus], None],
         turns: FairQueue,
         tls: ServerTls | None = None,
         **more: Any,
     ) -> None:
         """Create uvicorn's protocol; `on_rejected` is called with the HTTP status of each refused request."""
-        super().__init__(*uvicorns, **more)
+        super().__init__(*uvicorn_arguments, **more)
         self._turns = turns
         # Bytes that wait for their turn.
         self._received: list[bytes] = []

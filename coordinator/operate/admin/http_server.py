@@ -1,4 +1,4 @@
-"""Run uvicorn inside the coordinator's event loop, without its signal handlers."""
+"""Run uvicorn inside the coordinator's event loop, with its tokens and certificates."""
 
 import asyncio
 import logging
@@ -13,14 +13,77 @@ from starlette.types import ASGIApp
 
 from coordinator.config import HostPort
 from coordinator.errors import ListenError
+from coordinator.operate.admin.access_control import AccessControl
+from coordinator.operate.admin.application import create_app
+from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.http_protocol import Connection
+from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue
 from coordinator.process.open_files import http_connection_limit
 from coordinator.security.rate_limited_log import RateLimitedLog
-from coordinator.security.tls import ServerTls
+from coordinator.security.tls import ServerTls, make_server_tls
 from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, FairAcceptor
 
 _logger = logging.getLogger(__name__)
+
+# Interval of the checks for changed certificate and token files.
+_FILE_CHECK_INTERVAL_S = 2.0
+
+
+class HttpService:
+    """Serves the application at `config.http`.
+
+    When the service stops, it also closes the connections to the users' cluster.
+    """
+
+    def __init__(self, view: CoordinatorView) -> None:
+        """Create the server. Raises ConfigError for invalid files."""
+        self._view = view
+        config = view.config
+        self._access = AccessControl(config)
+        self._tls = make_server_tls(config, "http") if config.http_uses_tls else None
+        app = create_app(view, self._access)
+        self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
+        self._clock = SystemClock()
+        self._watching: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """The bound port, after the start."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """The URL of the server, after the start."""
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://{self._view.config.http._replace(port=self.port)}"
+
+    async def start(self) -> None:
+        """Listen. Raises ListenError if the address cannot be bound."""
+        if (risk := self._view.config.http_exposure_warning(self._view.config.http)) is not None:
+            _logger.warning("%s", risk)
+        await self._server.start()
+        self._watching.append(asyncio.create_task(self._watch_tokens(), name="tokens"))
+        if self._tls is not None:
+            watching = self._tls.watch(_FILE_CHECK_INTERVAL_S)
+            self._watching.append(asyncio.create_task(watching, name="certificates of http"))
+
+    async def stop(self) -> None:
+        """Wait briefly for responses in progress, then close all connections. Harmless before `start`."""
+        for task in self._watching:
+            task.cancel()
+        if self._view.history is not None:
+            self._view.history.close()
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        await self._server.stop()
+        await self._view.cluster.close()
+
+    async def _watch_tokens(self) -> None:
+        while True:
+            await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
+            self._server.close_untrusted_connections(self._clock.now_ms())
+            self._access.reload_if_changed()
+
 
 _BACKLOG = 1_024
 _HANDSHAKE_S = 10.0
@@ -70,7 +133,7 @@ class HttpServer:
         self.port = address.port
 
     async def start(self) -> None:
-        """Listen; return when connections are accepted. `port` is then the bound port.
+        """Listen; return when connections are accepted. After the start, `port` is the bound port.
 
         Raises ListenError if the address cannot be bound.
         """
@@ -98,9 +161,9 @@ class HttpServer:
         connections = cast(set[Connection], self._server.server_state.connections)
         return [each for each in connections if not each.transport.is_closing()]
 
-    def _make_connection(self, *uvicorns: Any, **more: Any) -> Connection:
+    def _make_connection(self, *uvicorn_arguments: Any, **more: Any) -> Connection:
         return Connection(
-            *uvicorns, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
+            *uvicorn_arguments, on_rejected=self._record_refusal, turns=self._turns, tls=self._tls, **more
         )
 
     def close_untrusted_connections(self, now_ms: int) -> None:

@@ -16,8 +16,7 @@ from fastapi import HTTPException, Response
 from pydantic import BaseModel
 
 from coordinator.observe.signals import GroupSignals
-from coordinator.operate.admin.offset_ranges import DeliverySums, unpack_slices
-from coordinator.operate.admin.views import GroupTotals
+from coordinator.operate.admin.views import DeliverySums, GroupTotals, unpack_slices
 from coordinator.serve.state_view import StateView
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch
@@ -86,7 +85,8 @@ class YieldTimer:
 class ListingLimiter:
     """Lets one request at a time list the whole state; a limited number of others wait.
 
-    Twenty concurrent lists of a million groups took 8 GB. In sequence, they take the memory of one list.
+    Twenty concurrent lists of a million groups took 8 GB. In sequence, twenty lists take the memory of one
+    list.
     """
 
     def __init__(self, waiting_max: int | None = None) -> None:
@@ -176,7 +176,7 @@ async def select_share_partitions(
     select = nlargest if backwards else nsmallest
     sign = -1 if descending else 1
     count = offset + limit
-    held_max = max(2 * count, SLICE)
+    kept_max = max(2 * count, SLICE)
     total = 0
     first: list[ListedSharePartition] = []
     yield_timer = YieldTimer()
@@ -186,13 +186,13 @@ async def select_share_partitions(
         total += 1
         value = await _sort_value(state, order, yield_timer)
         first.append(ListedSharePartition(sign * value, key, state))
-        if len(first) > held_max and count <= _SELECTED_MAX:
-            first = select(count, first, key=_place)
+        if len(first) > kept_max and count <= _SELECTED_MAX:
+            first = select(count, first, key=_sort_key)
         await yield_timer.add_work(1)
-    return total, await sorted_page(first, _place, limit=limit, offset=offset, backwards=backwards)
+    return total, await sorted_page(first, _sort_key, limit=limit, offset=offset, backwards=backwards)
 
 
-def _place(entry: ListedSharePartition) -> tuple[int, SharePartitionKey]:
+def _sort_key(entry: ListedSharePartition) -> tuple[int, SharePartitionKey]:
     return entry.rank, entry.key
 
 
@@ -218,7 +218,7 @@ async def sum_batches(state: ShareState, yield_timer: YieldTimer) -> DeliverySum
 
 async def sorted_page(
     entries: Iterable[Entry],
-    place: Callable[[Entry], Any],
+    sort_key: Callable[[Entry], Any],
     *,
     limit: int,
     offset: int,
@@ -231,11 +231,11 @@ async def sorted_page(
     yield_timer = YieldTimer()
     runs = []
     left = iter(entries)
-    while one := sorted(islice(left, SLICE), key=place, reverse=backwards):
+    while one := sorted(islice(left, SLICE), key=sort_key, reverse=backwards):
         runs.append(one)
         await yield_timer.add_work(len(one))
     part: list[Entry] = []
-    for number, entry in enumerate(islice(merge(*runs, key=place, reverse=backwards), offset + limit)):
+    for number, entry in enumerate(islice(merge(*runs, key=sort_key, reverse=backwards), offset + limit)):
         if number >= offset:
             part.append(entry)
         await yield_timer.add_work(1)
@@ -274,7 +274,7 @@ _GROUP_SORT_VALUES: dict[GroupOrder, Callable[[int, ShareState], int]] = {
     GroupOrder.STATE_BATCHES: lambda before, state: before + state.batch_count,
     GroupOrder.LAST_WRITE: lambda before, state: max(before, state.last_write_ms),
 }
-# Functions that update a sort value with each slice of offset ranges.
+# Functions that update the sort value of a share-partition with each slice of its offset ranges.
 _SORT_VALUES: dict[SharePartitionOrder, Callable[[int, list[StateBatch]], int]] = {
     SharePartitionOrder.IN_FLIGHT: _add_in_flight,
     SharePartitionOrder.DELIVERY_COUNT: _max_delivery_count,

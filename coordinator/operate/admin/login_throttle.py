@@ -26,7 +26,7 @@ class LoginThrottle:
         self._known_good: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
     def wait_s(self, address: str) -> float:
-        """Return the time in seconds until the address may log in again, 0 if it may now."""
+        """Return the time in seconds until the address may log in again, 0 if the address may log in now."""
         over_s = (
             self._forgiven_s.get(address, 0.0)
             - self._now_s()

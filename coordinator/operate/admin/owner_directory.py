@@ -17,7 +17,7 @@ class Owner(BaseModel):
 
 
 class OwnerDirectory:
-    """The owners according to the newest assignment; empty if none is known."""
+    """The owners according to the newest assignment; no owners if no assignment is known."""
 
     def __init__(self) -> None:
         self._owners: tuple[Owner | None, ...] = ()

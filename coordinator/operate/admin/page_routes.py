@@ -1,15 +1,53 @@
-"""Serve the web page: static files from the package, with strict security headers.
+"""Serve the web page and the runbook: files from the package, with strict security headers.
 
 The page loads no script, style or font from other sites and has no inline code. Text never becomes markup
-(Trusted Types forbid `innerHTML`), because group ids may contain any character.
+(Trusted Types forbid `innerHTML`), because group ids may contain any character. Alerts link to the runbook,
+the section "Alerts" of docs/operations.md, which needs no internet access.
 """
 
+import re
 from collections.abc import Callable
+from html import escape
 from importlib.resources import files
 
 from fastapi import APIRouter, Response
 
-from coordinator.operate.admin.runbook import RUNBOOK_PATH, render_runbook
+RUNBOOK_PATH = "/runbook"
+
+_HEAD = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Runbook · Share coordinator</title>
+<link rel="icon" href="/assets/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="/assets/style.css">
+<main>
+<p class="crumbs"><a href="/">Share groups</a> /</p>
+<h1>Alerts</h1>
+"""
+# Links of the page lead to other pages, which the coordinator does not serve, so only their text is kept.
+_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
+_CODE = re.compile(r"`([^`]+)`")
+_BOLD = re.compile(r"\*\*([^*]+)\*\*")
+_ITALIC = re.compile(r"\*([^*]+)\*")
+
+
+def render_runbook(operations: bytes) -> bytes:
+    """Convert the section from Markdown to HTML: headings, paragraphs, tables and code as plain blocks."""
+    section = operations.decode().partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    blocks = section[section.index("### ") :].strip().split("\n\n")
+    return (_HEAD + "\n".join(map(_render_block, blocks)) + "\n</main>\n").encode()
+
+
+def _render_block(block: str) -> str:
+    if block.startswith("### "):
+        name = escape(block.removeprefix("### "))
+        return f'<h2 id="{name.lower()}">{name}</h2>'
+    if block.startswith(("|", "```")):
+        return f"<pre>{escape(block.strip('`').strip())}</pre>"
+    text = _CODE.sub(r"<code>\1</code>", _LINK.sub(r"\1", escape(block)))
+    return "<p>" + _ITALIC.sub(r"<i>\1</i>", _BOLD.sub(r"<b>\1</b>", text)) + "</p>"
+
 
 _ASSETS = {
     "page.js": "text/javascript; charset=utf-8",

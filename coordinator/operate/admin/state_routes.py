@@ -1,12 +1,15 @@
-"""API routes of shards, share groups, and share-partitions with their in-flight records."""
+"""API routes of shards, groups, share-partitions with their in-flight records, and delivery histories."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
+from coordinator.errors import CoordinatorError
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.api_models import (
+    DeliveryEvent,
+    DeliveryHistory,
     Group,
     OffsetRange,
     Page,
@@ -22,9 +25,8 @@ from coordinator.operate.admin.listing import (
     ListingLimiter,
     SharePartitionOrder,
 )
-from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_slices
 from coordinator.operate.admin.owner_directory import Owner
-from coordinator.operate.admin.paths import (
+from coordinator.operate.admin.query_parameters import (
     After,
     Contains,
     Descending,
@@ -37,21 +39,25 @@ from coordinator.operate.admin.paths import (
     resolve_topic,
 )
 from coordinator.operate.admin.views import (
+    iso_time,
     make_group,
+    make_offset_range,
     share_partition_detail_fields,
     share_partition_fields,
+    unpack_slices,
 )
 from coordinator.shard import ShareState
 from coordinator.shard.batches import first_batch_index
 from protocol.routing import state_partition
-from protocol.state_records import SharePartitionKey
+from protocol.state_records import SharePartitionKey, topic_id_text
 
 # Cost of creating and of encoding the response for a share-partition, a group or an offset range, relative
 # to skipping a share-partition.
 _ANSWER_WORK = 10
 _WRITE_WORK = 8
 
-# Number of offset ranges from `from_offset` on. Each has an offset, so they cover at least 256 offsets.
+# Number of offset ranges from `from_offset` on. Each range has at least one offset, so the ranges cover at
+# least 256 offsets.
 _NEAR = 256
 
 
@@ -183,7 +189,7 @@ def _parse_key(text: str) -> SharePartitionKey:
 
 
 def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
-    """Return the state partition of a share-partition. Raises OwnedElsewhereError if it is not loaded."""
+    """Return the state partition of a share-partition. Raises OwnedElsewhereError if not loaded."""
     number = state_partition(key, view.runtime.state_partitions)
     shard = view.runtime.shard_views()[number]
     if shard.status != "ACTIVE":
@@ -241,3 +247,62 @@ async def _make_share_partitions(
         items.append(SharePartition(**fields))
         await yield_timer.add_work(_ANSWER_WORK)
     return items
+
+
+# Maximum number of requests that wait, because one process reads the logs one after another.
+_WAITING_MAX = 4
+
+
+def history_routes(view: CoordinatorView) -> APIRouter:
+    """Create the route."""
+    routes = APIRouter(tags=["state"])
+    limiter = ListingLimiter(_WAITING_MAX)
+
+    @routes.get("/api/v1/delivery-history")
+    async def get_delivery_history(
+        group: Annotated[str, Query(description="The group id.")],
+        topic: Topic,
+        partition: PartitionQuery,
+        record_offset: Annotated[
+            int | None, Query(ge=0, description="Only events that changed this record of the topic.")
+        ] = None,
+        before: Annotated[
+            int | None, Query(ge=0, description="Only events before this log offset: `next` of a page.")
+        ] = None,
+        limit: ShortLimit = 100,
+    ) -> DeliveryHistory:
+        """Return what the state log contains about a share-partition, the latest event first.
+
+        A separate process reads the log, with limits of time and memory.
+        """
+        key = SharePartitionKey(group, await resolve_topic(view.cluster, topic), partition)
+        number = require_loaded(view, key)
+        if view.history is None:
+            raise HTTPException(503, "this process cannot read its log")
+        async with limiter.wait_for_turn():
+            try:
+                found = await view.history.read(number, key, record_offset, before, limit)
+            except CoordinatorError as error:
+                raise HTTPException(503, f"the delivery history of {key} cannot be read: {error}") from None
+        if not found["records"]:
+            raise HTTPException(404, f"the log has no records of share-partition {key}")
+        names = await view.cluster.lookup([(key.topic_id, key.partition)])
+        log_start = iso_time(found.pop("log_start_ms"))
+        pruned = (
+            f"records before log offset {found['log_start_offset']} were pruned; events before {log_start} "
+            f"are unknown, unless an archive has them (share-coordinator recovery archive)"
+        )
+        events = [DeliveryEvent(**event, time=iso_time(event["time_ms"])) for event in found.pop("events")]
+        return DeliveryHistory(
+            **{**found, "pruned": pruned if found["pruned"] else None},
+            group=group,
+            topic=names.names.get(key.topic_id),
+            topic_id=topic_id_text(key.topic_id),
+            partition=partition,
+            state_partition=number,
+            record_offset=record_offset,
+            events=events,
+            log_start=log_start,
+        )
+
+    return routes

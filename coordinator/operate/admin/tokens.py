@@ -6,8 +6,8 @@
     prometheus  read    TOKEN
     alice       write   sha256:DIGEST
 
-Only digests are kept and compared. A comparison therefore takes the same time for every wrong token, and a
-memory dump contains no token.  If the new file is invalid, the previous tokens stay in use.
+The process keeps and compares only digests of tokens. A comparison therefore takes the same time for every
+wrong token, and a memory dump contains no token. If the new file is invalid, the previous tokens stay in use.
 """
 
 import hmac
@@ -39,7 +39,7 @@ class Token(NamedTuple):
 
 
 class TokenFile(ReloadingFiles):
-    """The tokens in a file, which is reloaded when it changes. Used on one event loop."""
+    """The tokens in a file, which is reloaded when it changes. Call all methods on one event loop."""
 
     def __init__(self, path: str) -> None:
         """Read the file. Raises ConfigError with file and line, but without any token."""

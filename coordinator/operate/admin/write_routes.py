@@ -17,7 +17,7 @@ from coordinator.operate.admin.access_control import HttpPrincipal, audit
 from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.owner_directory import Owner, make_owner
-from coordinator.operate.admin.paths import PARTITION_MAX, resolve_topic
+from coordinator.operate.admin.query_parameters import PARTITION_MAX, resolve_topic
 from coordinator.operate.admin.state_routes import OwnedElsewhereError
 from coordinator.printable import escape_unprintable
 from coordinator.shard import ShareState
@@ -33,7 +33,7 @@ _HAND_OVER_POLL_S = 0.05
 
 
 class WriteRequest(BaseModel):
-    """A request that changes something; it is validated strictly."""
+    """The body of a request that changes something, validated strictly."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

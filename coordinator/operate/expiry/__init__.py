@@ -4,9 +4,8 @@
 `observer` queries Kafka, `remover` deletes state, and `expiry` runs both periodically.
 """
 
-from coordinator.operate.expiry.expiry import Expiry, ExpiryForecast, ExpiryRoundResult
-from coordinator.operate.expiry.factory import make_expiry
-from coordinator.operate.expiry.observation_store import ObservationStore
+from coordinator.operate.expiry.expiry import Expiry, ExpiryForecast, ExpiryRoundResult, make_expiry
+from coordinator.operate.expiry.observer import ObservationStore
 from coordinator.operate.expiry.remover import RemovalResult
 from coordinator.operate.expiry.rules import AbandonedState, AbandonmentReason, ExpiryRules, ExpiryStatus
 

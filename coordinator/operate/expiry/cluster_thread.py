@@ -1,25 +1,19 @@
 """Send Kafka requests on a separate thread with its own event loop.
 
-Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop it
-would delay the responses to brokers.
+Decoding the descriptions of ten thousand groups takes a second of Python time. On the main event loop,
+decoding would delay the responses to brokers.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
 
-from coordinator.cluster.kafka.share_group_types import (
-    ChangeResult,
-    GroupDescription,
-    GroupOffset,
-    ResolvedTopicIds,
-)
 from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry.observer import GroupAdmin
 
-Answer = TypeVar("Answer")
-
+_METHODS = frozenset(name for name in vars(GroupAdmin) if not name.startswith("_"))
 _CLOSED = "The coordinator is stopping and sends no more requests to Kafka."
 
 
@@ -38,26 +32,11 @@ class ClusterThread:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    async def names(self) -> set[str]:
-        return await self._run(lambda made: made.names())
-
-    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]:
-        return await self._run(lambda made: made.offsets(groups))
-
-    async def groups_without_offsets(self, groups: Collection[str]) -> set[str]:
-        return await self._run(lambda made: made.groups_without_offsets(groups))
-
-    async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]:
-        return await self._run(lambda made: made.describe_groups(groups))
-
-    async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]:
-        return await self._run(lambda made: made.delete_offsets(group, topics))
-
-    async def delete_groups(self, groups: Collection[str]) -> dict[str, ChangeResult]:
-        return await self._run(lambda made: made.delete_groups(groups))
-
-    async def resolve_topic_ids(self, topic_ids: Sequence[bytes]) -> ResolvedTopicIds:
-        return await self._run(lambda made: made.resolve_topic_ids(topic_ids))
+    def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return the method of `GroupAdmin` with this name; a call runs on the thread."""
+        if name not in _METHODS:
+            raise AttributeError(name)
+        return partial(self._run, name)
 
     async def close(self) -> None:
         """Cancel pending calls, close the connections, and end the thread. May be called twice."""
@@ -79,11 +58,11 @@ class ClusterThread:
         if self._made is not None:
             await self._made.close()
 
-    async def _run(self, ask: Callable[[GroupAdmin], Coroutine[Any, Any, Answer]]) -> Answer:
-        async def run() -> Answer:
+    async def _run(self, name: str, *args: Any) -> Any:
+        async def run() -> Any:
             if self._made is None:
                 self._made = self._make()
-            return await ask(self._made)
+            return await getattr(self._made, name)(*args)
 
         if self._closed:
             raise LogUnavailable(_CLOSED)

@@ -1,7 +1,7 @@
 """Remove abandoned state periodically, and forecast what will be removed.
 
-Expiry runs in the background: it uses its own connections to Kafka, processes the state in slices, and
-removes a bounded amount in each round.  If a round fails, the next one tries again.
+Expiry runs in the background: it has connections of its own to Kafka, processes the state in slices, and
+removes a bounded amount in each round. If a round fails, the next round tries again.
 """
 
 import asyncio
@@ -10,14 +10,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from coordinator.config import Config
 from coordinator.errors import CoordinatorError
 from coordinator.metrics import Metrics
-from coordinator.operate.expiry.observation_store import ObservationStore
+from coordinator.operate.expiry.cluster_thread import ClusterThread
 from coordinator.operate.expiry.observations import ObservationGaps
-from coordinator.operate.expiry.observer import SLICE, ClusterObservation, GroupAdmin, GroupObserver
+from coordinator.operate.expiry.observer import (
+    SLICE,
+    ClusterObservation,
+    GroupAdmin,
+    GroupObserver,
+    ObservationStore,
+)
 from coordinator.operate.expiry.remover import RemovalResult, StateRemover, topic_label
 from coordinator.operate.expiry.rules import AbandonedState, ExpiryRules, ExpiryStatus, find_abandoned_state
 from coordinator.process.clock import Clock
+from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.serve.runtime import Runtime
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +63,10 @@ class ExpiryRoundResult(NamedTuple):
 
 
 class Expiry:
-    """Finds abandoned state and, if a retention time is set, removes it. Used on one event loop."""
+    """Finds abandoned state and, if a retention time is set, removes it.
+
+    All methods must be called on one event loop.
+    """
 
     def __init__(
         self,
@@ -122,22 +133,28 @@ class Expiry:
 
         Raises CoordinatorError if Kafka does not answer.
         """
-        look = self._observation
-        if look is None or not self._round_lock.locked():
-            # While a round is in progress, use the observation that it started with instead of waiting.
+        observation = self._observation
+        if observation is None or not self._round_lock.locked():
+            # While a round is in progress, use the observation at its start instead of waiting.
             async with self._round_lock:
-                look = self._observation
+                observation = self._observation
                 age_s = asyncio.get_running_loop().time() - self._observed_s
-                if look is None or age_s > _OBSERVATION_AGE_MAX_S:
-                    look = await self._current_observation()
+                if observation is None or age_s > _OBSERVATION_AGE_MAX_S:
+                    observation = await self._current_observation()
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
-        items = await _find_abandoned(look, rules)
+        items = await _find_abandoned(observation, rules)
         items.sort(key=_sort_key)
-        unheard = {part.group_id for part in look.held}.intersection(look.seen.unheard)
+        unheard = {part.group_id for part in observation.held}.intersection(observation.seen.unheard)
         return ExpiryForecast(
-            self.enabled, rules, look.now_ms, self._last_round_ms, items, len(unheard), look.doubt
+            self.enabled,
+            rules,
+            observation.now_ms,
+            self._last_round_ms,
+            items,
+            len(unheard),
+            observation.doubt,
         )
 
     async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:
@@ -146,9 +163,11 @@ class Expiry:
         Without `all_groups`, observe the groups of other owners only if their last observation is too old.
         """
         async with self._round_lock:
-            look = await self._current_observation(all_groups=all_groups or self._is_watch_due())
+            observation = await self._current_observation(all_groups=all_groups or self._is_watch_due())
             due = [
-                each for each in await _find_abandoned(look, self.rules) if each.status is ExpiryStatus.DUE
+                each
+                for each in await _find_abandoned(observation, self.rules)
+                if each.status is ExpiryStatus.DUE
             ]
             removals: list[RemovalResult] = []
             # The next forecast must not show the removed state.
@@ -157,8 +176,8 @@ class Expiry:
                 async for removal in self._remover.remove(due):
                     removals.append(removal)
                     self._log_removal(removal)
-            self._last_round_ms = look.now_ms
-            self._metrics.expiry_round_done(look.now_ms)
+            self._last_round_ms = observation.now_ms
+            self._metrics.expiry_round_done(observation.now_ms)
             return ExpiryRoundResult(removals, len(due) - len(removals))
 
     async def _run_rounds(self) -> None:
@@ -188,11 +207,11 @@ class Expiry:
         )
 
     async def _current_observation(self, *, all_groups: bool = True) -> ClusterObservation:
-        look = await self._observer.observe(all_groups=all_groups)
+        observation = await self._observer.observe(all_groups=all_groups)
         if all_groups:
-            self._watched_ms = look.now_ms
-        self._observation, self._observed_s = look, asyncio.get_running_loop().time()
-        return look
+            self._watched_ms = observation.now_ms
+        self._observation, self._observed_s = observation, asyncio.get_running_loop().time()
+        return observation
 
     def _log_removal(self, removal: RemovalResult) -> None:
         each = removal.abandoned
@@ -208,11 +227,13 @@ class Expiry:
         )
 
 
-async def _find_abandoned(look: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
+async def _find_abandoned(observation: ClusterObservation, rules: ExpiryRules) -> list[AbandonedState]:
     """Return the abandoned state; yield to the event loop after each slice."""
     found: list[AbandonedState] = []
-    for at in range(0, len(look.held), SLICE):
-        found += find_abandoned_state(look.held[at : at + SLICE], look.seen, rules, look.now_ms)
+    for at in range(0, len(observation.held), SLICE):
+        found += find_abandoned_state(
+            observation.held[at : at + SLICE], observation.seen, rules, observation.now_ms
+        )
         await asyncio.sleep(0)
     return found
 
@@ -220,3 +241,44 @@ async def _find_abandoned(look: ClusterObservation, rules: ExpiryRules) -> list[
 def _sort_key(each: AbandonedState) -> tuple[int, str, str, bytes]:
     """Sort by expiration time, then by group and topic."""
     return each.expires_ms or each.since_ms, each.group_id, each.topic or "", each.topic_id
+
+
+_FILE = "expiry.json"
+_CLIENT_ID = "share-coordinator-expiry"
+
+
+def make_expiry(
+    config: Config, runtime: Runtime, metrics: Metrics, *, clock: Clock, may_act: Callable[[], bool]
+) -> Expiry | None:
+    """Return the expiry, or None if there is no Kafka cluster to query.
+
+    `clock` must not jump. `may_act` returns whether this coordinator's lease is fresh.
+    """
+    if not config.bootstrap_servers:
+        if config.can_state_expire:
+            _logger.warning(
+                "State does not expire: without bootstrap.servers it is not known which groups are empty."
+            )
+        return None
+    try:
+        from coordinator.cluster.kafka.share_groups import ShareGroups
+        from coordinator.security.client_security import make_client_security
+    except ModuleNotFoundError:
+        if config.can_state_expire:
+            _logger.warning("State does not expire because aiokafka is not installed: %s", KAFKA_EXTRA)
+        return None
+    servers, security = config.bootstrap_servers, make_client_security(config)
+    return Expiry(
+        runtime,
+        ClusterThread(lambda: ShareGroups(servers, security=security, client_id=_CLIENT_ID)),
+        ExpiryRules(
+            config.state_retention_minutes if config.can_state_expire else None,
+            config.state_missing_grace_minutes,
+        ),
+        interval_s=config.state_retention_check_interval_ms / 1000,
+        clock=clock,
+        metrics=metrics,
+        may_act=may_act,
+        file=ObservationStore(config.data_dir / _FILE),
+        watch_all=config.ownership == "group",
+    )

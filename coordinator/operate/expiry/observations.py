@@ -1,8 +1,9 @@
 """Track since when no member of a share group has subscribed to a topic. Pure.
 
-A group is observed every few minutes. The group epoch shows whether it changed in between: the group
-coordinator increments and persists it when a member joins, leaves or changes its subscription. If two
-observations have the same epoch, the group did not change, even if the coordinator restarted in between.
+A group is observed every few minutes. The group epoch shows whether the group changed in between. The group
+coordinator increments and persists the group epoch when a member joins, leaves or changes its subscription.
+If two observations have the same epoch, the group did not change, even if the coordinator restarted in
+between.
 """
 
 from collections.abc import Mapping
@@ -47,7 +48,10 @@ class GroupObservation(msgspec.Struct, frozen=True, kw_only=True, rename={"read_
     missing_ms: int | None = None
 
     def unsubscribed_since_ms(self, topic: str) -> int | None:
-        """Return when a topic lost its last subscriber; None if it has one or the group is missing."""
+        """Return when a topic lost its last subscriber.
+
+        The result is None if the topic has a subscriber or the group is missing.
+        """
         if self.missing_ms is not None or topic in self.subscribed:
             return None
         return self.left_ms.get(topic, self.since_ms)
@@ -66,7 +70,7 @@ def observe_group(
     `initialized_ms` is when Kafka last initialised local state of the group, None if there is none.
     """
     if before is not None:
-        # If the clock was set back, observations must not seem older after it is corrected.
+        # If the clock was set back, observations must not seem older after the clock is corrected.
         now_ms = max(now_ms, before.read_ms)
     if seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         missing_ms = before.missing_ms if before is not None else None
@@ -93,7 +97,7 @@ def observe_group(
 def _is_same_group(before: GroupObservation, initialized_ms: int | None) -> bool:
     """Return whether the group is the observed one, and not a new one with the same name and epoch.
 
-    Kafka deletes all state of a deleted group, so the state of a new one has a later initialisation time.
+    Kafka deletes all state of a deleted group, so the state of a new group has a later initialisation time.
     """
     return initialized_ms is not None and initialized_ms + _CLOCK_SKEW_MAX_MS < before.read_ms
 

@@ -1,10 +1,19 @@
-"""Query Kafka periodically for the groups and topics of the local state, and keep their history."""
+"""Query Kafka periodically for the groups and topics of the local state, and keep their history.
+
+The history of the groups is stored in a file, so that a restart does not reset the retention times. A stored
+observation is used only if the group's epoch confirms it (see `observations`). If the file is missing,
+unreadable or of another cluster, all retention times start again. State then expires late, never early.
+"""
 
 import asyncio
 import logging
+import os
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from coordinator.cluster.kafka.share_group_types import (
     ChangeResult,
@@ -13,7 +22,6 @@ from coordinator.cluster.kafka.share_group_types import (
     ResolvedTopicIds,
 )
 from coordinator.errors import LogUnavailable
-from coordinator.operate.expiry.observation_store import ObservationStore, StoredObservations
 from coordinator.operate.expiry.observations import GroupObservation, ObservationGaps, observe_group
 from coordinator.operate.expiry.rules import ClusterView, HeldState
 from coordinator.process.clock import Clock
@@ -23,6 +31,62 @@ from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
+
+_VERSION = 1
+
+
+class StoredObservations(msgspec.Struct, frozen=True):
+    """The observations of one cluster's groups by name."""
+
+    cluster_id: str
+    groups: dict[str, GroupObservation]
+    version: int = _VERSION
+
+
+class ObservationStore:
+    """A file that is replaced atomically. A failure to write is logged once and has no other effect."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._failed = False
+
+    async def load(self) -> StoredObservations | None:
+        """Return the stored observations, or None."""
+        return await asyncio.to_thread(self._load_observations)
+
+    async def save(self, memory: StoredObservations) -> None:
+        """Replace the stored observations."""
+        data = msgspec.json.encode(memory)
+        await asyncio.to_thread(self._save_observations, data)
+
+    def _load_observations(self) -> StoredObservations | None:
+        try:
+            memory = msgspec.json.decode(self._path.read_bytes(), type=StoredObservations)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            _logger.warning("Cannot read %s: %s. Retention times start again.", self._path, error)
+            return None
+        return memory if memory.version == _VERSION else None
+
+    def _save_observations(self, data: bytes) -> None:
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            if not self._failed:
+                _logger.warning(
+                    "Cannot write %s: %s. Retention times will start again at a restart.", self._path, error
+                )
+            self._failed = True
+        else:
+            self._failed = False
+
 
 # Number of items that are processed before yielding to the event loop.
 SLICE = 500
@@ -52,7 +116,10 @@ class ClusterObservation(NamedTuple):
 
 
 class GroupObserver:
-    """Makes observations and keeps their history. Used on one event loop, one observation at a time."""
+    """Makes observations and keeps their history.
+
+    All methods must be called on one event loop, one observation at a time.
+    """
 
     def __init__(
         self,
@@ -81,7 +148,7 @@ class GroupObserver:
         """Observe the topics of the local state, and groups. Raises LogError if Kafka does not answer.
 
         Without `all_groups`, observe only the groups that this coordinator leads: it owns the shard of
-        partition 0 of one of their topics. So each group is observed by one coordinator, or a few.
+        partition 0 of one of their topics. Each group is therefore observed by only a few coordinators.
         """
         if not self._loaded:
             await self._load_observations()

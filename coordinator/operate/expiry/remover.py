@@ -33,7 +33,7 @@ _USED = "it was used since the last observation"
 
 
 class RemovalResult(NamedTuple):
-    """The result for one due item; if `refused` is empty, all of it was deleted.
+    """The result for one due item; if `refused` is empty, all state of the item was deleted.
 
     `failed` marks an unexpected error, `unanswered` a group coordinator that did not answer.
     """
@@ -84,13 +84,13 @@ class StateRemover:
 
     async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
         """Remove due state up to the limits of a round; yield each result."""
-        gone = [
+        deleted = [
             each
             for each in due
             if each.reason in (AbandonmentReason.TOPIC_DELETED, AbandonmentReason.GROUP_DELETED)
         ]
-        if gone:
-            for removal in await self._remove_deleted_in_kafka(gone):
+        if deleted:
+            for removal in await self._remove_deleted_in_kafka(deleted):
                 yield removal
         by_group: defaultdict[str, list[AbandonedState]] = defaultdict(list)
         for each in due:
@@ -125,12 +125,12 @@ class StateRemover:
         removals = [RemovalResult(each, 0, _USED) for each in owned if each not in still]
         if not still:
             return removals
-        shown = await self._list_offsets(group)
+        offsets = await self._list_offsets(group)
         outcomes = await self._groups.delete_offsets(group, [str(each.topic) for each in still])
         for each in still:
             outcome = outcomes[str(each.topic)]
             if outcome.error_code == ErrorCode.NONE:
-                count = sum(offset.topic_id == each.topic_id for offset in shown)
+                count = sum(offset.topic_id == each.topic_id for offset in offsets)
                 removals.append(RemovalResult(each, count or len(each.partitions)))
                 self._emptied_groups.add(group)
             elif outcome.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -168,11 +168,11 @@ class StateRemover:
             return
         described = await self._groups.describe_groups(emptied)
         empty = [group for group in emptied if described[group].is_empty]
-        bare = sorted(await self._groups.groups_without_offsets(empty)) if empty else []
+        without_offsets = sorted(await self._groups.groups_without_offsets(empty)) if empty else []
         self._emptied_groups.difference_update(emptied)
-        if not bare:
+        if not without_offsets:
             return
-        for group, outcome in (await self._groups.delete_groups(bare)).items():
+        for group, outcome in (await self._groups.delete_groups(without_offsets)).items():
             if outcome.error_code == ErrorCode.NONE:
                 _logger.info("Deleted share group %s: it was empty and had no offsets left.", group)
             elif outcome.error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND):

@@ -1,8 +1,8 @@
 """Decide which state is abandoned and when it expires.  Pure functions of the observations.
 
-The rule follows KIP-211, which covers consumer groups.  A group's state of a topic expires when no member has
-subscribed to the topic for the retention time.  For an empty group, this time starts when the group became
-empty.  If Kafka no longer has the topic or the group, the state expires after a grace time.
+The rule follows KIP-211, which covers consumer groups.  The state of a group and topic expires when no member
+has subscribed to the topic for the retention time. For an empty group, the retention time starts when the
+group became empty. If Kafka no longer has the topic or the group, the state expires after a grace time.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,7 +31,7 @@ class ExpiryStatus(StrEnum):
     LATER = "later"
     # The state has expired, but Kafka deletes offsets only of empty groups.
     WAITS_FOR_EMPTY_GROUP = "waits-for-empty-group"
-    # Another coordinator removes it: the owner of the shard of the topic's partition 0.
+    # Another coordinator removes the state: the owner of the shard of the topic's partition 0.
     ELSEWHERE = "elsewhere"
     # Kafka did not answer for the group or the topic in this observation.
     NOT_KNOWN = "not-known"
@@ -52,8 +52,8 @@ class ExpiryRules(NamedTuple):
 class HeldState(NamedTuple):
     """The local state of one topic of one group.
 
-    `initialized_ms` is when Kafka last initialised any of it or set its offsets. `leads` is True if this
-    coordinator owns the shard of the topic's partition 0.
+    `initialized_ms` is when Kafka last initialised a part of the state or set its offsets. `leads` is True if
+    this coordinator owns the shard of the topic's partition 0.
     """
 
     group_id: str
@@ -79,10 +79,11 @@ class ClusterView(NamedTuple):
 
 
 class AbandonedState(NamedTuple):
-    """A topic of a group whose state expires at `expires_ms` unless it is used; None if it never expires.
+    """A topic of a group whose state expires at `expires_ms` (None: never) unless the state is used.
 
     `since_ms` is the time of the last observed use. `initialized_ms` and `group_epoch` are values of the
-    observation. If they have changed at removal, the state was used since then and is kept.
+    observation. If these values have changed at removal, the state was used since the observation and is
+    kept.
     """
 
     group_id: str
@@ -146,7 +147,10 @@ def _check_deleted_in_kafka(
 def _check_unsubscribed(
     held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
-    """Return the state of an unsubscribed topic. The owner of partition 0 deletes all of it through Kafka."""
+    """Return the state of an unsubscribed topic.
+
+    The owner of partition 0 deletes all state of the topic through Kafka.
+    """
     observation, topic = seen.groups.get(held_state.group_id), seen.names.get(held_state.topic_id)
     if observation is None or topic is None:
         return None

@@ -1,8 +1,9 @@
 """Read the log in a separate process, so that decoding does not delay brokers.
 
 Decoding on a thread would hold the interpreter lock, and decoding on the event loop would delay writes. The
-process starts with the first request, because most coordinators never need it. It serves further requests
-until it has been idle for some minutes: a start takes more processor time than reading a short log.
+process starts with the first request, because most coordinators never need a history. The process serves
+further requests until it has been idle for some minutes, because a start takes more processor time than
+reading a short log.
 """
 
 import asyncio
@@ -18,8 +19,7 @@ from typing import Any
 from coordinator.errors import CoordinatorError
 from coordinator.log.other_process import LogLocation
 from coordinator.observe.signals.losses import LoggedSkips
-from coordinator.operate.history.reads import HistoryRequest, SkipsRequest
-from coordinator.operate.history.worker import SECONDS_MAX, HistoryResponse
+from coordinator.operate.history.worker import SECONDS_MAX, HistoryRequest, HistoryResponse, SkipsRequest
 from protocol.state_records import SharePartitionKey
 
 # The priority is lowered before the imports, which take most of the processor time of the first request.

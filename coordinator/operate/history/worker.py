@@ -1,4 +1,4 @@
-"""The program of the process that reads delivery histories, one request after another.
+"""The program of the process that reads the log: requests, which are pickled, and how they are answered.
 
 A timer ends the process if a request takes longer than `SECONDS_MAX`. The memory of the process is limited.
 """
@@ -7,12 +7,158 @@ import asyncio
 import resource
 import signal
 import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from coordinator.errors import CoordinatorError
-from coordinator.operate.history.reads import HistoryRequest, SkipsRequest
+from coordinator.log.claims import FencingFilter
+from coordinator.log.other_process import LogLocation
+from coordinator.observe.signals.changes import compute_change
+from coordinator.observe.signals.losses import LoggedSkips
+from coordinator.shard import ShareState
+from coordinator.shard.history import (
+    HistoryEvent,
+    HistoryStep,
+    describe_event,
+    describe_state,
+    record_kind,
+    record_leader_epoch,
+)
+from coordinator.shard.state import apply_record
 from protocol.errors import DecodeError
+from protocol.record_batch import LogRecord, decode_batches
+from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
+
+_NO_OWNER_EPOCH = -1
+
+
+class HistoryRequest(NamedTuple):
+    """A request for the latest `limit` events of a share-partition.
+
+    If `before` is set, only events below this log offset are returned. If `offset` is set, only events of the
+    record with this offset are returned.
+    """
+
+    log: LogLocation
+    state_partition: int
+    key: SharePartitionKey
+    offset: int | None
+    before: int | None
+    limit: int
+
+    async def read(self) -> dict[str, Any]:
+        """Return the page as values for JSON, the latest event first. Raises LogError and DecodeError.
+
+        Only the events of the page are kept in memory.
+        """
+        records = _ValidRecords(self.log, self.state_partition, [self.key])
+        state: ShareState | None = None
+        count = 0
+        begins_initialised = False
+        # Keep one more event than the page contains, to know whether there is another page.
+        events: deque[HistoryEvent] = deque(maxlen=self.limit + 1)
+        async for logged, record in records:
+            owner_epoch = records.fencing_filter.owner_epoch
+            step = HistoryStep.apply(
+                state,
+                record,
+                state_partition=self.state_partition,
+                log_offset=logged.offset,
+                timestamp_ms=logged.timestamp_ms,
+                owner_epoch=_NO_OWNER_EPOCH if owner_epoch is None else owner_epoch,
+            )
+            state = step.after
+            count += 1
+            if count == 1 and state is not None:
+                begins_initialised = record_kind(step) == "snapshot" and state.snapshot_epoch == 0
+            if self.before is None or step.log_offset < self.before:
+                event = describe_event(step, self.offset)
+                if event is not None:
+                    events.append(event)
+        has_more = len(events) > self.limit
+        if has_more:
+            events.popleft()
+        return {
+            "events": [_as_row(event) for event in reversed(events)],
+            "next": events[0].step.log_offset if has_more else None,
+            "records": count,
+            "summary": describe_state(state, self.offset),
+            "log_start_offset": records.start_offset,
+            "log_start_ms": records.start_ms,
+            "pruned": bool(records.start_offset) and not begins_initialised,
+        }
+
+
+class SkipsRequest(NamedTuple):
+    """A request for the skips of share-partitions that began at or above a start offset.
+
+    A skip is a start offset that passed incomplete records.
+    """
+
+    log: LogLocation
+    state_partition: int
+    from_offsets: Mapping[SharePartitionKey, int]
+
+    async def read(self) -> dict[SharePartitionKey, LoggedSkips]:
+        """Return the skips. Raises LogError and DecodeError."""
+        states: dict[SharePartitionKey, ShareState | None] = {}
+        skips: dict[SharePartitionKey, list[tuple[int, int]]] = {key: [] for key in self.from_offsets}
+        async for logged, record in _ValidRecords(self.log, self.state_partition, self.from_offsets):
+            key = record.key
+            before = states.get(key)
+            change = compute_change(before, record)
+            if before is not None and change.skipped and before.start_offset >= self.from_offsets[key]:
+                skips[key].append((change.skipped, change.skipped_to))
+            states[key] = apply_record(before, record, logged.timestamp_ms)
+        last = {key: state.start_offset for key, state in states.items() if state is not None}
+        return {key: LoggedSkips(last.get(key), found) for key, found in skips.items()}
+
+
+class _ValidRecords:
+    """Iterates over the valid records of some share-partitions, given all records of a state partition."""
+
+    def __init__(self, log: LogLocation, state_partition: int, keys: Iterable[SharePartitionKey]) -> None:
+        self._batches = log.batches(state_partition)
+        # The keys of snapshots and updates differ only in the record type before this suffix.
+        self._key_suffixes = {encode_record(StateRecord(key, None))[0][2:] for key in keys}
+        self.fencing_filter = FencingFilter()
+        # The first record of the log.
+        self.start_offset: int | None = None
+        self.start_ms = 0
+
+    async def __aiter__(self) -> AsyncIterator[tuple[LogRecord, StateRecord]]:
+        async for batch_bytes in self._batches:
+            for batch in decode_batches(batch_bytes):
+                if not batch.is_control:
+                    for logged in batch.records:
+                        if self.start_offset is None:
+                            self.start_offset, self.start_ms = logged.offset, logged.timestamp_ms
+                        if not self.fencing_filter.accepts(logged) or logged.key is None:
+                            continue
+                        if logged.key[2:] in self._key_suffixes:
+                            record = decode_record(logged.key, logged.value)
+                            if record is not None:
+                                yield logged, record
+
+
+def _as_row(event: HistoryEvent) -> dict[str, Any]:
+    step = event.step
+    state = step.after
+    return {
+        "log_offset": step.log_offset,
+        "time_ms": step.timestamp_ms,
+        "owner_epoch": None if step.owner_epoch == _NO_OWNER_EPOCH else step.owner_epoch,
+        "record": record_kind(step),
+        "leader_epoch": record_leader_epoch(step),
+        "what": event.what,
+        "delivery_state": event.delivery_state,
+        "delivery_count": event.delivery_count,
+        "start_offset": None if state is None else state.start_offset,
+        "state_batches": 0 if state is None else state.batch_count,
+    }
+
 
 # Below the timeouts of the page and of the command line, which include the start of the process.
 SECONDS_MAX = 25

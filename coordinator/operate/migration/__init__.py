@@ -2,8 +2,8 @@
 
 Theory of operation.  The state of a location is the fold of its records, regardless of the writer.  A
 migration folds the source, reads the state of the target, and writes one snapshot for each share-partition
-that is missing there.  Then it reads the target again and compares.  Equal states are not written, so an
-interrupted migration continues when it is run again, and a completed one writes nothing.
+that is missing there.  Then the migration reads the target again and compares. Equal states are not written.
+An interrupted migration therefore continues when it is run again, and a completed migration writes nothing.
 """
 
 from coordinator.operate.migration.fold import ComparableState, FoldedLog, MigrationRefused

@@ -1,8 +1,8 @@
 """Write migrated state to a coordinator through its RPCs, because brokers reject writes to their state topic.
 
-For each share-partition, the target first sends Delete and Initialize. It then sends Read with the highest
-leader epoch of the source, because only Read raises that epoch. Finally, it sends Write with the batches and
-the delivery complete count.
+For each share-partition, the target first sends Delete and Initialize. The target then sends Read with the
+highest leader epoch of the source, because only Read raises that epoch. Finally, the target sends Write with
+the state batches and the delivery complete count.
 
 After a second initialisation, the leader epoch of a state can be lower than its highest leader epoch. The
 RPCs cannot create such a state.  Before Kafka 4.2, coordinators store no delivery complete count. A lookup
@@ -53,7 +53,7 @@ _METADATA_API_KEY = 3
 
 
 class _ServerFeatures(NamedTuple):
-    """The features of a server. `is_broker` is False for coordinators of this project."""
+    """The features of a share coordinator. `is_broker` is False for coordinators of this project."""
 
     keeps_complete_count: bool
     is_broker: bool
@@ -175,7 +175,7 @@ class CoordinatorTarget(MigrationTarget):
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Apply the plan. If a share-partition fails, the others are still written."""
+        """Apply the plan. If a share-partition fails, the other share-partitions are still written."""
         wanted = {key: self.as_stored(state) for key, state in states.items()}
         plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}

@@ -8,24 +8,24 @@
 """
 
 import re
-from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import Cluster
+from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
+from coordinator.log.assembly import make_kafka_log
 from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.coordinator_target import CoordinatorTarget
 from coordinator.operate.migration.log_target import OWNER, LogTarget
 from coordinator.operate.migration.plan import MigrationTarget
 from coordinator.operate.migration.readers import JournalReader, LogReader, TopicReader
 from coordinator.process.clock import SystemClock
-from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
 
 # The state topic of Kafka's own coordinator; brokers reject all other writers.
@@ -105,7 +105,7 @@ def make_source(place: MigrationLocation, config: Config) -> LogReader:
     """Return the reader of the source at a location."""
     if place.kind is LocationKind.JOURNAL:
         return JournalReader(Path(place.where))
-    return _make_topic_reader(place.where, config, config.bootstrap_servers)
+    return _make_topic_reader(place.where, config)
 
 
 def make_target(
@@ -120,59 +120,34 @@ def make_target(
         return CoordinatorTarget(
             bootstrap, _make_topic_reader(KAFKA_STATE_TOPIC, config, bootstrap), security=security
         )
-    clock = SystemClock()
     if place.kind is LocationKind.JOURNAL:
-        folder = Path(place.where)
-
-        def make_journal(state_partitions: int) -> StateLog:
-            segment_bytes = config.journal_segment_bytes
-            return Journal(
-                folder, state_partitions=state_partitions, segment_bytes=segment_bytes, sync="always"
-            )
-
-        return LogTarget(
-            JournalReader(folder), make_journal, state_partitions=config.state_partitions, clock=clock
-        )
-
-    def make_topic(state_partitions: int) -> StateLog:
-        return KafkaLog(
-            _make_connect(config, config.bootstrap_servers)(place.where),
-            TopicConfig(
-                place.where,
-                state_partitions,
-                config.state_topic_replication_factor,
-                config.state_topic_min_isr,
-            ),
-            owner=OWNER,
-            clock=clock,
-            limits=KafkaLogLimits(
-                request_timeout_s=config.request_timeout_ms / 1000,
-                append_timeout_s=config.delivery_timeout_ms / 1000,
-            ),
-        )
-
-    reader = _make_topic_reader(place.where, config, config.bootstrap_servers)
-    return LogTarget(reader, make_topic, state_partitions=config.state_partitions, clock=clock)
+        reader: LogReader = JournalReader(Path(place.where))
+        make_log = partial(_make_journal, config, place.where)
+    else:
+        reader = _make_topic_reader(place.where, config)
+        make_log = partial(_make_topic_log, config, place.where)
+    return LogTarget(reader, make_log, state_partitions=config.state_partitions, clock=SystemClock())
 
 
-def _make_topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
-    return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
+def _make_journal(config: Config, folder: str, state_partitions: int) -> StateLog:
+    segment_bytes = config.journal_segment_bytes
+    return Journal(
+        Path(folder), state_partitions=state_partitions, segment_bytes=segment_bytes, sync="always"
+    )
 
 
-def _make_connect(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
-    """Return a function that makes the cluster client of a topic. It raises ConfigError without aiokafka."""
+def _make_topic_log(config: Config, topic: str, state_partitions: int) -> StateLog:
+    return make_kafka_log(config, topic, owner=OWNER, state_partitions=state_partitions)
 
+
+def _make_topic_reader(topic: str, config: Config, bootstrap_servers: str | None = None) -> TopicReader:
     def connect(topic: str) -> Cluster:
-        try:
-            from coordinator.cluster.kafka.brokers import Brokers
-        except ModuleNotFoundError:
-            raise ConfigError(
-                "--from or --to",
-                f"kafka:{topic}",
-                f"another place without aiokafka: {KAFKA_EXTRA}",
-            ) from None
-        request_timeout_s = config.request_timeout_ms / 1000
-        return Brokers(bootstrap, topic, security=security, request_timeout_s=request_timeout_s)
+        return make_brokers(
+            config,
+            topic,
+            bootstrap_servers=bootstrap_servers,
+            setting="--from or --to",
+            value=f"kafka:{topic}",
+        )
 
-    security = make_client_security(config)
-    return connect
+    return TopicReader(topic, connect, timeout_s=config.delivery_timeout_ms / 1000)

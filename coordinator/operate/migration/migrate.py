@@ -1,8 +1,8 @@
 """Run a migration from any source to any target.
 
-The order of the steps makes it safe.  Fold the source; read the target and check the plan without changing
-anything; verify that the source is quiescent; claim the target, read it again and write; read the target
-again and compare; verify that the source has not changed meanwhile.
+The order of the steps makes a migration safe. Fold the source; read the target and check the plan without
+changing anything; verify that the source is quiescent; claim the target, read it again and write; read the
+target again and compare; verify that the source has not changed meanwhile.
 """
 
 from collections.abc import Mapping

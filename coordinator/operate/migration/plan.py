@@ -109,7 +109,7 @@ def _describe_difference(state: ComparableState, there: ComparableState) -> str:
 
 
 class MigrationTarget:
-    """The location that a migration writes state to. By default, it stores all fields of a state."""
+    """The location that a migration writes state to. By default, a target stores all fields of a state."""
 
     async def query_features(self) -> None:
         """Query the features of the target. Changes nothing. Raises MigrationRefused."""
@@ -139,6 +139,7 @@ class MigrationTarget:
     ) -> list[MigrationDifference]:
         """Write the states; return the share-partitions that could not be written.
 
-        `plan_for` is called after the target is claimed or locked. If it raises, nothing is changed.
+        `plan_for` is called after the target is claimed or locked. If `plan_for` raises an exception, nothing
+        is changed.
         """
         raise NotImplementedError

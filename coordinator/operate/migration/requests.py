@@ -131,7 +131,7 @@ def _initialize_start_offset(state: ComparableState, keeps_complete_count: bool)
     """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
-    is unknown and the target stores it, the offset is therefore sent with the Write.
+    is unknown and the target stores complete counts, the offset is therefore sent with the Write.
     """
     if keeps_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
         return NO_START_OFFSET

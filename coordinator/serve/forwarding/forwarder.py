@@ -76,7 +76,10 @@ class _RoutedRequest:
         self.rpc: Rpc = RPC_BY_API_KEY[api_key]
 
     def on_not_coordinator(self, operation: ForwardableOperation, message: str) -> None:
-        """Hold an operation that the runtime rejected with NOT_COORDINATOR. It may have been executed."""
+        """Hold an operation that the runtime rejected with NOT_COORDINATOR.
+
+        The operation may have been executed.
+        """
         self._forwarder.hold_operation(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
 
 
@@ -96,9 +99,10 @@ class _ForwardedRequest(NamedTuple):
 
 
 class Forwarder:
-    """Routes operations to the local runtime or to other coordinators. Used on one event loop.
+    """Routes operations to the local runtime or to other coordinators.
 
-    While it is `active`, the service submits all requests except those that a coordinator has forwarded.
+    All methods must be called on one event loop. While the forwarder is `active`, the service submits all
+    requests except those that a coordinator has forwarded.
     """
 
     def __init__(
@@ -205,7 +209,10 @@ class Forwarder:
         return None if self._assignment is None else self._assignment.owner(shard)
 
     def hold_operation(self, call: _RoutedRequest, operation: ForwardableOperation, why: ErrorReason) -> None:
-        """Keep an operation to route it again. Refuse it if it is too old or too many are held."""
+        """Keep an operation to route it again.
+
+        Refuse the operation if it is too old or too many operations are held.
+        """
         if self._closed:
             refuse_operations([operation], _STOPPING)
         elif self._is_too_old(operation):

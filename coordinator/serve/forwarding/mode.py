@@ -1,9 +1,9 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
-If `__share_group_state` exists, brokers do not look up the coordinator. These brokers send requests to the
-leaders of the partitions of that topic. The proxy of that broker (relay or HAProxy) passes the requests to
-its own coordinator. Without forwarding, such requests would not reach the owner of the shard. Source:
-PersisterStateManager of Kafka.
+If `__share_group_state` exists, brokers do not look up the coordinator. Such brokers send share-state
+requests to the leaders of the partitions of `__share_group_state`. The proxy of a leader (relay or HAProxy)
+passes these requests to its own coordinator. Without forwarding, such requests would not reach the owner of
+the shard. Source: PersisterStateManager of Kafka.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ class ForwardingMode:
 
     `topic_exists` returns whether the topic exists, or None if this client is not authorized to know.
     `topic_exists` raises LogError while no broker answers. With "auto", requests are forwarded until the
-    topic is known not to exist. Forwarding is correct in both cases; if it is not needed, it costs one extra
-    hop.
+    topic is known not to exist. Forwarding is correct in both cases; if forwarding is not needed, it costs
+    one extra hop.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ class ClientRequest(Protocol):
 
 
 class ForwardableOperation(Operation):
-    """An operation that is being routed while `call` is set; without `call`, it is answered or refused.
+    """An operation that is being routed while `call` is set; without `call`, the operation has a response.
 
     While `call` is set, `refuse` with NOT_COORDINATOR calls `call.on_not_coordinator` instead of answering.
     """

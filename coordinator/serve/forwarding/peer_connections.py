@@ -20,7 +20,7 @@ FORWARDED_CLIENT_ID = "Persister-client-forwarded-"
 
 
 class PeerConnections:
-    """Connections to a coordinator at its advertised address. Used on one event loop."""
+    """Connections to a coordinator at its advertised address. Call all methods on one event loop."""
 
     def __init__(
         self, wire: str, instance: str, limits: ForwardingLimits, security: ClientSecurity | None = None

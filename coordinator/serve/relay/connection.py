@@ -21,16 +21,13 @@ from coordinator.security.principals import (
     principal_of_certificate,
 )
 from coordinator.security.tls import CertificateTrust, ServerTls
-from coordinator.serve.relay.authentication import LoginFailed, authenticate, is_authenticated
 from coordinator.serve.relay.forwarding import forward_both_ways
 from coordinator.serve.relay.frame_reader import EndOfStream, FrameReader, RefusedConnection
-from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.limits import RelayLimits, RequestMemory
 from coordinator.serve.relay.metrics import RelayMetrics
 from coordinator.serve.relay.persister import PeerSession, PersisterLink, SessionEnded
-from coordinator.serve.relay.request_memory import RequestMemory
-from coordinator.serve.relay.sasl import RelayedExchange
-from coordinator.serve.relay.streams import Stream, TlsStream, accept_stream
-from coordinator.serve.relay.upstream import UpstreamServer
+from coordinator.serve.relay.sasl import LoginFailed, RelayedExchange, authenticate, is_authenticated
+from coordinator.serve.relay.streams import Stream, TlsStream, UpstreamServer, accept_stream
 from protocol.errors import ProtocolError
 
 _logger = logging.getLogger(__name__)
@@ -51,34 +48,31 @@ class UpstreamRoute(NamedTuple):
     tls: ServerTls | None
 
 
+class RelayContext(NamedTuple):
+    """What all connections of a relay share. `turns` grants TLS handshakes to the peers' networks in turn.
+
+    `warn` logs a sentence for the operator, rate-limited by kind.
+    """
+
+    route: UpstreamRoute
+    limits: RelayLimits
+    request_memory: RequestMemory
+    metrics: RelayMetrics
+    warn: Callable[[str, str], None]
+    turns: FairQueue
+
+
 class Connection:
     """One accepted connection. Its own task calls `run`; the listener calls `stop` and `abort`."""
 
-    def __init__(
-        self,
-        accepted: socket.socket,
-        network: str,
-        route: UpstreamRoute,
-        limits: RelayLimits,
-        request_memory: RequestMemory,
-        figures: RelayMetrics,
-        warn: Callable[[str, str], None],
-        turns: FairQueue,
-    ) -> None:
-        """Take over a socket, accepted from `network`. Its TLS handshake takes one of `turns`.
-
-        `warn` logs a sentence for the operator, rate-limited by kind.
-        """
-        self._turns = turns
+    def __init__(self, accepted: socket.socket, network: str, context: RelayContext) -> None:
+        """Take over a socket, accepted from `network`."""
         self._socket = accepted
         self.network = network
         self.last_active_s = asyncio.get_running_loop().time()
         self.is_aborted = False
-        self._route = route
-        self._limits = limits
-        self._request_memory = request_memory
-        self._metrics = figures
-        self._warn = warn
+        self._context = context
+        self._route, self._limits, self._metrics = context.route, context.limits, context.metrics
         self._peer: FrameReader | None = None
         self._broker: FrameReader | None = None
         self._coordinator: FrameReader | None = None
@@ -119,8 +113,8 @@ class Connection:
                     await self._serve_client()
             except LoginFailed:
                 # The log of the broker contains only the address of the relay.
-                self._metrics.count_refusal("login_failed")
-                self._warn("login_failed", f"The broker refused a login from {self.network}.")
+                self._metrics.refused["login_failed"] += 1
+                self._context.warn("login_failed", f"The broker refused a login from {self.network}.")
             except (EndOfStream, OSError) as error:
                 _logger.debug("a connection ended: %s", error_text(error))
             await self._close_streams()
@@ -133,13 +127,13 @@ class Connection:
         except Exception:
             # A defect of the relay ends only this connection, and the broker reconnects.
             _logger.exception("Internal error; the relay closed a connection.")
-            self._metrics.count_refusal("internal_error")
+            self._metrics.refused["internal_error"] += 1
         finally:
             self._close()
 
     def _refuse_connection(self, reason: str, why: Exception) -> None:
-        self._metrics.count_refusal(reason)
-        self._warn(reason, str(why))
+        self._metrics.refused[reason] += 1
+        self._context.warn(reason, str(why))
 
     async def _serve_client(self) -> None:
         limits = self._limits
@@ -166,7 +160,7 @@ class Connection:
         try:
             if route.tls is not None:
                 await wait_for_client_hello(self._socket)
-                await self._turns.wait_for_turn(self.network)
+                await self._context.turns.wait_for_turn(self.network)
             end = await accept_stream(self._socket, route.tls.context if route.tls is not None else None)
         except ssl.SSLError as error:
             raise RefusedConnection("tls", f"a TLS handshake failed: {error.reason or error}") from None
@@ -179,7 +173,7 @@ class Connection:
         if route.check == "sasl":
             exchange = RelayedExchange(route.sub_claim)
             broker = self._broker = await self._connect_to_broker()
-            head = await authenticate(peer, broker, exchange, self._request_memory)
+            head = await authenticate(peer, broker, exchange, self._context.request_memory)
             if head.is_from_persister:
                 await self._check_user(broker, exchange)
         if head.is_from_persister:
@@ -227,7 +221,8 @@ class Connection:
     async def _connect_to_coordinator(self) -> FrameReader:
         """Connect to the coordinator; retry every second while it restarts. Raises RefusedConnection.
 
-        A persister waits 30 s for a response. If its connection were closed, it would back off for 2 to 16 s.
+        A persister waits 30 s for a response. If the connection of a persister were closed, the persister
+        would back off for 2 to 16 s.
         """
         limits, loop = self._limits, asyncio.get_running_loop()
         give_up_s = loop.time() + limits.coordinator_wait_s - limits.retry_s
@@ -250,7 +245,9 @@ class Connection:
                 return FrameReader(end, limits.handshake_frame_bytes_max)
             except OSError as error:
                 self._metrics.failed_connects[name] += 1
-                self._warn(name, f"the {name} cannot be reached at {server.address}: {error_text(error)}")
+                self._context.warn(
+                    name, f"the {name} cannot be reached at {server.address}: {error_text(error)}"
+                )
             if give_up(attempts):
                 break
             await asyncio.sleep(limits.retry_s)
@@ -262,18 +259,18 @@ class Connection:
         peer, broker = self._peer, self._broker
         begun = peer.take_buffered()
         self._count_bytes(len(begun), 0)
-        await broker.end.send(begun)
+        await broker.stream.send(begun)
         early = broker.take_buffered()
         if early:
-            await peer.end.send(early)
-        await forward_both_ways(peer.end, broker.end, self._count_bytes, self._limits.half_closed_s)
+            await peer.stream.send(early)
+        await forward_both_ways(peer.stream, broker.stream, self._count_bytes, self._limits.half_closed_s)
 
     async def _forward_to_coordinator(self) -> None:
         assert self._peer is not None
         if self._broker is not None:
             # The connection to the broker was needed only for authentication, and the broker would close it
             # as idle.
-            self._broker.end.close()
+            self._broker.stream.close()
             self._broker = None
         self._coordinator = await self._connect_to_coordinator()
         self._link = PersisterLink(
@@ -290,11 +287,11 @@ class Connection:
             async with deadline:
                 broker = await self._connect_to_broker()
                 try:
-                    await authenticate(peer, broker, exchange, self._request_memory)
+                    await authenticate(peer, broker, exchange, self._context.request_memory)
                     if not exchange.accepted or not await is_authenticated(broker):
                         raise SessionEnded("a peer failed to re-authenticate")
                 finally:
-                    broker.end.close()
+                    broker.stream.close()
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -309,8 +306,8 @@ class Connection:
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
-        """Flush and close all streams. Until then the connection counts against the limit."""
-        await asyncio.gather(*(inbound.end.finish() for inbound in self._frame_readers()))
+        """Flush and close all streams. Until then, the connection counts against the connection limit."""
+        await asyncio.gather(*(inbound.stream.finish() for inbound in self._frame_readers()))
 
     def _close(self) -> None:
         if self.destination:
@@ -320,7 +317,7 @@ class Connection:
         if self._peer is None:
             self._socket.close()
         for inbound in self._frame_readers():
-            inbound.end.close()
+            inbound.stream.close()
 
     def _frame_readers(self) -> list[FrameReader]:
         return [inbound for inbound in (self._peer, self._broker, self._coordinator) if inbound is not None]

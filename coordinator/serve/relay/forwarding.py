@@ -1,9 +1,9 @@
-"""Forward bytes between two streams. Replication traffic takes this path.
+"""Forward bytes between two streams. Replication traffic takes the path through this module.
 
 Without TLS, event-loop callbacks copy bytes from socket to socket through one buffer shared by all
 connections. The buffer is empty when a callback returns. If the target socket accepts only a part, the rest
-is kept and reading pauses until it is sent. Per byte this uses less CPU time than HAProxy in TCP mode, and
-per small message the same.
+is kept and reading pauses until it is sent. Per byte, this copying uses less CPU time than HAProxy in TCP
+mode, and per small message the same.
 """
 
 import asyncio
@@ -28,23 +28,34 @@ def forward_bytes(
     take: Take,
     *,
     first: bytes = b"",
-    settled: Callable[[], None] | None = None,
+    on_all_sent: Callable[[], None] | None = None,
 ) -> "_SocketForwarding | _StreamForwarding":
     """Forward `first`, then everything received from `source`, to `target`.
 
     `take` sees all bytes in order before they are sent. If `take` raises an exception, the forwarding ends
-    with it. `settled` is called each time that all accepted bytes have been sent. `end` of the result is done
-    when the source is closed or `take` rejects bytes, or fails with the error that ended the forwarding.
+    with it. `on_all_sent` is called each time that all accepted bytes have been sent. `finished` of the
+    result is done when the source is closed or `take` rejects bytes, or fails with the error that ended the
+    forwarding.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
-        return _SocketForwarding(source.socket, target.socket, take, first, settled)
-    return _StreamForwarding(source, target, take, first, settled)
+        return _SocketForwarding(source.socket, target.socket, take, first, on_all_sent)
+    return _StreamForwarding(source, target, take, first, on_all_sent)
 
 
 class _SocketForwarding:
     """Forwarding between two plain sockets. When the source is half-closed, so is the target."""
 
-    __slots__ = ("_broken", "_ending", "_loop", "_settled", "_source", "_take", "_target", "_waiting", "end")
+    __slots__ = (
+        "_broken",
+        "_ending",
+        "_loop",
+        "_on_all_sent",
+        "_source",
+        "_take",
+        "_target",
+        "_waiting",
+        "finished",
+    )
 
     def __init__(
         self,
@@ -52,32 +63,32 @@ class _SocketForwarding:
         target: socket.socket,
         take: Take,
         first: bytes,
-        settled: Callable[[], None] | None,
+        on_all_sent: Callable[[], None] | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._source = source
         self._target = target
         self._take = take
-        self._settled = settled
+        self._on_all_sent = on_all_sent
         # Bytes that the target has not accepted yet, and whether they are the last ones.
         self._waiting = b""
         self._ending = False
         # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
         self._broken = select.poll()
         self._broken.register(source, 0)
-        self.end: asyncio.Future[None] = self._loop.create_future()
+        self.finished: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(source, self._on_source_readable)
         if first:
             self._forward_or_fail(first)
 
     def close(self) -> None:
         """Stop forwarding. Both streams stay open."""
-        if not self.end.done():
-            self.end.cancel()
+        if not self.finished.done():
+            self.finished.cancel()
             self._remove_callbacks()
-        elif not self.end.cancelled():
+        elif not self.finished.cancelled():
             # Mark the error as retrieved: the caller already handles the first error of the pair.
-            self.end.exception()
+            self.finished.exception()
 
     def _on_source_readable(self) -> None:
         # uvloop reports a reset only once, so read everything that the kernel still buffers now.
@@ -95,7 +106,7 @@ class _SocketForwarding:
             return False
         if count:
             self._forward_or_fail(_shared[:count])
-            return not self._waiting and not self.end.done()
+            return not self._waiting and not self.finished.done()
         with suppress(OSError):
             self._target.shutdown(socket.SHUT_WR)
         self._complete_forwarding()
@@ -137,18 +148,18 @@ class _SocketForwarding:
             self._write_pending()
 
     def _write_pending(self) -> None:
-        if self._settled is not None:
-            self._settled()
+        if self._on_all_sent is not None:
+            self._on_all_sent()
         if self._ending:
             self._complete_forwarding()
 
     def _complete_forwarding(self) -> None:
         self._remove_callbacks()
-        self.end.set_result(None)
+        self.finished.set_result(None)
 
     def _fail_forwarding(self, error: Exception) -> None:
         self._remove_callbacks()
-        self.end.set_exception(error)
+        self.finished.set_exception(error)
 
     def _remove_callbacks(self) -> None:
         if self._waiting:
@@ -161,54 +172,56 @@ class _StreamForwarding:
     """Forwarding between two streams of which at least one uses TLS."""
 
     def __init__(
-        self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
+        self, source: Stream, target: Stream, take: Take, first: bytes, on_all_sent: Callable[[], None] | None
     ) -> None:
-        self.end: asyncio.Future[None] = asyncio.ensure_future(
-            self._forward_stream(source, target, take, first, settled)
+        self.finished: asyncio.Future[None] = asyncio.ensure_future(
+            self._forward_stream(source, target, take, first, on_all_sent)
         )
 
     def close(self) -> None:
-        if not self.end.cancel() and not self.end.cancelled():
-            self.end.exception()
+        if not self.finished.cancel() and not self.finished.cancelled():
+            self.finished.exception()
 
     async def _forward_stream(
-        self, source: Stream, target: Stream, take: Take, first: bytes, settled: Callable[[], None] | None
+        self, source: Stream, target: Stream, take: Take, first: bytes, on_all_sent: Callable[[], None] | None
     ) -> None:
         data = first or await source.receive()
         while data:
             count = take(data)
             if count:
                 await target.send(data[:count])
-            if settled is not None:
-                settled()
+            if on_all_sent is not None:
+                on_all_sent()
             if count < len(data):
                 return
             data = await source.receive()
 
 
 async def forward_both_ways(
-    first: Stream, second: Stream, moved: Callable[[int, int], None], half_closed_s: float
+    first: Stream, second: Stream, count_bytes: Callable[[int, int], None], half_closed_s: float
 ) -> None:
     """Forward bytes in both directions until both are closed. Raises OSError if a connection breaks.
 
-    `moved` is called with the bytes from first to second and from second to first. When one direction is
-    closed, the other one continues for at most `half_closed_s`. With TLS it ends at once, because a TLS
-    connection is closed in both directions.
+    `count_bytes` is called with the bytes from first to second and from second to first. When one direction
+    is closed, the other direction continues for at most `half_closed_s`. With TLS, the other direction ends
+    at once, because a TLS connection is closed in both directions.
     """
 
     def count_sent(data: Bytes) -> int:
-        moved(len(data), 0)
+        count_bytes(len(data), 0)
         return len(data)
 
     def count_received(data: Bytes) -> int:
-        moved(0, len(data))
+        count_bytes(0, len(data))
         return len(data)
 
-    there, back = forward_bytes(first, second, count_sent), forward_bytes(second, first, count_received)
+    forward, backward = forward_bytes(first, second, count_sent), forward_bytes(second, first, count_received)
     in_clear = isinstance(first, PlainStream) and isinstance(second, PlainStream)
     try:
-        done, pending = await asyncio.wait({there.end, back.end}, return_when=asyncio.FIRST_COMPLETED)
-        # A broken connection ends both directions. A half-closed one can still receive.
+        done, pending = await asyncio.wait(
+            {forward.finished, backward.finished}, return_when=asyncio.FIRST_COMPLETED
+        )
+        # A broken connection ends both directions. A half-closed connection can still receive.
         for direction in done:
             direction.result()
         if pending and in_clear:
@@ -216,5 +229,5 @@ async def forward_both_ways(
             for direction in done:
                 direction.result()
     finally:
-        there.close()
-        back.close()
+        forward.close()
+        backward.close()

@@ -49,9 +49,9 @@ class RequestHead(NamedTuple):
 class FrameReader:
     """Reads frames from one stream. Buffers at most the requested frame and the read-ahead."""
 
-    def __init__(self, end: Stream, frame_bytes_max: int) -> None:
-        """Read from `end`. `frame` rejects frames of more than `frame_bytes_max` bytes."""
-        self.end = end
+    def __init__(self, stream: Stream, frame_bytes_max: int) -> None:
+        """Read from `stream`. `frame` rejects frames of more than `frame_bytes_max` bytes."""
+        self.stream = stream
         self.frame_bytes_max = frame_bytes_max
         self._held = bytearray()
 
@@ -99,7 +99,7 @@ class FrameReader:
     async def _fill_buffer(self, count: int) -> None:
         """Receive until the buffer has at least `count` bytes."""
         while len(self._held) < count:
-            data = await self.end.receive(max(count - len(self._held), _AHEAD_BYTES))
+            data = await self.stream.receive(max(count - len(self._held), _AHEAD_BYTES))
             if not data:
                 raise EndOfStream
             self._held += data

@@ -1,6 +1,12 @@
 """Limits of the relay: connections, memory and timeouts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+
+from coordinator.serve.relay.frame_reader import RefusedConnection, RequestHead
+from protocol.errors import FrameError
+from protocol.messages import sasl_authenticate
 
 
 class RelayLimits(NamedTuple):
@@ -24,3 +30,31 @@ class RelayLimits(NamedTuple):
     coordinator_wait_s: float = 25.0
     stop_s: float = 5.0
     sweep_s: float = 5.0
+
+
+class RequestMemory:
+    """The memory for large login requests, shared by all connections."""
+
+    def __init__(self, limits: RelayLimits) -> None:
+        self._limits = limits
+        self._bytes_left = limits.large_frames_bytes_max
+
+    @contextmanager
+    def reserve_capacity(self, head: RequestHead) -> Iterator[None]:
+        """Reserve memory for a request.
+
+        Raises FrameError if the request is too large, RefusedConnection if no memory is left.
+        """
+        small_max = self._limits.small_frame_bytes_max
+        only_token = head.api_key == sasl_authenticate.API_KEY
+        most = self._limits.handshake_frame_bytes_max if only_token else small_max
+        if head.size > most:
+            raise FrameError(f"a request of {head.size} bytes before the login, where {most} are allowed")
+        count = head.size if head.size > small_max else 0
+        if count > self._bytes_left:
+            raise RefusedConnection("no_room", "the memory for unfinished logins is used up")
+        self._bytes_left -= count
+        try:
+            yield
+        finally:
+            self._bytes_left += count

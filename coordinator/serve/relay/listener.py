@@ -11,10 +11,9 @@ from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue, address_network
 from coordinator.security.connection_eviction import evict_oldest
 from coordinator.security.rate_limited_log import RateLimitedLog
-from coordinator.serve.relay.connection import Connection, UpstreamRoute
-from coordinator.serve.relay.limits import RelayLimits
+from coordinator.serve.relay.connection import Connection, RelayContext, UpstreamRoute
+from coordinator.serve.relay.limits import RelayLimits, RequestMemory
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.request_memory import RequestMemory
 
 _BACKLOG = 1_024
 # Accept at most this number of connections in one iteration of the event loop.
@@ -26,17 +25,18 @@ _ACCEPT_RETRY_S = 0.1
 class Listener:
     """Serves connections on one socket, from `start` to `stop`."""
 
-    def __init__(self, route: UpstreamRoute, limits: RelayLimits, figures: RelayMetrics) -> None:
+    def __init__(self, route: UpstreamRoute, limits: RelayLimits, metrics: RelayMetrics) -> None:
         self.route = route
         self.limits = limits
-        self._metrics = figures
-        self._request_memory = RequestMemory(limits)
+        self._metrics = metrics
+        self._warn = RateLimitedLog().warn_by_kind
+        self._context = RelayContext(
+            route, limits, RequestMemory(limits), metrics, self._warn, turns=FairQueue()
+        )
         self._socket: socket.socket | None = None
         self._acceptor: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._warn = RateLimitedLog().warn_by_kind
-        self._handshakes = FairQueue()
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
@@ -90,16 +90,7 @@ class Listener:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            connection = Connection(
-                accepted,
-                address_network(address),
-                self.route,
-                self.limits,
-                self._request_memory,
-                self._metrics,
-                self._warn,
-                self._handshakes,
-            )
+            connection = Connection(accepted, address_network(address), self._context)
             task = asyncio.create_task(connection.run())
             self._connections[connection] = task
             task.add_done_callback(partial(self._on_connection_done, connection))
@@ -111,7 +102,7 @@ class Listener:
         left = [each for each in self._connections if not each.is_aborted]
         if len(left) < self.limits.connections_max:
             return True
-        self._metrics.count_refusal("too_many_connections")
+        self._metrics.refused["too_many_connections"] += 1
         self._warn("too_many_connections", "a connection was closed because relay.max.connections is reached")
         return evict_oldest(each for each in left if not each.destination) > 0
 
@@ -127,7 +118,7 @@ class Listener:
             now_s, now_ms = loop.time(), self._clock.now_ms()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
-                    self._metrics.count_refusal("certificate_revoked")
+                    self._metrics.refused["certificate_revoked"] += 1
                     connection.abort()
             # Drop closed connections. Before a connection has a destination, the handshake timeout applies.
             seen = {
@@ -139,7 +130,7 @@ class Listener:
                 if connection.moved_bytes != moved_bytes:
                     seen[connection] = (connection.moved_bytes, now_s)
                 elif now_s - since_s > limits.idle_s:
-                    self._metrics.count_refusal("idle")
+                    self._metrics.refused["idle"] += 1
                     connection.abort()
 
 

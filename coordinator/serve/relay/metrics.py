@@ -3,6 +3,7 @@
 Only the thread of the event loop may access the metrics.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 PREFIX = "share_coordinator_relay_"
@@ -37,16 +38,12 @@ class RelayMetrics:
     undecided: int = 0
     open: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DESTINATIONS, 0))
     decided: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DESTINATIONS, 0))
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     failed_connects: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DESTINATIONS, 0))
     bytes_to: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DESTINATIONS, 0))
     bytes_from: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DESTINATIONS, 0))
     awaiting_coordinator: int = 0
     reauthentications: int = 0
-
-    def count_refusal(self, reason: str) -> None:
-        """Count a connection that the relay refused."""
-        self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def exposition(self) -> str:
         """Return all metrics in Prometheus text format 0.0.4."""

@@ -1,9 +1,9 @@
 """Forward a persister's requests to the coordinator and the responses back.
 
 If sessions have a lifetime, a peer re-authenticates on the same connection (KIP-368). The relay forwards
-these requests to the broker over a new connection, because the broker closes the first one as idle. As at the
-broker, the mechanism and the user must stay the same. If the session has expired, the next request closes the
-connection.
+these requests to the broker over a new connection, because the broker closes the first connection as idle. As
+at the broker, the mechanism and the user must stay the same. If the session has expired, the next request
+closes the connection.
 
 Bytes are forwarded as for replication, but the start of each frame is inspected.
 """
@@ -50,23 +50,23 @@ class PersisterLink:
         peer: FrameReader,
         coordinator: FrameReader,
         session: PeerSession,
-        again: Callable[[], Awaitable[RelayedExchange]],
-        moved: Callable[[int, int], None],
+        reauthenticate: Callable[[], Awaitable[RelayedExchange]],
+        count_bytes: Callable[[int, int], None],
     ) -> None:
-        """`again` forwards a re-authentication to the broker, up to the first request after it.
+        """`reauthenticate` forwards a re-authentication to the broker, up to the first request after it.
 
-        `moved` is called with the bytes to and from the coordinator.
+        `count_bytes` is called with the bytes to and from the coordinator.
         """
         self._peer = peer
         self._coordinator = coordinator
         self._session = session
-        self._again = again
-        self._moved = moved
+        self._reauthenticate = reauthenticate
+        self._count_bytes = count_bytes
         self._loop = asyncio.get_running_loop()
         # Remaining bytes of the current request and response, and the partial size of the next response.
         self._request_left = 0
-        self._answer_left = 0
-        self._answer_size = b""
+        self._response_left = 0
+        self._response_size_bytes = b""
         self._pending_responses = 0
         self._idle_event = asyncio.Event()
         self._idle_event.set()
@@ -78,17 +78,20 @@ class PersisterLink:
 
     async def run(self) -> None:
         """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
-        answers = forward_bytes(
-            self._coordinator.end, self._peer.end, self._count_responses, settled=self._update_idle_event
+        responses = forward_bytes(
+            self._coordinator.stream,
+            self._peer.stream,
+            self._count_responses,
+            on_all_sent=self._update_idle_event,
         )
         requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
-            await asyncio.wait({requests, answers.end}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({requests, responses.finished}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             requests.cancel()
             await asyncio.wait({requests})
-            answers.close()
-        for outcome in (requests, answers.end):
+            responses.close()
+        for outcome in (requests, responses.finished):
             if outcome.done() and not outcome.cancelled():
                 outcome.result()
 
@@ -98,18 +101,18 @@ class PersisterLink:
         try:
             while not stop.done():
                 requests = forward_bytes(
-                    self._peer.end,
-                    self._coordinator.end,
+                    self._peer.stream,
+                    self._coordinator.stream,
                     self._filter_requests,
                     first=self._peer.take_buffered(),
                 )
-                either: set[asyncio.Future[Any]] = {requests.end, stop}
+                either: set[asyncio.Future[Any]] = {requests.finished, stop}
                 try:
                     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     requests.close()
-                if requests.end.done() and not requests.end.cancelled():
-                    requests.end.result()
+                if requests.finished.done() and not requests.finished.cancelled():
+                    requests.finished.result()
                     await self._handle_partial_request()
             await self._idle_event.wait()
         finally:
@@ -122,13 +125,13 @@ class PersisterLink:
             return
         # The broker answers the re-authentication. Responses must stay in the order of the requests.
         await self._idle_event.wait()
-        exchange = await self._again()
+        exchange = await self._reauthenticate()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
             raise SessionEnded("a peer re-authenticated with another user or another mechanism")
         self._session = PeerSession.from_exchange(exchange, self._loop.time())
 
     def _filter_requests(self, data: Bytes) -> int:
-        """Return how many bytes are for the coordinator; put the others back into the peer's buffer."""
+        """Return how many bytes are for the coordinator; put the other bytes back into the peer's buffer."""
         at, end = self._request_left, len(data)
         while at < end:
             if end - at < _BEGINNING.size:
@@ -144,7 +147,7 @@ class PersisterLink:
         self._request_left = at - taken
         if taken < end:
             self._peer.unread(bytes(data[taken:]))
-        self._moved(taken, 0)
+        self._count_bytes(taken, 0)
         return taken
 
     def _begin_request(self) -> None:
@@ -158,25 +161,25 @@ class PersisterLink:
         """Forward everything, and count the responses that end in `data`."""
         at, end = 0, len(data)
         while at < end:
-            if self._answer_left == 0:
-                piece = bytes(data[at : at + SIZE_BYTES - len(self._answer_size)])
-                self._answer_size += piece
+            if self._response_left == 0:
+                piece = bytes(data[at : at + SIZE_BYTES - len(self._response_size_bytes)])
+                self._response_size_bytes += piece
                 at += len(piece)
-                if len(self._answer_size) < SIZE_BYTES:
+                if len(self._response_size_bytes) < SIZE_BYTES:
                     break
-                (self._answer_left,) = _unpack_size(self._answer_size)
-                self._answer_size = b""
-                if self._answer_left < 0:
-                    raise FrameError(f"a response has an invalid size: {self._answer_left} bytes")
-            step = min(self._answer_left, end - at)
+                (self._response_left,) = _unpack_size(self._response_size_bytes)
+                self._response_size_bytes = b""
+                if self._response_left < 0:
+                    raise FrameError(f"a response has an invalid size: {self._response_left} bytes")
+            step = min(self._response_left, end - at)
             at += step
-            self._answer_left -= step
-            if self._answer_left == 0:
+            self._response_left -= step
+            if self._response_left == 0:
                 self._pending_responses -= 1
-        self._moved(0, end)
+        self._count_bytes(0, end)
         return end
 
     def _update_idle_event(self) -> None:
         """Set the idle event if all received responses have been sent to the peer and none is pending."""
-        if self._pending_responses <= 0 and self._answer_left == 0 and not self._answer_size:
+        if self._pending_responses <= 0 and self._response_left == 0 and not self._response_size_bytes:
             self._idle_event.set()

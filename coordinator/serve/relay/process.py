@@ -22,7 +22,7 @@ from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import ClientTls, UpstreamServer
 
 _logger = logging.getLogger(__name__)
 

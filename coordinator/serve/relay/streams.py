@@ -8,9 +8,11 @@ import asyncio
 import socket
 import ssl
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
+from coordinator.security.reloading_files import ReloadingFiles
 
 # Bytes per read. Without TLS, a larger buffer would cost a new memory mapping for each read.
 _CHUNK_BYTES = 64 << 10
@@ -94,7 +96,7 @@ def configure_socket(plain_socket: socket.socket) -> None:
 async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Stream:
     """Make a stream of an accepted socket; with a TLS context, after the handshake.
 
-    Closes the socket if this fails. Raises OSError.
+    Closes the socket if the handshake fails. Raises OSError.
     """
     try:
         if tls is None:
@@ -165,3 +167,36 @@ async def _complete_tls_handshake(
     # Every TLS transport has this method, but the type annotation of asyncio lacks it.
     transport.set_read_buffer_limits(high=_TLS_READ_BYTES)  # type: ignore[attr-defined]
     return TlsStream(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
+
+
+class ClientTls(ReloadingFiles):
+    """TLS of outgoing connections, reloaded when the files change. Invalid new files are not used."""
+
+    def __init__(self, security: ClientSecurity, prefix: str) -> None:
+        """Load the files. `prefix` is the prefix of the settings that name the files. Raises ConfigError."""
+        files = (security.certificate_file, security.key_file, security.ca_file)
+        super().__init__("TLS files", tuple(filter(None, files)))
+        self._security = security
+        self._prefix = prefix
+        self._load()
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return the context for a connection, a new one if the files have changed and are valid."""
+        self.reload_if_changed()
+        return self._context
+
+    def _load(self) -> None:
+        self._context = self._security.tls_context(self._prefix)
+
+
+class UpstreamServer(NamedTuple):
+    """A server to connect to. The server's certificate must be valid for `server_name`."""
+
+    address: HostPort
+    tls: ClientTls | None = None
+    server_name: str = ""
+
+    async def connect(self, timeout_s: float) -> Stream:
+        """Connect. Raises OSError."""
+        context = self.tls.context() if self.tls is not None else None
+        return await connect_stream(self.address, context, self.server_name or self.address.host, timeout_s)

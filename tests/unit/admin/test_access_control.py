@@ -13,7 +13,7 @@ from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
-from coordinator.operate.admin.runbook import RUNBOOK_PATH
+from coordinator.operate.admin.page_routes import RUNBOOK_PATH
 from tests.unit.admin.admin_server import AdminTester, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 

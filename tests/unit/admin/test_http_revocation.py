@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import HostPort
-from coordinator.operate.admin import http_service
-from coordinator.operate.admin.http_service import HttpService
+from coordinator.operate.admin import http_server
+from coordinator.operate.admin.http_server import HttpService
 from tests.unit.admin.admin_server import run_admin
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
@@ -23,7 +23,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CertificateFiles:
-    monkeypatch.setattr(http_service, "_FILE_CHECK_INTERVAL_S", 0.02)
+    monkeypatch.setattr(http_server, "_FILE_CHECK_INTERVAL_S", 0.02)
     return CertificateFiles(tmp_path)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.operate.admin import listing
 from coordinator.operate.admin.api_models import OffsetRange, Page
-from coordinator.operate.admin.offset_ranges import make_offset_range, unpack_slices
+from coordinator.operate.admin.views import make_offset_range, unpack_slices
 from coordinator.shard.batches import first_batch_index
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text

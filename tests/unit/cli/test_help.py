@@ -4,8 +4,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from coordinator.cli.help import COMMAND_GROUPS
-from coordinator.cli.program import app
+from coordinator.cli.program import COMMAND_GROUPS, app
 from tests.unit.cli.command_line import CommandLine
 
 

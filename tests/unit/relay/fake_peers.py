@@ -19,7 +19,7 @@ from coordinator.serve.relay.connection import PeerCheck, UpstreamRoute
 from coordinator.serve.relay.limits import RelayLimits
 from coordinator.serve.relay.listener import Listener
 from coordinator.serve.relay.metrics import RelayMetrics
-from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import ClientTls, UpstreamServer
 from protocol.errors import ErrorCode
 from protocol.messages import request_header, sasl_authenticate, sasl_handshake
 from tests.kafka.ports import free_ports

@@ -5,7 +5,7 @@ import errno
 import pytest
 import uvloop
 
-from coordinator.serve.relay import connection, upstream
+from coordinator.serve.relay import connection, streams
 from tests.unit.relay.fake_peers import (
     ANSWER,
     PERSISTER,
@@ -120,7 +120,7 @@ async def test_unreachable_broker_on_reauthentication_counts_as_no_broker(
 ) -> None:
     async with run_relay() as here:
         peer, coordinator = await connect_persister(here)
-        monkeypatch.setattr(upstream, "connect_stream", _raise_timeout)
+        monkeypatch.setattr(streams, "connect_stream", _raise_timeout)
         peer.send_bytes(handshake_request())
         assert await peer.wait_until_closed()
         assert await coordinator.wait_until_closed()

@@ -13,7 +13,7 @@ from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
 from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
 from coordinator.serve.relay import streams
-from coordinator.serve.relay.upstream import ClientTls, UpstreamServer
+from coordinator.serve.relay.streams import ClientTls, UpstreamServer
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit.relay.fake_peers import (
     ANSWER,

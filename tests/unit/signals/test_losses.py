@@ -14,7 +14,7 @@ from coordinator.observe.signals.losses import (
     LoggedSkips,
     LossCounter,
 )
-from coordinator.operate.history.reads import SkipsRequest
+from coordinator.operate.history.worker import SkipsRequest
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.observe.signals.event_queue import WAITING_MAX, EventQueue
+from coordinator.observe.signals.event_delivery import WAITING_MAX, EventQueue, Webhook
 from coordinator.observe.signals.monitor import SignalEvent
-from coordinator.observe.signals.webhook import Webhook
 from tests.certificates import CertificateAuthority
 
 

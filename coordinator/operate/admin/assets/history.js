@@ -10,7 +10,7 @@ export const deliveryHistory = {
   // Each request reads the log, so the view is not refreshed.
   once: true,
   title: (view) => `Delivery history · ${seen(view.group)} · ${view.topic}-${view.partition}`,
-  ask: (view) => ({
+  requests: (view) => ({
     found: query("/api/v1/delivery-history", {
       group: view.group, topic: view.topic, partition: view.partition,
       record_offset: number(view.at), before: number(view.before), limit: PAGE,
@@ -40,26 +40,23 @@ export const deliveryHistory = {
   },
 };
 
+const orDash = (number) => (number === null ? "–" : String(number));
+
 function eventTable(found, context) {
-  const ofRecord = found.record_offset !== null;
-  const rows = found.events.map((event, place) => {
-    const older = found.events[place + 1];
-    const moved = older && event.owner_epoch !== older.owner_epoch;
-    return el("tr", {},
-      el("td", {}, el("time", { datetime: event.time }, event.time?.replace("T", " ").replace("Z", "") ?? "–")),
-      ofRecord && el("td", {}, event.delivery_state ? stateMark(event.delivery_state) : "–"),
-      ofRecord && el("td", { class: "n" }, event.delivery_count === null ? "–" : count(event.delivery_count)),
-      el("td", { class: "what" }, seen(event.what)),
-      el("td", {}, el("b", {}, String(event.log_offset)), " ", event.record),
-      el("td", { class: "n" }, event.owner_epoch === null ? "–" : String(event.owner_epoch), moved && " (new owner)"),
-      el("td", { class: "n" }, event.leader_epoch === null ? "–" : String(event.leader_epoch)),
-      el("td", { class: "n" }, event.start_offset === null || event.start_offset < 0 ? "–" : String(event.start_offset)));
-  });
+  const isNewOwner = (event, place) => found.events[place + 1] && event.owner_epoch !== found.events[place + 1].owner_epoch;
+  const recordColumns = [
+    { label: "Delivery state", cell: (event) => (event.delivery_state ? stateMark(event.delivery_state) : "–") },
+    { label: "Deliveries", class: "n", cell: (event) => (event.delivery_count === null ? "–" : count(event.delivery_count)) },
+  ];
   return table("Delivery history", [
-    { label: "Time (UTC)" }, ...(ofRecord ? [{ label: "Delivery state" }, { label: "Deliveries", class: "n" }] : []),
-    { label: "Event" }, { label: "Log record" }, { label: "Owner epoch", class: "n" },
-    { label: "Leader epoch", class: "n" }, { label: "Start offset", class: "n" },
-  ], rows, context.view);
+    { label: "Time (UTC)", cell: (event) => el("time", { datetime: event.time }, event.time?.replace("T", " ").replace("Z", "") ?? "–") },
+    ...(found.record_offset === null ? [] : recordColumns),
+    { label: "Event", class: "what", cell: (event) => seen(event.what) },
+    { label: "Log record", cell: (event) => [el("b", {}, String(event.log_offset)), " ", event.record] },
+    { label: "Owner epoch", class: "n", cell: (event, place) => [orDash(event.owner_epoch), isNewOwner(event, place) && " (new owner)"] },
+    { label: "Leader epoch", class: "n", cell: (event) => orDash(event.leader_epoch) },
+    { label: "Start offset", class: "n", cell: (event) => orDash(event.start_offset === null || event.start_offset < 0 ? null : event.start_offset) },
+  ], found.events, context.view);
 }
 
 function pager(found, view) {

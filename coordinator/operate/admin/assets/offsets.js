@@ -19,13 +19,13 @@ export const STATES = {
 export const NOTHING = { sign: "·", said: "no stored state", meaning: "in its first delivery, or not delivered yet" };
 export const BELOW = { sign: "", said: "below the start offset", meaning: "complete" };
 
-export const look = (state) => (state === null ? NOTHING : STATES[state] ?? STATES.UNKNOWN);
-export const shade = (state) => `s-${state === null ? "nothing" : state === "BELOW" ? "below" : state.toLowerCase()}`;
+export const stateStyle = (state) => (state === null ? NOTHING : STATES[state] ?? STATES.UNKNOWN);
+export const stateClass = (state) => `s-${state === null ? "nothing" : state === "BELOW" ? "below" : state.toLowerCase()}`;
 
 // A delivery state as a sign and a word.
 export function stateMark(state) {
-  const { sign, said, meaning } = look(state);
-  return el("span", { class: `mark ${shade(state)}`, title: meaning },
+  const { sign, said, meaning } = stateStyle(state);
+  return el("span", { class: `mark ${stateClass(state)}`, title: meaning },
     el("span", { class: "sign", "aria-hidden": "true" }, sign), said);
 }
 
@@ -50,9 +50,9 @@ export function countByState(detail) {
 // A bar of the shares of the delivery states, with a text for screen readers.
 export function stateBar(recordsByState) {
   const counts = Object.keys(STATES).map((state) => [state, recordsByState[state] ?? 0]).filter(([, n]) => n);
-  const words = counts.map(([state, n]) => `${count(n)} ${look(state).said}`).join(", ");
-  const parts = counts.map(([state, n]) => el("span", { class: shade(state), style: { "flex-grow": n } }));
-  const signs = counts.map(([state, n]) => el("span", {}, `${look(state).sign} ${count(n)}`));
+  const words = counts.map(([state, n]) => `${count(n)} ${stateStyle(state).said}`).join(", ");
+  const parts = counts.map(([state, n]) => el("span", { class: stateClass(state), style: { "flex-grow": n } }));
+  const signs = counts.map(([state, n]) => el("span", {}, `${stateStyle(state).sign} ${count(n)}`));
   return el("span", { class: "bar-box", role: "img", "aria-label": words || "nothing in flight", title: words || null },
     el("span", { class: "bar" }, parts), el("span", { class: "signs" }, signs));
 }
@@ -116,10 +116,10 @@ function rowLabel(offset) {
 function cell(offset, state, run, chosen) {
   const attributes = { role: "option", "data-offset": offset, "data-key": `o${offset}`, tabindex: chosen ? 0 : -1, "aria-selected": String(chosen) };
   if (state === "BEYOND") return el("span", { ...attributes, class: "cell s-beyond", "aria-label": `${offset}: no record known` });
-  const { sign, said } = state === "BELOW" ? BELOW : look(state);
+  const { sign, said } = state === "BELOW" ? BELOW : stateStyle(state);
   const again = run && state !== "BELOW" && run.delivery_count > 1;
   return el("span", {
-    ...attributes, class: `cell ${shade(state)}`,
+    ...attributes, class: `cell ${stateClass(state)}`,
     "aria-label": `${offset}: ${said}${run && state !== "BELOW" ? `, delivered ${times(run.delivery_count)}` : ""}`,
   }, sign, again && el("sub", {}, String(run.delivery_count)));
 }
@@ -132,7 +132,7 @@ function columnsOf(box) {
 }
 
 // Describe one offset in a sentence.
-export function described(detail, offset) {
+export function describeOffset(detail, offset) {
   const { first, last } = windowOf(detail);
   const about = [el("b", {}, `Offset ${offset}`), " "];
   if (offset < first) return [...about, `is below the start offset ${first}: complete.`];
@@ -140,7 +140,7 @@ export function described(detail, offset) {
   if (run && run.first_offset <= offset) {
     about.push("is ", stateMark(run.delivery_state), `, delivered ${times(run.delivery_count)}`);
     if (run.records > 1) about.push(`, in a range of ${plural(run.records, "record")}, ${run.first_offset} to ${run.last_offset}`);
-    return [...about, `: ${look(run.delivery_state).meaning}.`];
+    return [...about, `: ${stateStyle(run.delivery_state).meaning}.`];
   }
   if (offset <= last) return [...about, "has no stored state: it is in its first delivery, or there is no record."];
   if (detail.end_offset !== null && offset >= detail.end_offset) return [...about, "is after the last record."];

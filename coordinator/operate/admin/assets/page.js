@@ -6,35 +6,35 @@ import { address, bytes, el, refill, seen, since } from "./elements.js";
 import { deliveryHistory } from "./history.js";
 import * as views from "./views.js";
 
-// The polling interval of the status. Its cost does not depend on the size of the state.
-const LOOK_EVERY_MS = 1000;
+// The polling interval of the status. The cost of the status does not depend on the size of the state.
+const STATUS_INTERVAL_MS = 1000;
 const STATUS = ["/healthz", "/api/v1/shards?limit=10000"];
 // Without a status for this time, the connection is considered lost.
 const SILENT_MS = 8000;
 // The polling interval of data that changes without a change of a shard, such as lag.
-const ASK_EVERY_MS = 5000;
+const REQUEST_INTERVAL_MS = 5000;
 // A list over a large state takes long, so requests use at most a fifth of the time.
-const ASK_SHARE = 5;
-const ASK_AT_LEAST_MS = 1000;
+const PAUSE_PER_REQUEST = 5;
+const REQUEST_PAUSE_MIN_MS = 1000;
 
 const $ = (id) => document.getElementById(id);
 
 const context = { view: {}, overview: null, shards: new Map() };
-let shown = null;          // the view, its element and its update function
+let shown = null;  // the view, its element and its update function
 let paused = false;
-let wanting = false;       // true while a token is required
-let looking = null;        // the AbortController of the request for the status
-let lookTimer = 0;
-let asking = null;         // the AbortController of the request for the view
-let missed = false;        // a shard changed during the request
+let needsToken = false;  // true while a token is required
+let statusRequest = null;  // the AbortController of the request for the status
+let statusTimer = 0;
+let viewRequest = null;  // the AbortController of the request for the view
+let hasMissedChange = false;  // a shard changed during the request
 let askedAt = 0;
-let tookMs = 0;
+let requestMs = 0;
 let timer = 0;
-let lastLooks = "";         // the content that was drawn last
-let requested = "";         // the requests that were sent last
-let held = false;           // new data is not drawn because text is selected
-let freshMs = 0;            // when the coordinator last sent something
-let pressed = false;        // a mouse button or a finger is down
+let lastDrawn = "";  // the content that was drawn last
+let requested = "";  // the requests that were sent last
+let isDrawingHeld = false;  // new data is not drawn because text is selected
+let lastResponseMs = 0;  // when the coordinator last sent something
+let isPressed = false;  // a mouse button or a finger is down
 
 // Navigation.
 
@@ -42,7 +42,7 @@ function read(search) {
   return Object.fromEntries(new URLSearchParams(search));
 }
 
-function chosen(view) {
+function viewKind(view) {
   if (view.view === "history") return deliveryHistory;
   if (view.group !== undefined && view.topic !== undefined && view.partition !== undefined) return views.sharePartition;
   if (view.group !== undefined) return views.group;
@@ -50,17 +50,17 @@ function chosen(view) {
 }
 
 // The parameters that identify a view; the others select a part of it.
-const place = ({ view, group, topic, partition }) => JSON.stringify([view, group, topic, partition]);
+const viewKey = ({ view, group, topic, partition }) => JSON.stringify([view, group, topic, partition]);
 
-function arrive(view, { focus = false } = {}) {
-  const kind = chosen(view);
-  const same = shown && shown.kind === kind && place(shown.view) === place(view);
+function showView(view, { focus = false } = {}) {
+  const kind = viewKind(view);
+  const same = shown && shown.kind === kind && viewKey(shown.view) === viewKey(view);
   context.view = view;
   if (!same) {
     const built = kind.build(view, go);
     if (shown) $("main").focus({ preventScroll: true });
     shown = { kind, ...built };
-    lastLooks = "";
+    lastDrawn = "";
     $("main").replaceChildren(built.node);
     built.node.prepend(el("p", { class: "quiet waiting" }, "Loading…"));
     scrollTo(0, 0);
@@ -71,10 +71,10 @@ function arrive(view, { focus = false } = {}) {
     if (here) $(id).setAttribute("aria-current", "page");
     else $(id).removeAttribute("aria-current");
   }
-  if (wanting) return want({});
+  if (needsToken) return showTokenForm({});
   // A move within the loaded data needs no request.
-  if (same && shown.answers && JSON.stringify(kind.ask(view)) === requested) draw({ moved: true, focus });
-  else ask({ moved: true, focus });
+  if (same && shown.answers && JSON.stringify(kind.requests(view)) === requested) draw({ moved: true, focus });
+  else requestView({ moved: true, focus });
 }
 
 function go(change, { replace = false, focus = false } = {}) {
@@ -82,7 +82,7 @@ function go(change, { replace = false, focus = false } = {}) {
   const to = address(view);
   if (replace || (change.at !== undefined && context.view.at !== undefined)) history.replaceState(null, "", to);
   else history.pushState(null, "", to);
-  arrive(read(location.search), { focus });
+  showView(read(location.search), { focus });
 }
 
 document.addEventListener("click", (event) => {
@@ -92,72 +92,72 @@ document.addEventListener("click", (event) => {
   if (url.origin !== location.origin || url.pathname !== "/" || url.hash) return;
   event.preventDefault();
   history.pushState(null, "", url);
-  arrive(read(url.search));
+  showView(read(url.search));
 });
-addEventListener("pointerdown", () => { pressed = true; });
+addEventListener("pointerdown", () => { isPressed = true; });
 for (const over of ["pointerup", "pointercancel", "dragend", "blur"]) {
   // setTimeout delays this until the click event was handled.
-  addEventListener(over, () => setTimeout(() => { pressed = false; draw(); }));
+  addEventListener(over, () => setTimeout(() => { isPressed = false; draw(); }));
 }
-document.addEventListener("selectionchange", () => { if (held && getSelection().isCollapsed) draw(); });
-addEventListener("popstate", () => arrive(read(location.search)));
+document.addEventListener("selectionchange", () => { if (isDrawingHeld && getSelection().isCollapsed) draw(); });
+addEventListener("popstate", () => showView(read(location.search)));
 
 // Requests.
 
-async function ask(how = {}) {
+async function requestView(how = {}) {
   clearTimeout(timer);
-  asking?.abort();
-  const mine = (asking = new AbortController());
-  missed = false;
-  const asked = shown.kind.ask(context.view);
-  requested = JSON.stringify(asked);
+  viewRequest?.abort();
+  const mine = (viewRequest = new AbortController());
+  hasMissedChange = false;
+  const requests = shown.kind.requests(context.view);
+  requested = JSON.stringify(requests);
   askedAt = performance.now();
   try {
     const answers = {};
     let said = "";
-    for (const [name, path] of Object.entries(asked)) {
-      const { ok, status, text } = await api.ask(path, { signal: mine.signal });
+    for (const [name, path] of Object.entries(requests)) {
+      const { ok, status, text } = await api.request(path, { signal: mine.signal });
       answers[name] = JSON.parse(text);
       if (mine.signal.aborted) return;
-      if (status === 401) return want(answers[name]);
-      if (!ok) return refuse(answers[name]);
+      if (status === 401) return showTokenForm(answers[name]);
+      if (!ok) return showRefusal(answers[name]);
       said += text;
     }
-    tookMs = performance.now() - askedAt;
-    freshMs = Date.now();
-    Object.assign(shown, { answers, said, asked: requested });
+    requestMs = performance.now() - askedAt;
+    lastResponseMs = Date.now();
+    Object.assign(shown, { answers, said, requested });
     draw(how);
   } catch (error) {
-    if (error.name !== "AbortError") lost();
+    if (error.name !== "AbortError") showConnectionLost();
   } finally {
-    if (asking === mine) { asking = null; later(missed ? 0 : ASK_EVERY_MS); }
+    if (viewRequest === mine) { viewRequest = null; scheduleRequest(hasMissedChange ? 0 : REQUEST_INTERVAL_MS); }
   }
 }
 
 // Schedule the next request with a minimum pause; a slow request is not aborted for the next one.
-function later(ms) {
+function scheduleRequest(ms) {
   if (!isActive() || (shown.kind.once && shown.answers)) return;
   clearTimeout(timer);
-  const rest = Math.max(ASK_AT_LEAST_MS, tookMs * ASK_SHARE) - (performance.now() - askedAt);
-  timer = setTimeout(() => { if (asking) missed = true; else ask(); }, Math.max(ms, rest, 0));
+  const rest = Math.max(REQUEST_PAUSE_MIN_MS, requestMs * PAUSE_PER_REQUEST) - (performance.now() - askedAt);
+  timer = setTimeout(() => { if (viewRequest) hasMissedChange = true; else requestView(); }, Math.max(ms, rest, 0));
 }
 
 // Draw the responses; `moved` after a navigation, `focus` to focus the selected offset.
 function draw({ moved = false, focus = false } = {}) {
   if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
-  // After a navigation, the response may not be here yet, and the old one belongs to another view.
-  if (shown.asked !== JSON.stringify(shown.kind.ask(context.view))) return;
+  // After a navigation, the response may be missing yet, and the previous response belongs to another view.
+  if (shown.requested !== JSON.stringify(shown.kind.requests(context.view))) return;
   // If a link is redrawn between press and release, the browser sends no click.
-  if (!moved && pressed) return;
+  if (!moved && isPressed) return;
   // Do not redraw the same content.
-  const looks = [JSON.stringify(context.view), shown.said, shardsThatMatter(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
-  const same = looks === lastLooks && !moved;
+  const content = [JSON.stringify(context.view), shown.said, drawnShards(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
+  const same = content === lastDrawn && !moved;
   // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();
   const marked = !same && !moved && !selection.isCollapsed && $("main").contains(selection.anchorNode);
-  if (marked !== held) { held = marked; status(); }
+  if (marked !== isDrawingHeld) { isDrawingHeld = marked; updateButtons(); }
   if (same || marked) return;
-  lastLooks = looks;
+  lastDrawn = content;
   shown.node.querySelector(".waiting")?.remove();
   $("main").querySelector(".refused")?.remove();
   shown.node.hidden = false;
@@ -165,7 +165,7 @@ function draw({ moved = false, focus = false } = {}) {
   if (focus) shown.node.querySelector('[role="option"][aria-selected="true"]')?.focus();
 }
 
-function shardsThatMatter() {
+function drawnShards() {
   const all = [...context.shards.values()];
   if (shown.kind === views.shards) return JSON.stringify(all);
   return JSON.stringify([context.overview?.shards, all.map((shard) => [shard.here, shard.status, shard.owner])]);
@@ -173,8 +173,8 @@ function shardsThatMatter() {
 
 const REFUSALS = { 403: "Not allowed", 404: "Not found", 429: "Too many attempts" };
 
-function refuse(problem) {
-  lastLooks = "";
+function showRefusal(problem) {
+  lastDrawn = "";
   shown.node.hidden = true;
   const there = problem.owner && views.ownerLink(problem.owner);
   const notice = el("div", { class: "refused" },
@@ -187,18 +187,18 @@ function refuse(problem) {
 }
 
 // Show the token form; a token that was sent before is no longer valid.
-function want(problem) {
-  if (wanting && $("main").querySelector(".token")) return;
+function showTokenForm(problem) {
+  if (needsToken && $("main").querySelector(".token")) return;
   const had = api.hasToken();
-  wanting = true;
-  lastLooks = "";
-  api.keepToken("");
-  suspend();
-  asking?.abort();
+  needsToken = true;
+  lastDrawn = "";
+  api.storeToken("");
+  stopPolling();
+  viewRequest?.abort();
   pill("bad", "token required");
   shown.node.hidden = true;
   const field = el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
-  const form = el("form", { class: "token", on: { submit: (event) => { event.preventDefault(); given(field.value.trim()); } } },
+  const form = el("form", { class: "token", on: { submit: (event) => { event.preventDefault(); submitToken(field.value.trim()); } } },
     el("h1", {}, "This coordinator requires a token"),
     el("p", { role: had ? "alert" : null }, had ? "The token is not valid." : "The token identifies you."),
     el("label", { for: "token" }, "Token"), field, el("button", { type: "submit" }, "Continue"),
@@ -206,25 +206,25 @@ function want(problem) {
   $("main").querySelectorAll(".token, .refused").forEach((node) => node.remove());
   $("main").append(form);
   field.focus();
-  status();
+  updateButtons();
 }
 
-function given(token) {
+function submitToken(token) {
   if (!token) return;
-  api.keepToken(token);
-  wanting = false;
+  api.storeToken(token);
+  needsToken = false;
   pill("", "…");
   $("main").querySelector(".token")?.remove();
   shown.node.hidden = false;
   requested = "";
-  ask({ moved: true });
-  look();
-  status();
+  requestView({ moved: true });
+  pollStatus();
+  updateButtons();
 }
 
-// Keep the data that is shown, and say that it may be old.
-function lost() {
-  pill("bad", freshMs ? `no connection, data as of ${new Date(freshMs).toLocaleTimeString("en-GB")}` : "no connection");
+// Keep the data that is shown, with a notice that this data may be old.
+function showConnectionLost() {
+  pill("bad", lastResponseMs ? `no connection, data as of ${new Date(lastResponseMs).toLocaleTimeString("en-GB")}` : "no connection");
   const waiting = shown.node.querySelector(".waiting");
   if (waiting) waiting.textContent = "The coordinator does not answer. Retrying every few seconds.";
 }
@@ -232,51 +232,51 @@ function lost() {
 // Updates.
 
 // True while updates are shown; a hidden page sends no requests.
-const isActive = () => !paused && !wanting && !document.hidden;
+const isActive = () => !paused && !needsToken && !document.hidden;
 
-async function look() {
-  suspend();
-  const mine = (looking = new AbortController());
+async function pollStatus() {
+  stopPolling();
+  const mine = (statusRequest = new AbortController());
   try {
-    const answers = await Promise.all(STATUS.map((path) => api.ask(path, { signal: mine.signal, lateMs: SILENT_MS })));
+    const answers = await Promise.all(STATUS.map((path) => api.request(path, { signal: mine.signal, timeoutMs: SILENT_MS })));
     if (mine.signal.aborted) return;
     const [health, shards] = answers.map(({ text }) => JSON.parse(text));
-    if (answers.some(({ status }) => status === 401)) return want(shards);
+    if (answers.some(({ status }) => status === 401)) return showTokenForm(shards);
     if (!shards.items) return;
-    freshMs = Date.now();
-    overview(health);
-    shardsChanged(shards.items);
+    lastResponseMs = Date.now();
+    showSummary(health);
+    updateShards(shards.items);
   } catch {
-    if (!mine.signal.aborted) lost();
+    if (!mine.signal.aborted) showConnectionLost();
   } finally {
-    if (looking === mine && isActive()) lookTimer = setTimeout(look, LOOK_EVERY_MS);
+    if (statusRequest === mine && isActive()) statusTimer = setTimeout(pollStatus, STATUS_INTERVAL_MS);
   }
 }
 
-function suspend() {
-  looking?.abort();
-  looking = null;
-  clearTimeout(lookTimer);
+function stopPolling() {
+  statusRequest?.abort();
+  statusRequest = null;
+  clearTimeout(statusTimer);
 }
 
-function shardsChanged(shards) {
+function updateShards(shards) {
   let news = false;
   for (const shard of shards) {
     const before = context.shards.get(shard.state_partition);
     context.shards.set(shard.state_partition, shard);
     const moved = !before || before.end_log_offset !== shard.end_log_offset || before.status !== shard.status;
-    news ||= moved && concerns(shard);
+    news ||= moved && affectsView(shard);
   }
   draw();
-  if (news && shown.answers && shown.kind !== views.shards) later(0);
+  if (news && shown.answers && shown.kind !== views.shards) scheduleRequest(0);
 }
 
-function concerns(shard) {
+function affectsView(shard) {
   const detail = shown.answers?.detail;
   return !detail || detail.state_partition === shard.state_partition;
 }
 
-function overview(now) {
+function showSummary(now) {
   context.overview = now;
   $("address").textContent = now.observes ? "observer" : now.advertise;
   pill(now.status === "ready" ? "good" : "bad", now.status);
@@ -299,33 +299,33 @@ function pill(kind, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-function status() {
+function updateButtons() {
   $("forget").hidden = !api.hasToken();
-  $("live").hidden = wanting;
-  $("live").textContent = paused ? "▶ Resume" : held ? "❚❚ Pause (text is selected)" : "❚❚ Pause";
-  $("live").title = paused ? "Updates are paused." : held ? "New data is shown when no text is selected." : "Changes are shown within two seconds.";
+  $("live").hidden = needsToken;
+  $("live").textContent = paused ? "▶ Resume" : isDrawingHeld ? "❚❚ Pause (text is selected)" : "❚❚ Pause";
+  $("live").title = paused ? "Updates are paused." : isDrawingHeld ? "New data is shown when no text is selected." : "Changes are shown within two seconds.";
   $("live").setAttribute("aria-pressed", String(paused));
 }
 
 function resume() {
   if (!isActive()) return;
-  look();
-  ask();
+  pollStatus();
+  requestView();
 }
 
 $("live").addEventListener("click", () => {
   paused = !paused;
-  if (paused) { suspend(); clearTimeout(timer); } else resume();
-  status();
+  if (paused) { stopPolling(); clearTimeout(timer); } else resume();
+  updateButtons();
 });
-$("forget").addEventListener("click", () => { api.keepToken(""); location.reload(); });
+$("forget").addEventListener("click", () => { api.storeToken(""); location.reload(); });
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { suspend(); clearTimeout(timer); } else resume();
+  if (document.hidden) { stopPolling(); clearTimeout(timer); } else resume();
 });
 setInterval(() => {
   for (const node of document.querySelectorAll("time[data-ms]")) node.textContent = since(Number(node.dataset.ms));
 }, 1000);
 
-status();
-arrive(read(location.search));
-look();
+updateButtons();
+showView(read(location.search));
+pollStatus();

@@ -3,10 +3,10 @@
 
 import { hasToken } from "./api.js";
 import { ago, bytes, count, duration, el, link, named, pagerLinks, plural, refill, seen, unknown } from "./elements.js";
-import { STATES, blockLinks, blockOf, cells, described, legend, look, stateBar, stateMark, times, windowOf } from "./offsets.js";
+import { STATES, blockLinks, blockOf, cells, describeOffset, legend, stateStyle, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
-const RUNS_PAGE = 100;
+const RANGES_PAGE = 100;
 const PROBLEMS = 20;
 const SEVERE = ["outage", "stuck", "lost-before-delivery"];
 
@@ -19,11 +19,15 @@ export const number = (text, otherwise) => (/^\d{1,15}$/.test(text ?? "") ? Numb
 
 // Parts shared by several views.
 
-export function table(caption, columns, rows, view) {
+// Make a table of items. A column has a label, a function that makes the cell of an item, and optionally a class, the
+// sort order that its header selects, and `isHeader` if its cells are the headers of the rows.
+export function table(caption, columns, items, view, rowAttributes = () => null) {
   const head = columns.map((column) => el("th", {
     scope: "col", class: column.class,
     "aria-sort": column.sort && view.sort === column.sort ? (view.desc ? "descending" : "ascending") : null,
   }, column.sort ? sortLink(column, view) : column.label));
+  const rows = items.map((item, place) => el("tr", rowAttributes(item), columns.map((column) =>
+    el(column.isHeader ? "th" : "td", { scope: column.isHeader ? "row" : null, class: column.class }, column.cell(item, place)))));
   return el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: 0, "data-key": caption },
     el("table", {}, el("caption", { class: "unseen" }, caption), el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)));
 }
@@ -57,7 +61,7 @@ function facts(...pairs) {
 }
 
 // List the owners of the shards that this coordinator does not own.
-function elsewhere(context) {
+function otherOwners(context) {
   const shards = [...context.shards.values()];
   const away = shards.filter((shard) => !shard.here);
   if (!shards.length || !away.length) return null;
@@ -96,13 +100,15 @@ function whyNoLag(item, context) {
   return item.start_offset < 0 ? "There is no start offset yet." : "The broker does not send the delivery complete count.";
 }
 
+const countOrDash = (number) => (number === null ? "–" : count(number));
+
 const offsetOf = (offset) => (offset < 0 ? el("span", { class: "unknown", title: "The leader uses share.auto.offset.reset." }, "none yet") : String(offset));
 
 // The views.
 
 export const groups = {
   title: () => "Share groups",
-  ask: (view) => ({
+  requests: (view) => ({
     page: query("/api/v1/groups", {
       contains: view.find, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
@@ -120,8 +126,8 @@ export const groups = {
       refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
-      refill(notice, [elsewhere(context), missingAccess(context)]);
-      refill(list, page.total ? [groupTable(page, context.view), pager(page, context.view)] : nothing(context.view));
+      refill(notice, [otherOwners(context), missingAccess(context)]);
+      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context.view));
     };
     return { node, update };
   },
@@ -143,11 +149,11 @@ function problemList(signals) {
 const problemMark = ({ problem }) =>
   el("span", { class: SEVERE.includes(problem) ? "problem severe" : "problem" }, problem.replaceAll("-", " "));
 
-function problemOf(item) {
+function groupProblem(item) {
   return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
 }
 
-function nothing(view) {
+function emptyList(view) {
   return el("p", { class: "quiet" }, view.find ? "No group id contains this text." :
     "No share group has state in this coordinator yet. The first consumer of a share group creates it.");
 }
@@ -164,25 +170,18 @@ function overviewFacts({ overview, view }, page) {
   );
 }
 
-function groupTable(page, view) {
-  const rows = page.items.map((item) => el("tr", {},
-    el("th", { scope: "row" }, link({ group: item.group }, { "data-key": `group ${item.group}` }, named(item.group))),
-    el("td", {}, item.problem === "none" ? "–" : problemMark(item)),
-    el("td", { class: "n" }, item.lag === null ? "–" : count(item.lag)),
-    el("td", { class: "n" }, item.in_flight_records === null ? "–" : count(item.in_flight_records)),
-    el("td", { class: "n" }, count(item.share_partitions)),
-    el("td", { class: "n" }, ago(item.last_write_ms, item.last_write))));
-  return table("Share groups", [
-    { label: "Group", sort: "group" }, { label: "Problem", sort: "problem" },
-    { label: "Lag", sort: "lag", class: "n" }, { label: "In flight", class: "n" },
-    { label: "Share-partitions", sort: "share-partitions", class: "n" },
-    { label: "Last write", sort: "last-write", class: "n" },
-  ], rows, view);
-}
+const GROUP_COLUMNS = [
+  { label: "Group", sort: "group", isHeader: true, cell: (item) => link({ group: item.group }, { "data-key": `group ${item.group}` }, named(item.group)) },
+  { label: "Problem", sort: "problem", cell: (item) => (item.problem === "none" ? "–" : problemMark(item)) },
+  { label: "Lag", sort: "lag", class: "n", cell: (item) => countOrDash(item.lag) },
+  { label: "In flight", class: "n", cell: (item) => countOrDash(item.in_flight_records) },
+  { label: "Share-partitions", sort: "share-partitions", class: "n", cell: (item) => count(item.share_partitions) },
+  { label: "Last write", sort: "last-write", class: "n", cell: (item) => ago(item.last_write_ms, item.last_write) },
+];
 
 export const group = {
   title: (view) => seen(view.group),
-  ask: (view) => ({
+  requests: (view) => ({
     page: query("/api/v1/share-partitions", {
       group: view.group, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
     }),
@@ -193,12 +192,12 @@ export const group = {
     const node = el("div", {},
       el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), problem, figures, notice, list);
     const update = ({ page, signals }, context) => {
-      refill(problem, signals.problems ? problemOf(signals.items[0]) : null);
+      refill(problem, signals.problems ? groupProblem(signals.items[0]) : null);
       refill(figures, signals.items.map(signalFacts));
-      refill(notice, [elsewhere(context), missingAccess(context)]);
+      refill(notice, [otherOwners(context), missingAccess(context)]);
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
-          sharePartitionTable(page, context), pager(page, context.view)]
+          table("Share-partitions", sharePartitionColumns(context), page.items, context.view), pager(page, context.view)]
         : el("p", { class: "quiet" }, "This group has no state in this coordinator."));
     };
     return { node, update };
@@ -220,33 +219,35 @@ function signalFacts(item) {
   );
 }
 
-function sharePartitionTable(page, context) {
-  const rows = page.items.map((item) => el("tr", {},
-    el("th", { scope: "row" }, link({ group: item.group, topic: item.topic_id, partition: String(item.partition) },
-      { "data-key": `${item.topic_id} ${item.partition}` }, topicName(item), el("span", { class: "dash" }, "-"), String(item.partition))),
-    el("td", { class: "n" }, offsetOf(item.start_offset)),
-    el("td", { class: "n" }, lagOf(item, context)),
-    el("td", { class: "n" }, count(item.in_flight_records)),
-    el("td", { class: "bars" }, item.unreadable ? el("b", { class: "bad" }, "unreadable") : stateBar(item.records_by_state)),
-    el("td", { class: "n" }, item.delivery_count_max ? count(item.delivery_count_max) : "–"),
-    el("td", { class: "n" }, ago(item.last_write_ms, item.last_write)),
-    el("td", { class: "n" }, link({ view: "shards", shard: String(item.state_partition) },
-      { "data-key": `shard of ${item.topic_id} ${item.partition}` }, String(item.state_partition)))));
-  return table("Share-partitions", [
-    // The coordinator stores topic ids without names, so it sorts by the ids.
-    { label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key" }, { label: "Start offset", class: "n" }, { label: "Lag", class: "n" },
-    { label: "In flight", sort: "in-flight", class: "n" }, { label: "Delivery states" },
-    { label: "Most deliveries", sort: "delivery-count", class: "n" },
-    { label: "Last write", sort: "last-write", class: "n" }, { label: "Shard", class: "n" },
-  ], rows, context.view);
-}
+const sharePartitionColumns = (context) => [
+  // The coordinator stores topic ids without names, so it sorts by topic id.
+  {
+    label: context.view.sort === "key" ? "Topic-partition, by topic id" : "Topic-partition", sort: "key", isHeader: true,
+    cell: (item) => link({ group: item.group, topic: item.topic_id, partition: String(item.partition) },
+      { "data-key": `${item.topic_id} ${item.partition}` }, topicName(item), el("span", { class: "dash" }, "-"), String(item.partition)),
+  },
+  { label: "Start offset", class: "n", cell: (item) => offsetOf(item.start_offset) },
+  { label: "Lag", class: "n", cell: (item) => lagOf(item, context) },
+  { label: "In flight", sort: "in-flight", class: "n", cell: (item) => count(item.in_flight_records) },
+  {
+    label: "Delivery states", class: "bars",
+    cell: (item) => (item.unreadable ? el("b", { class: "bad" }, "unreadable") : stateBar(item.records_by_state)),
+  },
+  { label: "Most deliveries", sort: "delivery-count", class: "n", cell: (item) => countOrDash(item.delivery_count_max || null) },
+  { label: "Last write", sort: "last-write", class: "n", cell: (item) => ago(item.last_write_ms, item.last_write) },
+  {
+    label: "Shard", class: "n",
+    cell: (item) => link({ view: "shards", shard: String(item.state_partition) },
+      { "data-key": `shard of ${item.topic_id} ${item.partition}` }, String(item.state_partition)),
+  },
+];
 
 export const sharePartition = {
   title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
-  ask: (view) => ({
+  requests: (view) => ({
     // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
-      group: view.group, topic: view.topic, partition: view.partition, limit: RUNS_PAGE, offset: number(view.run, 0),
+      group: view.group, topic: view.topic, partition: view.partition, limit: RANGES_PAGE, offset: number(view.run, 0),
       from_offset: blockOf(number(view.at, 0)),
     }),
   }),
@@ -263,10 +264,10 @@ export const sharePartition = {
       const { first, last } = windowOf(detail);
       const chosen = number(context.view.at, first);
       const block = blockOf(chosen);
-      refill(readout, described(detail, chosen));
+      refill(readout, describeOffset(detail, chosen));
       refill(strip, el("h2", {}, "Window"), legend(detail),
-        cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), behind(detail, last));
-      refill(lists, el("div", {}, mostDelivered(detail, context.view), more(detail, context)), runs(detail, context.view));
+        cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), recordsAfterWindow(detail, last));
+      refill(lists, el("div", {}, mostDelivered(detail, context.view), epochFacts(detail, context)), allRanges(detail, context.view));
     };
     return { node, update };
   },
@@ -287,44 +288,46 @@ function windowFacts(detail, context) {
     ["Lag", lagOf(detail, context), detail.end_offset === null ? null : `end offset ${detail.end_offset}`],
     ["Oldest incomplete record", oldest
       ? link({ ...context.view, at: String(oldest.offset) }, { "data-key": "oldest" }, String(oldest.offset)) : "none",
-      oldest ? `${look(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
+      oldest ? `${stateStyle(oldest.delivery_state).said}${oldest.delivery_count ? `, delivered ${times(oldest.delivery_count)}` : ""}` : null],
     ["Last write", ago(detail.last_write_ms, detail.last_write)],
   );
 }
 
-function behind(detail, last) {
+function recordsAfterWindow(detail, last) {
   if (detail.end_offset === null || detail.end_offset <= last + 1) return null;
   return el("p", { class: "quiet" },
     `After the window, up to the end offset ${detail.end_offset}: ${plural(detail.end_offset - last - 1, "record")} without stored state, not delivered yet or in their first delivery.`);
 }
 
-function runRow(run, view) {
-  return el("tr", {},
-    el("td", { class: "n" }, link({ ...view, at: String(run.first_offset) }, { "data-key": `run ${run.first_offset}` }, String(run.first_offset))),
-    el("td", { class: "n" }, String(run.last_offset)),
-    el("td", { class: "n" }, count(run.records)),
-    el("td", {}, stateMark(run.delivery_state), run.delivery_state in STATES && run.delivery_state !== "UNKNOWN" ? null : ` (${run.delivery_state_number})`),
-    el("td", { class: "n" }, count(run.delivery_count)));
-}
-
-const RUN_COLUMNS = [
-  { label: "First offset", class: "n" }, { label: "Last offset", class: "n" }, { label: "Records", class: "n" },
-  { label: "Delivery state" }, { label: "Deliveries", class: "n" },
+const rangeColumns = (view) => [
+  {
+    label: "First offset", class: "n",
+    cell: (range) => link({ ...view, at: String(range.first_offset) }, { "data-key": `run ${range.first_offset}` }, String(range.first_offset)),
+  },
+  { label: "Last offset", class: "n", cell: (range) => String(range.last_offset) },
+  { label: "Records", class: "n", cell: (range) => count(range.records) },
+  {
+    label: "Delivery state",
+    cell: (range) => [stateMark(range.delivery_state), range.delivery_state in STATES && range.delivery_state !== "UNKNOWN" ? null : ` (${range.delivery_state_number})`],
+  },
+  { label: "Deliveries", class: "n", cell: (range) => count(range.delivery_count) },
 ];
 
 function mostDelivered(detail, view) {
   if (!detail.most_delivered.length) return null;
-  return el("section", {}, el("h2", {}, "Most often delivered"),
-    table("Most often delivered", RUN_COLUMNS, detail.most_delivered.map((run) => runRow(run, view)), {}));
+  return rangeTable("Most often delivered", detail.most_delivered, view);
 }
 
-function runs(detail, view) {
+function allRanges(detail, view) {
   const page = detail.in_flight;
-  if (!page.total) return null;
-  return el("section", {}, el("h2", {}, "All offset ranges"), table("All offset ranges", RUN_COLUMNS, page.items.map((run) => runRow(run, view)), {}), pager(page, view, "run"));
+  return page.total ? rangeTable("All offset ranges", page.items, view, pager(page, view, "run")) : null;
 }
 
-function more(detail, context) {
+function rangeTable(title, ranges, view, ...more) {
+  return el("section", {}, el("h2", {}, title), table(title, rangeColumns(view), ranges, {}), ...more);
+}
+
+function epochFacts(detail, context) {
   const shard = context.shards.get(detail.state_partition);
   const api = `/api/v1/share-partition?${new URLSearchParams({ group: detail.group, topic: detail.topic_id, partition: detail.partition })}`;
   return el("section", {}, el("h2", {}, "Epochs and snapshots"), facts(
@@ -340,7 +343,7 @@ function more(detail, context) {
 
 export const shards = {
   title: () => "Shards",
-  ask: () => ({}),
+  requests: () => ({}),
   build() {
     const figures = el("div"), list = el("div");
     const node = el("div", {}, el("h1", {}, "Shards"),
@@ -348,33 +351,43 @@ export const shards = {
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
       refill(figures, shardCounts(all));
-      refill(list, shardTable(all, context));
+      refill(list, table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context)));
     };
     return { node, update };
   },
 };
 
-const standing = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
+const shardStatus = (shard) => (shard.status === "CLOSED" && !shard.here ? "elsewhere" : shard.status.toLowerCase());
 
 // The number of shards in each status.
 function shardCounts(all) {
   const counts = new Map();
-  for (const shard of all) counts.set(standing(shard), (counts.get(standing(shard)) ?? 0) + 1);
+  for (const shard of all) counts.set(shardStatus(shard), (counts.get(shardStatus(shard)) ?? 0) + 1);
   return el("p", { class: "legend" }, [...counts].map(([status, n]) => el("span", {}, el("b", {}, String(n)), ` ${status} `)));
 }
 
-function shardTable(all, context) {
-  const rows = all.map((shard) => el("tr", { class: String(shard.state_partition) === context.view.shard ? "chosen" : null, id: `shard-${shard.state_partition}` },
-    el("th", { scope: "row", class: "n" }, String(shard.state_partition)),
-    el("td", {}, el("span", { class: `status t-${standing(shard)}` }, standing(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null),
-    el("td", { class: "whole" }, shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner, shard.state_partition) : "no known owner"),
-    ...(shard.status === "CLOSED"
-      ? Array.from({ length: 7 }, () => el("td", { class: "n quiet" }, "–"))
-      : [shard.owner_epoch, count(shard.share_partitions), count(shard.state_batches), bytes(shard.live_bytes),
-        count(shard.log_records), count(shard.prune_lag), `${count(shard.load_ms)} ms`].map((shown) => el("td", { class: "n" }, String(shown))))));
-  return table("Shards", [
-    { label: "Shard", class: "n" }, { label: "Status" }, { label: "Owner" }, { label: "Owner epoch", class: "n" },
-    { label: "Share-partitions", class: "n" }, { label: "State batches", class: "n" }, { label: "Live bytes", class: "n" },
-    { label: "Log records", class: "n" }, { label: "Prune lag", class: "n" }, { label: "Load time", class: "n" },
-  ], rows, context.view);
-}
+// Figures of a loaded shard.
+const SHARD_FIGURES = [
+  ["Owner epoch", (shard) => String(shard.owner_epoch)], ["Share-partitions", (shard) => count(shard.share_partitions)],
+  ["State batches", (shard) => count(shard.state_batches)], ["Live bytes", (shard) => bytes(shard.live_bytes)],
+  ["Log records", (shard) => count(shard.log_records)], ["Prune lag", (shard) => count(shard.prune_lag)],
+  ["Load time", (shard) => `${count(shard.load_ms)} ms`],
+];
+
+const SHARD_COLUMNS = [
+  { label: "Shard", class: "n", isHeader: true, cell: (shard) => String(shard.state_partition) },
+  {
+    label: "Status",
+    cell: (shard) => [el("span", { class: `status t-${shardStatus(shard)}` }, shardStatus(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null],
+  },
+  {
+    label: "Owner", class: "whole",
+    cell: (shard) => (shard.here ? "this coordinator" : shard.owner ? ownerLink(shard.owner, shard.state_partition) : "no known owner"),
+  },
+  ...SHARD_FIGURES.map(([label, format]) => ({
+    label, class: "n", cell: (shard) => (shard.status === "CLOSED" ? el("span", { class: "quiet" }, "–") : format(shard)),
+  })),
+];
+
+const shardRow = (context) => (shard) =>
+  ({ class: String(shard.state_partition) === context.view.shard ? "chosen" : null, id: `shard-${shard.state_partition}` });

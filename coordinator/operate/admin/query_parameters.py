@@ -1,4 +1,4 @@
-"""Parameters of queries: topic ids in two formats, paging and sorting."""
+"""Query parameters of the HTTP API: topic ids in two formats, paging and sorting."""
 
 from typing import Annotated
 from uuid import UUID

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from coordinator.observe.signals import Problem
 from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.operate.admin.coordinator_view import CoordinatorView
-from coordinator.operate.admin.paths import Limit
+from coordinator.operate.admin.query_parameters import Limit
 
 SIGNALS_PATH = "/api/v1/signals"
 
@@ -97,7 +97,7 @@ def signal_routes(view: CoordinatorView) -> APIRouter:
     async def get_signals(
         group: Annotated[str, Query(description="The group id.")],
     ) -> GroupSignalsAnswer:
-        """Show one group. KEDA's metrics-api scaler reads `lag` from it (valueLocation: lag)."""
+        """Show one group. KEDA's metrics-api scaler reads `lag` from the response (valueLocation: lag)."""
         found = view.group_signals.get(group)
         if found is None:
             raise HTTPException(404, f"group {group!r} has no state here")
