@@ -59,9 +59,8 @@ def main() -> None:
         source = NotedSource(topic, **access, notes=str(notes))
         states = rebuild(SparkEngine(spark), source).states.to_pylist()
         outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
-    options = {"bootstrap_servers": bootstrap, "security": json.dumps(access["security"]._asdict())}
     source = open_source(f"kafka:{topic}", **access)
-    done = archive_stream(spark, source, f"{uri}/archive", options=options)
+    done = archive_stream(spark, source, f"{uri}/archive")
     stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states")
     outcomes["archive"] = {
         "records": sum(each.records for each in done),

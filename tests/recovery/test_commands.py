@@ -1,12 +1,10 @@
 """The commands of `share-coordinator recovery`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from coordinator.errors import LogUnavailable
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
@@ -174,21 +172,6 @@ def test_audit_with_internal_error_is_not_a_warning(
     outcome = share_coordinator("recovery", "audit", "--from", source_option)
     assert (outcome.exit_code, outcome.out) == (3, "")
     assert outcome.err.startswith("share-coordinator: internal error: ZeroDivisionError: no such")
-
-
-def test_failed_run_of_periodic_audit_is_one_line(
-    share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def report_two_failures(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
-        told(ZeroDivisionError("no\nsuch"))
-        told(LogUnavailable("not\nnow"))
-
-    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", report_two_failures)
-    said = share_coordinator("recovery", "audit", "--from", source_option, "--every", "1s", "--to", "kept")
-    assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
-        "the audit failed: ZeroDivisionError: no such",
-        "the audit failed: not now",
-    ]
 
 
 def test_audit_without_reachable_coordinator_is_not_clean(

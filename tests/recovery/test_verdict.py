@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
-from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
+from coordinator.recovery.continuous import next_baseline, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.report import as_text, make_content
+from coordinator.recovery.report import as_text
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
@@ -182,7 +182,7 @@ def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: 
     limits = FAULTS[name](log) or CLEAN_LIMITS
     found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits))
     severities = set(found.findings.column("severity").to_pylist())
-    text = as_text(make_content(found))
+    text = as_text(found)
     assert ("after it: NO" in text) == ("critical" in severities)
     assert ("after it: yes" in text) == ("critical" not in severities)
 
@@ -195,7 +195,7 @@ def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
     archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
     copy = ArchiveSource(str(tmp_path / "copy")).as_log_copy()
     found = audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS, copy=copy))
-    text = as_text(make_content(found))
+    text = as_text(found)
     assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
     assert (
         f"share-coordinator recovery rewrite --from archive:{tmp_path / 'copy'} --to journal:restored" in text
@@ -210,11 +210,10 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
 
     def restart_and_audit(number: int) -> Any:
         # Each run simulates a newly started process.
-        store = BaselineStore(kept, keep=2)
-        baseline = store.current(source.text)
+        baseline = next_baseline(kept, source.text)
         options = AuditOptions(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
         found = audit(LocalEngine(1), source, options)
-        store.remove_old_audits()
+        remove_old_audits(kept, keep=2)
         return found
 
     first = restart_and_audit(1)
