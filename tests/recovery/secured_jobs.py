@@ -2,7 +2,7 @@
 
     python -m tests.recovery.secured_jobs MASTER TOPIC BOOTSTRAP SECURITIES URI FOLDER
 
-SECURITIES are the fields of `ClientSecurity` by name, as JSON.  Writes FOLDER/outcomes.json.
+SECURITIES is a list of the fields of `ClientSecurity`, as JSON.  Writes FOLDER/outcomes.json.
 """
 
 import json
@@ -52,7 +52,8 @@ def main() -> None:
     spark = get_or_start_session(master)
     outcomes: dict[str, Any] = {}
     access: dict[str, Any] = {}
-    for name, fields in json.loads(securities).items():
+    for fields in json.loads(securities):
+        name = fields["mechanism"]
         notes = Path(folder, name)
         notes.mkdir()
         access = {"bootstrap_servers": bootstrap, "security": ClientSecurity(**fields)}
