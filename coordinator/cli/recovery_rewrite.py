@@ -1,6 +1,5 @@
 """`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
 
-from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -80,7 +79,8 @@ def rewrite(
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    with closing(recovery.open_engine(engine, master, processes)) as worker:
+    worker = recovery.open_engine(engine, master, processes)
+    try:
         done = write_anew(
             worker,
             opened,
@@ -91,6 +91,8 @@ def rewrite(
             options=MigrationOptions(execute, replace, take_over),
             incomplete=incomplete,
         )
+    finally:
+        worker.close()
     if output is Output.JSON:
         print_json(_as_json(done, source))
     else:
