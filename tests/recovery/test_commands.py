@@ -27,19 +27,6 @@ def source_option(tmp_path: Path) -> str:
     return f"segments:{tmp_path / 'disk'}"
 
 
-def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine, source_option: str) -> None:
-    exit_code, out, err = share_coordinator("recovery", "rebuild", "--from", source_option)
-    lines = out.splitlines()
-    assert lines[0].split() == [
-        *("GROUP", "TOPIC", "PARTITION", "STATE-EPOCH", "LEADER-EPOCH", "START-OFFSET", "COMPLETE-COUNT"),
-        "BATCHES",
-    ]
-    assert lines[1].split()[:3] == ["group-1-0", "AAAAAAAAAAAAAAAAAAAAAA", "0"]
-    assert lines[-1].startswith("3 share-partitions, ")
-    assert lines[-1].endswith("from 60 records of 1 state partitions")
-    assert (exit_code, err) == (0, "")
-
-
 def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_option: str) -> None:
     _, out, _ = share_coordinator(
         "recovery",
@@ -112,6 +99,7 @@ def test_archive_is_written_and_read(
     ("arguments", "message"),
     [
         (["--from", "nowhere"], "--from=nowhere cannot be used: it must be kafka:TOPIC"),
+        (["--from", "segments:"], "--from=segments: cannot be used"),
         (["--from", "kafka:t"], "--bootstrap-servers= cannot be used"),
         (["--from", "journal:/no/such/folder"], "an existing directory"),
         (["--from", "segments:/", "--engine", "flink"], "--engine=flink cannot be used"),
@@ -140,26 +128,6 @@ def test_invalid_address_is_reported_before_log_is_read(
     assert (said.exit_code, said.out) == (exit_code, "")
     assert said.err.startswith(f"share-coordinator: --live={live} cannot be used: it must be HOST:PORT")
     assert said.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        (),
-        ("--from",),
-        ("--from", "journal:data", "--state-partitions", "x"),
-        ("--from", "journal:data", "--state-partitions", "-1"),
-        ("--from", "journal:data", "-o", "yaml"),
-        ("--from", "journal:data", "--no-such-setting", "5"),
-        ("--from", "journal:data", "--every", "3x"),
-    ],
-)
-def test_audit_with_invalid_arguments_is_not_critical(
-    share_coordinator: CommandLine, args: tuple[str, ...]
-) -> None:
-    outcome = share_coordinator("recovery", "audit", *args)
-    assert (outcome.exit_code, outcome.out) == (3, "")
-    assert outcome.err
 
 
 def test_audit_with_internal_error_is_not_a_warning(
