@@ -139,11 +139,13 @@ class Folder:
 
     def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
         """Return the rows of a Parquet file, or of a folder of such files."""
-        files = [self._open_for_reading(name)]
+        folder, names = self, [name]
         if name not in self.names():
-            within = self / name
-            files = [within._open_for_reading(each) for each in within.names() if each.endswith(".parquet")]
-        return pa.concat_tables(pq.read_table(each, filters=filters) for each in files)
+            folder = self / name
+            names = [each for each in folder.names() if each.endswith(".parquet")]
+        return pa.concat_tables(
+            pq.read_table(folder._open_for_reading(each), filters=filters) for each in names
+        )
 
 
 class ObjectFolder(Folder):
