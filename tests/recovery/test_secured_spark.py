@@ -109,7 +109,7 @@ def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -
         broker.start()
         asyncio.run(write_topic(broker.bootstrap, securities[0]))
         # With TLS 1.3, the broker closes the connection after the handshake of a client.
-        with pytest.raises(LogUnavailable, match="closed|certificate"):
+        with pytest.raises(LogUnavailable, match=r"closed|certificate"):
             asyncio.run(
                 write_topic(broker.bootstrap, securities[0]._replace(certificate_file="", key_file=""))
             )
