@@ -88,7 +88,7 @@ def archive(
     try:
         if period is not None:
             metrics = ArchiveMetrics(partial(archive_lag, opened, to))
-            recovery.run_periodically(run, metrics, period, _describe)
+            recovery.run_periodically("copy", run, metrics, period, _describe)
             return
         done = run()
     finally:

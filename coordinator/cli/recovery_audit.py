@@ -194,7 +194,7 @@ def _audit_periodically(
 
     # An audit of another source in the directory is an error of the command, not of a run.
     next_baseline(folder, source.text, options.baseline)
-    recovery.run_periodically(run, AuditMetrics(), period, _describe)
+    recovery.run_periodically("audit", run, AuditMetrics(), period, _describe)
 
 
 def _describe(found: "AuditResult") -> str:

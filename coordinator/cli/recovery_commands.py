@@ -252,6 +252,7 @@ def require_packages(*packages: str) -> None:
 
 
 def run_periodically(
+    job: str,
     run: Callable[[], ResultT],
     metrics: "JobMetrics[ResultT]",
     period: "Period",
@@ -263,9 +264,9 @@ def run_periodically(
 
     def report(found: "ResultT | Exception") -> None:
         if isinstance(found, CoordinatorError | OSError):
-            text = f"the run failed: {format_error(found)}"
+            text = f"the {job} failed: {format_error(found)}"
         elif isinstance(found, Exception):
-            text = f"the run failed: {type(found).__name__}: {format_error(found)}"
+            text = f"the {job} failed: {type(found).__name__}: {format_error(found)}"
         else:
             text = describe(found)
         print_line(f"{utc_now_text()} {text}")

@@ -110,9 +110,9 @@ def test_lag_of_a_log_that_cannot_be_read_stays() -> None:
     assert metrics.registry.get_sample_value("share_coordinator_archive_lag_records") == 5
 
 
-@pytest.mark.parametrize("job", ["audit", "archive"])
+@pytest.mark.parametrize(("command", "job"), [("audit", "audit"), ("archive", "copy")])
 def test_failed_run_is_reported_in_one_line(
-    job: str, share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, job: str, share_coordinator: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report_two_failures(*_: object, report: partial[None], **more: object) -> None:
         report(ZeroDivisionError("no\nsuch"))
@@ -121,9 +121,9 @@ def test_failed_run_is_reported_in_one_line(
     monkeypatch.setattr("coordinator.recovery.continuous.run_periodically", report_two_failures)
     log = GrowingPartition(tmp_path / "disk")
     log.append_records(10)
-    command = ("recovery", job, "--from", log.source.text, "--every", "1s", "--to", str(tmp_path / "kept"))
-    said = share_coordinator(*command)
+    options = ("--from", log.source.text, "--every", "1s", "--to", str(tmp_path / "kept"))
+    said = share_coordinator("recovery", command, *options)
     assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
-        "the run failed: ZeroDivisionError: no such",
-        "the run failed: not now",
+        f"the {job} failed: ZeroDivisionError: no such",
+        f"the {job} failed: not now",
     ]
