@@ -1,6 +1,7 @@
 """`recovery archive`: copy the records of a log before pruning removes them, with or without Spark."""
 
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,40 +13,44 @@ from coordinator.cli.output import Output, OutputOption, print_json, print_line
 if TYPE_CHECKING:
     from coordinator.recovery.archive import ArchiveResult
 
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="DIR", help="The directory or URI of the archive; created if it does not exist."
+    ),
+]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
+    ),
+]
+StateCheckpoint = Annotated[
+    str,
+    typer.Option(
+        "--state-checkpoint",
+        metavar="TIME",
+        help="How often to store the states in the archive, which shortens later reads.",
+    ),
+]
+Keep = Annotated[
+    str,
+    typer.Option(
+        "--keep", metavar="TIME", help="How long to keep records, for example 400d. Default: always."
+    ),
+]
+
 
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def archive(
     ctx: typer.Context,
     source: recovery.From,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="DIR", help="The directory or URI of the archive; created if it does not exist."
-        ),
-    ],
-    every: Annotated[
-        str, typer.Option("--every", metavar="TIME", help="With Spark: copy periodically: 30s, 5m, 1h.")
-    ] = "",
-    checkpoint: Annotated[
-        str,
-        typer.Option(
-            "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
-        ),
-    ] = "",
-    state_checkpoint: Annotated[
-        str,
-        typer.Option(
-            "--state-checkpoint",
-            metavar="TIME",
-            help="How often to store the states in the archive, which shortens later reads.",
-        ),
-    ] = "1d",
-    keep: Annotated[
-        str,
-        typer.Option(
-            "--keep", metavar="TIME", help="How long to keep records, for example 400d. Default: always."
-        ),
-    ] = "",
+    to: To,
+    every: recovery.Every = "",
+    checkpoint: Checkpoint = "",
+    state_checkpoint: StateCheckpoint = "1d",
+    keep: Keep = "",
+    metrics_listen: recovery.MetricsListen = "",
     engine: recovery.EngineName = "local",
     master: recovery.Master = "",
     config: flags.ConfigFile = None,
@@ -58,73 +63,64 @@ def archive(
     codes: 0 success, 1 records were pruned before they could be copied, or could not be read.
     """
     opened = recovery.open_source(source, ctx.args, config, settings)
-    from coordinator.recovery.archive import archive as copy_new
+    from coordinator.recovery.archive import archive as copy_new_records
+    from coordinator.recovery.archive import archive_lag
+    from coordinator.recovery.continuous import ArchiveMetrics
 
+    period = recovery.parse_period(every, metrics_listen)
+    interval_ms = round(recovery.parse_duration_s(state_checkpoint, "--state-checkpoint") * 1000)
+    keep_ms = round(recovery.parse_duration_s(keep, "--keep") * 1000) if keep else None
+    spark: Any = None
     if engine == "spark" or master:
-        done = _archive_with_spark(
-            ctx, opened, to, every, checkpoint, state_checkpoint, keep, master, config, settings, output
-        )
-    else:
-        done = [copy_new(opened, to)]
-        _print_result(done[0], output)
-        _maintain(to, state_checkpoint, keep)
+        from coordinator.recovery.archive_stream import archive_stream
+        from coordinator.recovery.engines.spark_session import get_or_start_session
+
+        spark = get_or_start_session(master)
+
+    def run() -> "Sequence[ArchiveResult]":
+        if spark is None:
+            done = [copy_new_records(opened, to)]
+        else:
+            done = archive_stream(spark, opened, to, checkpoint=checkpoint)
+        _maintain(to, interval_ms, keep_ms)
+        return done
+
+    try:
+        if period is not None:
+            metrics = ArchiveMetrics(partial(archive_lag, opened, to))
+            recovery.run_periodically("copy", run, metrics, period, _describe)
+            return
+        done = run()
+    finally:
+        if spark is not None:
+            spark.stop()
+    for each in done:
+        _print_result(each, output)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
-def _archive_with_spark(
-    ctx: typer.Context,
-    opened: Any,
-    to: str,
-    every: str,
-    checkpoint: str,
-    state_checkpoint: str,
-    keep: str,
-    master: str,
-    config: Path | None,
-    settings: list[str] | None,
-    output: Output,
-) -> "list[ArchiveResult]":
-    """Run a streaming query; print each micro-batch, and store the states periodically."""
-    from coordinator.cli.recovery_audit import parse_duration_s
-    from coordinator.recovery.archive_stream import archive_stream
-    from coordinator.recovery.engines.spark_session import get_or_start_session
-    from coordinator.recovery.sources.topic_access import stream_options
-
-    def print_result(each: "ArchiveResult") -> None:
-        _print_result(each, output)
-        _maintain(to, state_checkpoint, keep)
-
-    spark = get_or_start_session(master)
-    try:
-        return archive_stream(
-            spark,
-            opened,
-            to,
-            options=stream_options(flags.load_settings(ctx.args, config, settings).config),
-            checkpoint=checkpoint,
-            every_s=parse_duration_s(every) if every else None,
-            told=print_result,
-        )
-    finally:
-        spark.stop()
-
-
-def _maintain(to: str, interval: str, keep: str) -> None:
+def _maintain(to: str, interval_ms: int, keep_ms: int | None) -> None:
     """Store the states if the last checkpoint is older than the interval; remove old records."""
-    from coordinator.cli.recovery_audit import parse_duration_s
     from coordinator.process.clock import SystemClock
-    from coordinator.recovery.compaction import remove_old_audits
+    from coordinator.recovery.compaction import remove_old_records
+    from coordinator.recovery.engines import LocalEngine
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
     now_ms = SystemClock().now_ms()
-    worker = recovery.open_engine("local", "", None)
+    worker = LocalEngine()
     try:
-        interval_ms = round(parse_duration_s(interval, "--state-checkpoint") * 1000)
         checkpoint_states(worker, to, interval_ms=interval_ms, now_ms=now_ms)
     finally:
         worker.close()
-    if keep:
-        remove_old_audits(to, keep_ms=round(parse_duration_s(keep, "--keep") * 1000), now_ms=now_ms)
+    if keep_ms is not None:
+        remove_old_records(to, keep_ms=keep_ms, now_ms=now_ms)
+
+
+def _describe(done: "Sequence[ArchiveResult]") -> str:
+    """Describe a periodic run in one line."""
+    lost = sum(each.lost_records for each in done)
+    copied = f"copied {sum(each.records for each in done)} records"
+    return f"{copied}; {lost} records were pruned before they were copied, or are damaged" if lost else copied
 
 
 def _print_result(run: "ArchiveResult", output: Output) -> None:
@@ -138,14 +134,12 @@ def _print_result(run: "ArchiveResult", output: Output) -> None:
         return
     print_line(f"copied {run.records} records of {len(run.ends)} state partitions, commit {run.commit}")
     for state_partition, (copied_to, goes_on) in sorted(run.gaps.items()):
-        print_line(
-            f"share-coordinator: records {copied_to} to {goes_on - 1} of state partition {state_partition} "
-            "were pruned before they were copied; archive more often",
-            err=True,
+        recovery.print_warning(
+            f"records {copied_to} to {goes_on - 1} of state partition {state_partition} were pruned before "
+            "they were copied; archive more often"
         )
     for damage in run.damages:
-        print_line(
-            f"share-coordinator: log offsets {damage.first} to {damage.last} of state partition "
-            f"{damage.state_partition} could not be copied: {damage.what}",
-            err=True,
+        recovery.print_warning(
+            f"log offsets {damage.first} to {damage.last} of state partition {damage.state_partition} could "
+            f"not be copied: {damage.what}"
         )

@@ -4,8 +4,8 @@ Exit codes: 0 no findings, 1 warnings, 2 critical findings, 3 the audit failed. 
 is 0 after a stop signal, and metrics report the results.
 """
 
+from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,20 +14,16 @@ from typer.core import TyperCommand
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli import recovery_commands as recovery
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, format_error, print_json_text, print_line
+from coordinator.cli.output import Output, OutputOption, format_error, print_json_text
 
 if TYPE_CHECKING:
-    from coordinator.config import Config, HostPort
+    from coordinator.config import Config
     from coordinator.recovery.audit import AuditOptions, AuditResult
-    from coordinator.recovery.checks.baseline import Baseline
     from coordinator.recovery.engines import Engine
     from coordinator.recovery.live_coordinator import LiveCoordinator
     from coordinator.recovery.sources import LogCut, Source
 
 EXIT_COULD_NOT_AUDIT = 3
-
-_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
 
 To = Annotated[
     str | None,
@@ -44,15 +40,6 @@ EarlierAudit = Annotated[
 Live = Annotated[
     str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
 ]
-StatePartitions = Annotated[
-    int | None,
-    typer.Option(
-        "--state-partitions",
-        metavar="N",
-        help="The expected number. Default: as in the log.",
-        min=1,
-    ),
-]
 Keep = Annotated[
     int,
     typer.Option(
@@ -64,10 +51,6 @@ Archive = Annotated[
     typer.Option(
         "--archive", metavar="DIR", help="An archive of the log; the report shows what it can restore."
     ),
-]
-Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Audit periodically: 30s, 5m, 1h.")]
-MetricsListen = Annotated[
-    str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
 ]
 
 
@@ -107,11 +90,11 @@ def audit(
     baseline: EarlierAudit = None,
     live: Live = "",
     live_config: flags.CoordinatorConfig = None,
-    state_partitions: StatePartitions = None,
+    state_partitions: recovery.StatePartitions = None,
     archive: Archive = None,
-    every: Every = "",
+    every: recovery.Every = "",
     keep: Keep = 24,
-    metrics_listen: MetricsListen = "",
+    metrics_listen: recovery.MetricsListen = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     processes: recovery.Processes = None,
@@ -127,6 +110,7 @@ def audit(
     from coordinator.errors import CoordinatorError
 
     try:
+        period = recovery.parse_period(every, metrics_listen)
         opened = recovery.open_source(source, ctx.args, config, settings)
         loaded = flags.load_settings(ctx.args, config, settings).config
         options = _make_options(
@@ -136,18 +120,14 @@ def audit(
         if live:
             asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
         options = replace(options, external=_external_checks(loaded, opened, options, asked))
-        worker = recovery.open_engine(engine, master, processes)
-        try:
-            if every or metrics_listen:
-                every_s, listen = parse_duration_s(every), parse_listen(metrics_listen)
-                _audit_periodically(worker, opened, options, every_s, listen, keep)
+        with closing(recovery.open_engine(engine, master, processes)) as worker:
+            if period is not None:
+                _audit_periodically(worker, opened, options, period, keep)
                 return
             found = _audit_once(worker, opened, options)
-        finally:
-            worker.close()
         _print_report(found, output)
     except (CoordinatorError, OSError) as error:
-        print_line(f"share-coordinator: {format_error(error)}", err=True)
+        recovery.print_warning(format_error(error))
         raise typer.Exit(EXIT_COULD_NOT_AUDIT) from None
     raise typer.Exit(found.exit_code)
 
@@ -186,49 +166,39 @@ def _audit_once(worker: "Engine", source: "Source", options: "AuditOptions") -> 
 
 
 def _print_report(found: "AuditResult", output: Output) -> None:
-    from coordinator.recovery.report import as_json, as_text, make_content
+    from coordinator.recovery.report import as_json, as_text
 
-    content = make_content(found)
     if output is Output.JSON:
-        print_json_text(as_json(content).rstrip("\n"))
+        print_json_text(as_json(found).rstrip("\n"))
     else:
-        typer.echo(as_text(content), nl=False)
+        typer.echo(as_text(found), nl=False)
 
 
 def _audit_periodically(
-    worker: "Engine",
-    source: "Source",
-    options: "AuditOptions",
-    every_s: float,
-    listen: "HostPort | None",
-    keep: int,
+    worker: "Engine", source: "Source", options: "AuditOptions", period: recovery.Period, keep: int
 ) -> None:
     """Audit until stopped; print a line for each run. Raises ConfigError."""
-    from coordinator.errors import ConfigError, CoordinatorError
-    from coordinator.recovery.baselines import BaselineStore
-    from coordinator.recovery.continuous import audit_periodically
+    from coordinator.errors import ConfigError
+    from coordinator.recovery.continuous import AuditMetrics, next_baseline, remove_old_audits
 
-    if options.to is None:
+    folder = options.to
+    if folder is None:
         raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
-    store = BaselineStore(options.to, keep=keep)
-    first = store.current(source.text, options.baseline)
 
-    def run(before: "Baseline | None") -> "AuditResult":
-        to = f"{options.to}/{_utc_now_text()}"
+    def run() -> "AuditResult":
+        before = next_baseline(folder, source.text, options.baseline)
+        to = f"{folder}/{recovery.utc_now_text()}"
         found = _audit_once(worker, source, replace(options, baseline=before, to=to))
-        store.remove_old_audits()
+        remove_old_audits(folder, keep)
         return found
 
-    def print_result(found: Any) -> None:
-        if isinstance(found, CoordinatorError | OSError):
-            said = f"the audit failed: {format_error(found)}"
-        elif isinstance(found, Exception):
-            said = f"the audit failed: {type(found).__name__}: {format_error(found)}"
-        else:
-            said = f"{found.verdict}, {found.manifest['totals']['records']} records"
-        print_line(f"{_utc_now_text()} {said}")
+    # An audit of another source in the directory is an error of the command, not of a run.
+    next_baseline(folder, source.text, options.baseline)
+    recovery.run_periodically("audit", run, AuditMetrics(), period, _describe)
 
-    audit_periodically(run, every_s=every_s, listen=listen, told=print_result, baseline=first)
+
+def _describe(found: "AuditResult") -> str:
+    return f"{found.verdict}, {found.manifest['totals']['records']} records"
 
 
 def _external_checks(
@@ -252,32 +222,3 @@ def _external_checks(
     if live is not None:
         found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
     return found
-
-
-def _utc_now_text() -> str:
-    from coordinator.process.clock import SystemClock
-
-    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
-
-
-def parse_duration_s(text: str, flag: str = "--every") -> float:
-    """Parse 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
-    from coordinator.errors import ConfigError
-
-    amount, unit = text[:-1], text[-1:]
-    if unit not in _UNITS_S or not amount.isascii() or not amount.isdigit() or not int(amount):
-        raise ConfigError(flag, text, "a duration such as 30s, 5m or 1h")
-    return float(int(amount) * _UNITS_S[unit])
-
-
-def parse_listen(text: str) -> "HostPort | None":
-    """Parse a listen address; None if the text is empty. Raises ConfigError."""
-    from coordinator.config import HostPort
-    from coordinator.errors import ConfigError
-
-    if not text:
-        return None
-    try:
-        return HostPort.parse(text)
-    except ValueError:
-        raise ConfigError("--metrics-listen", text, "HOST:PORT") from None

@@ -1,14 +1,26 @@
-"""`recovery rebuild`: rebuild the states in a log, even while a coordinator uses it."""
+"""Define the options of all `recovery` commands, and the command `recovery rebuild`."""
 
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from coordinator.cli import settings_flags as flags
-from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
+from coordinator.cli.output import (
+    Output,
+    OutputOption,
+    format_error,
+    print_json,
+    print_line,
+    print_table,
+)
 
 if TYPE_CHECKING:
+    from coordinator.config import HostPort
+    from coordinator.recovery.continuous import JobMetrics
     from coordinator.recovery.engines import Engine
     from coordinator.recovery.live_coordinator import LiveCoordinator
     from coordinator.recovery.sources import LogCut, Source
@@ -16,6 +28,9 @@ if TYPE_CHECKING:
 # The exit code if records are damaged or were pruned; the other records were used.
 EXIT_DAMAGED = 1
 DAMAGE_SHOWN_MAX = 10
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+ResultT = TypeVar("ResultT")
 
 recovery_app = typer.Typer(
     help="Rebuild, audit and compare a state log: a topic, its segments, a journal or an archive.",
@@ -54,7 +69,14 @@ Processes = Annotated[
         "--processes", metavar="N", help="Processes of the local engine. Default: number of cores.", min=1
     ),
 ]
-
+StatePartitions = Annotated[
+    int | None,
+    typer.Option("--state-partitions", metavar="N", help="Their number. Default: as in the log.", min=1),
+]
+Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Repeat the job: 30s, 5m, 1h.")]
+MetricsListen = Annotated[
+    str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
+]
 Limit = Annotated[
     int,
     typer.Option("--limit", metavar="N", help="Share-partitions that are listed; all are counted.", min=1),
@@ -96,27 +118,23 @@ def rebuild(
     from coordinator.recovery.rebuild import rebuild as rebuild_states
     from coordinator.recovery.state_tasks import first_states
 
-    worker = open_engine(engine, master, processes)
-    try:
+    with closing(open_engine(engine, master, processes)) as worker:
         run = rebuild_states(worker, opened, cut=cut, to=to, select=first_states(limit))
-    finally:
-        worker.close()
     for note in run.manifest["notes"]:
-        print_line(f"share-coordinator: {note}", err=True)
+        print_warning(note)
     if output is Output.JSON:
         found: dict[str, Any] = {"manifest": run.manifest}
         if to is None:
             found["states"] = run.states.slice(0, limit).to_pylist()
         print_json(found)
-        if run.manifest["damages"]:
-            raise typer.Exit(EXIT_DAMAGED)
-        return
-    if to is None:
-        print_states(run.states.slice(0, limit))
-        if run.manifest["states"] > limit:
-            print_line(f"... and {run.manifest['states'] - limit} more (--limit, --to)")
-    print_totals(run.manifest)
-    if print_damage(run.manifest):
+    else:
+        if to is None:
+            print_states(run.states.slice(0, limit))
+            if run.manifest["states"] > limit:
+                print_line(f"... and {run.manifest['states'] - limit} more (--limit, --to)")
+        print_totals(run.manifest)
+        print_damage(run.manifest)
+    if run.manifest["damages"]:
         raise typer.Exit(EXIT_DAMAGED)
 
 
@@ -152,26 +170,26 @@ def print_totals(manifest: dict[str, Any]) -> None:
         ("unread_bytes", "bytes after the last valid batch were ignored: an interrupted or current write"),
     ):
         if count := manifest.get(name, totals.get(name)):
-            print_line(f"share-coordinator: {count} {what}", err=True)
+            print_warning(f"{count} {what}")
 
 
-def print_damage(manifest: dict[str, Any]) -> bool:
-    """Print the damage and the affected share-partitions; return whether there is any."""
+def print_damage(manifest: dict[str, Any]) -> None:
+    """Print the damage and the affected share-partitions."""
     for each in manifest["damages"][:DAMAGE_SHOWN_MAX]:
-        print_line(
-            f"share-coordinator: log offsets {each['first']} to {each['last']} of state partition "
-            f"{each['state_partition']} are lost: {each['what']}",
-            err=True,
+        print_warning(
+            f"log offsets {each['first']} to {each['last']} of state partition {each['state_partition']} are "
+            f"lost: {each['what']}"
         )
     if manifest["damages"]:
         affected = manifest["affected"]
-        named = ", ".join(affected[:DAMAGE_SHOWN_MAX]) + (", ..." if len(affected) > DAMAGE_SHOWN_MAX else "")
-        print_line(
-            f"share-coordinator: of {manifest['states']} share-partitions, {len(affected)} may lack updates"
-            f"{': ' if named else ''}{named}",
-            err=True,
-        )
-    return bool(manifest["damages"])
+        names = [*affected[:DAMAGE_SHOWN_MAX], *(["..."] if len(affected) > DAMAGE_SHOWN_MAX else [])]
+        named = f": {', '.join(names)}" if names else ""
+        print_warning(f"of {manifest['states']} share-partitions, {len(affected)} may lack updates{named}")
+
+
+def print_warning(text: str) -> None:
+    """Print a line to stderr."""
+    print_line(f"share-coordinator: {text}", err=True)
 
 
 def open_source(text: str, extra: list[str], config: Path | None, settings: list[str] | None) -> "Source":
@@ -231,3 +249,64 @@ def require_packages(*packages: str) -> None:
         raise CoordinatorError(
             f"the recovery jobs require {' and '.join(missing)}: pip install share-coordinator[recovery]"
         )
+
+
+def run_periodically(
+    job: str,
+    run: Callable[[], ResultT],
+    metrics: "JobMetrics[ResultT]",
+    period: "Period",
+    describe: Callable[[ResultT], str],
+) -> None:
+    """Repeat a job until a stop signal; print a line for each run. Raises ListenError."""
+    from coordinator.errors import CoordinatorError
+    from coordinator.recovery import continuous
+
+    def report(found: "ResultT | Exception") -> None:
+        if isinstance(found, CoordinatorError | OSError):
+            text = f"the {job} failed: {format_error(found)}"
+        elif isinstance(found, Exception):
+            text = f"the {job} failed: {type(found).__name__}: {format_error(found)}"
+        else:
+            text = describe(found)
+        print_line(f"{utc_now_text()} {text}")
+
+    continuous.run_periodically(run, metrics, **period._asdict(), report=report)
+
+
+def utc_now_text() -> str:
+    """Return the time, as a name of a directory."""
+    from coordinator.process.clock import SystemClock
+
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def parse_duration_s(text: str, flag: str = "--every") -> float:
+    """Parse 30s, 5m, 1h or 2d; return seconds. Raises ConfigError."""
+    from coordinator.errors import ConfigError
+
+    amount, unit = text[:-1], text[-1:]
+    if unit not in _UNITS_S or not amount.isascii() or not amount.isdigit() or not int(amount):
+        raise ConfigError(flag, text, "a duration such as 30s, 5m or 1h")
+    return float(int(amount) * _UNITS_S[unit])
+
+
+class Period(NamedTuple):
+    """How often a job is repeated, and the address of its metrics."""
+
+    every_s: float
+    listen: "HostPort | None"
+
+
+def parse_period(every: str, listen: str) -> Period | None:
+    """Parse --every and --metrics-listen; None if both are empty. Raises ConfigError."""
+    from coordinator.config import HostPort
+    from coordinator.errors import ConfigError
+
+    if not every and not listen:
+        return None
+    every_s = parse_duration_s(every)
+    try:
+        return Period(every_s, HostPort.parse(listen) if listen else None)
+    except ValueError:
+        raise ConfigError("--metrics-listen", listen, "HOST:PORT") from None

@@ -1,5 +1,6 @@
 """`recovery diff | explain`: compare a log with a live coordinator; show the history of a share-partition."""
 
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -67,18 +68,16 @@ def diff(
     asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
     from coordinator.recovery.diff import diff as compare
 
-    worker = recovery.open_engine(engine, master, processes)
     try:
-        # List first, so that state which is initialised later is not reported as missing in the log.
-        listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
-        found = compare(worker, opened, asked, groups=group or (), listed=listed, limit=limit)
+        with closing(recovery.open_engine(engine, master, processes)) as worker:
+            # List first, so that state which is initialised later is not reported as missing in the log.
+            listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
+            found = compare(worker, opened, asked, groups=group or (), listed=listed, limit=limit)
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
-        print_line(f"share-coordinator: the comparison failed: {format_error(error)}", err=True)
+        recovery.print_warning(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
-    finally:
-        worker.close()
     if output is Output.JSON:
         print_json(_as_json(found))
     else:
@@ -117,33 +116,29 @@ def _list_group_keys(config: Any) -> list[Any]:
     try:
         return list_initialised_keys(**make_topic_options(config))
     except LogError as error:
-        print_line(
-            f"share-coordinator: the groups of the cluster could not be listed: {format_error(error)}",
-            err=True,
-        )
+        recovery.print_warning(f"the groups of the cluster could not be listed: {format_error(error)}")
         return []
 
 
 def _print_diff(found: Any) -> None:
     for note in found.manifest["notes"]:
-        print_line(f"share-coordinator: {note}", err=True)
+        recovery.print_warning(note)
     for each in found.different[:DIFFERENT_SHOWN_MAX]:
         print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
         print_line(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
     for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
-        print_line(f"share-coordinator: {key} is not known: {why}", err=True)
+        recovery.print_warning(f"{key} is not known: {why}")
     print_line(
         f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
         f"{len(found.different)} different, {len(found.unknown) + found.unlisted} not known"
     )
     if found.unlisted:
-        print_line(f"share-coordinator: {found.unlisted} were not examined (--limit)", err=True)
+        recovery.print_warning(f"{found.unlisted} were not examined (--limit)")
     if found.batches_unknown:
-        print_line(
-            f"share-coordinator: the state batches of {found.batches_unknown} could not be read without "
-            f"raising their leader epoch",
-            err=True,
+        recovery.print_warning(
+            f"the state batches of {found.batches_unknown} could not be read without raising their leader "
+            "epoch"
         )
 
 
@@ -181,10 +176,7 @@ def explain(
     source: recovery.From,
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
-    state_partitions: Annotated[
-        int | None,
-        typer.Option("--state-partitions", metavar="N", help="Default: as in the log.", min=1),
-    ] = None,
+    state_partitions: recovery.StatePartitions = None,
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,

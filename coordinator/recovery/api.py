@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from coordinator.client import ClientSecurity
 from coordinator.errors import ConfigError
 from coordinator.recovery import rebuild as _rebuild
 from coordinator.recovery.audit import AuditOptions, audit
@@ -108,17 +107,14 @@ def records(
     *,
     as_of_offsets: dict[int, int] | None = None,
     spark: "SparkSession | None" = None,
-    bootstrap_servers: str = "",
-    security: ClientSecurity | None = None,
+    **access: Any,
 ) -> "pa.Table | DataFrame":
     """Return the stored records of a log with the columns of `RECORDS`, as an Arrow table or DataFrame."""
+    opened = open_source(source, **access)
     if spark is not None:
         from coordinator.recovery.sources.spark import records_frame
 
-        return records_frame(
-            spark, source, as_of_offsets=as_of_offsets, bootstrap_servers=bootstrap_servers, security=security
-        )
-    opened = open_source(source, bootstrap_servers=bootstrap_servers, security=security)
+        return records_frame(spark, opened, as_of_offsets=as_of_offsets)
     batches = [
         chunk.to_arrow() for each in opened.plan(LogCut(as_of_offsets)).ranges for chunk in opened.read(each)
     ]

@@ -10,7 +10,6 @@ record, which the next job reads again and expects to be unchanged.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
 from operator import attrgetter
 from uuid import uuid4  # noqa: TID251
 
@@ -31,7 +30,7 @@ from coordinator.recovery.sources.archive import (
     read_commits,
     write_commit,
 )
-from coordinator.recovery.sources.base import ALL, END, LogCut, LogRange, PrunedError, ReadPlan, Source
+from coordinator.recovery.sources.base import ALL, END, LogCut, PrunedError, ReadPlan, Source
 
 _ATTEMPTS_MAX = 5
 # Records that are sorted by state partition, because a row group has one state partition.
@@ -59,21 +58,54 @@ class ArchiveResult:
         """Return whether every record since the previous copy was copied."""
         return not self.gaps and not self.damages
 
+    @property
+    def lost_records(self) -> int:
+        """The number of log offsets that were not copied."""
+        missing = sum(end - begin for begin, end in self.gaps.values())
+        return missing + sum(each.last + 1 - each.first for each in self.damages)
+
 
 class CopyResult(msgspec.Struct, frozen=True):
-    """The files and log ranges that one job copied.
+    """The files that one job or one Spark task copied.
 
-    `is_verified` is true if a record that an earlier job copied is unchanged in the log. `replaced` is the
-    (state partition, log offset) of such a record that has changed.
+    `last` has the log offset and the digest of each state partition's last copied record. `is_verified` is
+    true if a record that an earlier job copied is unchanged in the log. `replaced` is the (state partition,
+    log offset) of such a record that has changed.
     """
 
     pieces: list[RowGroup]
-    starts: dict[int, int]
-    ends: dict[int, int]
-    digests: dict[int, int]
+    last: dict[int, tuple[int, int]]
     damages: list[Damage]
-    is_verified: bool
+    is_verified: bool = False
     replaced: tuple[int, int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the job found neither records nor damage."""
+        return not (self.pieces or self.damages or self.replaced)
+
+    def starts(self) -> dict[int, int]:
+        """Return the log offset of the first copied record of each state partition."""
+        starts: dict[int, int] = {}
+        for piece in self.pieces:
+            starts[piece.state_partition] = min(piece.start, starts.get(piece.state_partition, END))
+        return starts
+
+    def missing_offsets(self) -> list[Damage]:
+        """Return the ranges of log offsets that are missing between the copied records without a damage.
+
+        A state log is not compacted, so its records have consecutive offsets.
+        """
+        found = []
+        for number, first in sorted(self.starts().items()):
+            last = self.last[number][0]
+            records = sum(piece.records for piece in self.pieces if piece.state_partition == number)
+            if records != last + 1 - first and not any(
+                each.state_partition == number and each.first <= last and each.last >= first
+                for each in self.damages
+            ):
+                found.append(Damage(number, first, last, f"these log offsets have {records} records"))
+        return found
 
 
 def archive(source: Source, location: Location, *, clock: Clock | None = None) -> ArchiveResult:
@@ -81,126 +113,117 @@ def archive(source: Source, location: Location, *, clock: Clock | None = None) -
 
     Raises ConfigError, LogError or OSError; the archive is then unchanged.
     """
-    clock, folder = clock or SystemClock(), open_folder(location)
-    commits = read_commits(folder)
-    identity = source.identity()
-    if commits:
-        check_identity(source, folder, commits[-1].identity, identity)
+    writer = ArchiveWriter(source, location, clock)
+    commits = writer.read_commits()
     known = copied_end_offsets(commits)
     for _ in range(_ATTEMPTS_MAX):
         # Start with the last copied record, to check that it is unchanged.
         plan = source.plan(LogCut(since={p: max(end - 1, 0) for p, end in known.items()}))
         _check_no_records_lost(source, plan, known)
         try:
-            copied = _copy_records(source, plan, folder, commits)
-            break
+            copied = copy_records(writer.folder, commits, _records_by_partition(source, plan))
+            return writer.commit(commits, copied, plan.starts, plan.ends)
         except PrunedError:
             # Records were pruned before they could be copied; plan again and copy the remaining ones.
             continue
-    else:
-        raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
-    done = commit_copied(folder, source, identity, commits, copied, plan.starts, plan.ends, clock)
-    compact(folder, clock.now_ms())
-    return done
+    raise LogUnavailable(f"{source.text} is pruned faster than it can be copied")
 
 
-def commit_copied(
-    folder: Folder,
-    source: Source,
-    identity: Mapping[str, str],
-    commits: Sequence[Commit],
-    copied: CopyResult,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-    clock: Clock,
-) -> ArchiveResult:
-    """Write the commit of a copy. `starts` and `ends` are the log's offsets when the copy was planned.
+def archive_lag(source: Source, location: Location) -> int:
+    """Return the number of records of a log that an archive lacks, without those that were pruned.
 
-    Raises ConfigError if the log is not the archived log, or if no id, name or record confirms that it is.
-    Raises LogError if another job has written this commit.
+    0 for segment files, whose end offset is known only after reading.  Raises ConfigError, LogError, OSError.
     """
-    if copied.replaced:
-        state_partition, offset = copied.replaced
-        raise ConfigError(
-            "--from",
-            source.text,
-            f"the log that {folder} is an archive of: log offset {offset} of state partition "
-            f"{state_partition} is another record",
+    plan, known = source.plan(LogCut()), copied_end_offsets(read_commits(open_folder(location)))
+    return sum(max(end - max(known.get(p, 0), plan.starts[p]), 0) for p, end in plan.ends.items())
+
+
+class ArchiveWriter:
+    """Commits copies of a log to its archive, at a path or URI."""
+
+    def __init__(self, source: Source, location: Location, clock: Clock | None = None) -> None:
+        self.folder = open_folder(location)
+        self._source = source
+        self._identity = source.identity()
+        self._clock = clock or SystemClock()
+
+    def read_commits(self) -> list[Commit]:
+        """Return the commits of the archive. Raises ConfigError if its log has other ids than the source."""
+        commits = read_commits(self.folder)
+        for name, value in commits[-1].identity.items() if commits else ():
+            if self._identity.get(name, value) != value:
+                raise self._other_log(f"its {name} is {value}, not {self._identity[name]}")
+        return commits
+
+    def _other_log(self, why: str) -> ConfigError:
+        text = f"the log that {self.folder} is an archive of: {why}"
+        return ConfigError("--from", self._source.text, text)
+
+    def commit(
+        self,
+        commits: Sequence[Commit],
+        copied: CopyResult,
+        starts: Mapping[int, int],
+        ends: Mapping[int, int],
+    ) -> ArchiveResult:
+        """Write the commit of a copy, and merge the commits of past days.
+
+        `starts` and `ends` are the log's offsets when the copy was planned.  Raises ConfigError if the log is
+        not the archived log, or if no id, name or record confirms that it is.  Raises LogError if another job
+        has written this commit.
+        """
+        if copied.replaced:
+            number, offset = copied.replaced
+            raise self._other_log(f"log offset {offset} of state partition {number} is another record")
+        if commits and not copied.is_verified and not self._is_same_log(commits[-1]):
+            raise self._other_log(f"neither a record nor an id of it is in both; it was {commits[-1].source}")
+        known = copied_end_offsets(commits)
+        starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
+        copied_ends = {p: offset + 1 for p, (offset, _) in copied.last.items()}
+        commit = Commit(
+            next_commit_number(commits),
+            self._source.text,
+            self._clock.now_ms(),
+            starts,
+            {p: max(copied_ends.get(p, 0), ends.get(p, 0), start) for p, start in starts.items()},
+            tuple(copied.pieces),
+            self._identity,
+            digests_of(commits) | {p: digest for p, (_, digest) in copied.last.items()},
         )
-    if commits and not copied.is_verified and not _is_same_log(commits[-1], source, identity):
-        raise ConfigError(
-            "--from",
-            source.text,
-            f"{commits[-1].source}, which {folder} is an archive of: neither a record nor an id of it "
-            "is in both",
+        try:
+            write_commit(self.folder, commit)
+        except FileExistsError:
+            raise LogError(f"another run is writing to {self.folder}") from None
+        compact(self.folder, self._clock.now_ms())
+        return ArchiveResult(
+            commit.number,
+            sum(piece.records for piece in copied.pieces),
+            commit.ends,
+            {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)},
+            (*copied.damages, *copied.missing_offsets()),
         )
-    known = copied_end_offsets(commits)
-    starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
-    ends = {p: max(copied.ends.get(p, 0), ends.get(p, 0), starts[p]) for p in starts}
-    gaps = {p: (known[p], start) for p, start in starts.items() if start > known.get(p, start)}
-    digests = {**(commits[-1].digests if commits else {}), **copied.digests}
-    pieces = tuple(copied.pieces)
-    number = next_commit_number(commits)
-    commit = Commit(number, source.text, clock.now_ms(), starts, ends, pieces, dict(identity), digests)
-    try:
-        write_commit(folder, commit)
-    except FileExistsError:
-        raise LogError(f"another run is writing to {folder}") from None
-    damages = (*copied.damages, *missing_offsets(copied))
-    return ArchiveResult(number, sum(piece.records for piece in pieces), ends, gaps, damages)
 
-
-def missing_offsets(copied: CopyResult) -> list[Damage]:
-    """Return the ranges of log offsets that are missing from the copy and that are not in a damaged part.
-
-    A state log is not compacted, so its records have consecutive offsets.
-    """
-    found = []
-    ordered = sorted(copied.pieces, key=lambda piece: piece.state_partition)
-    for state_partition, group in groupby(ordered, key=lambda piece: piece.state_partition):
-        pieces = list(group)
-        first, last = min(piece.start for piece in pieces), max(piece.end for piece in pieces) - 1
-        records = sum(piece.records for piece in pieces)
-        if records != last + 1 - first and not any(
-            each.state_partition == state_partition and each.first <= last and each.last >= first
-            for each in copied.damages
-        ):
-            found.append(Damage(state_partition, first, last, f"these log offsets have {records} records"))
-    return found
-
-
-def check_identity(
-    source: Source, folder: Folder, before: Mapping[str, str], identity: Mapping[str, str]
-) -> None:
-    """Raise ConfigError if the ids of a source differ from those of the archived log (`before`)."""
-    for name, value in before.items():
-        if identity.get(name, value) != value:
-            raise ConfigError(
-                "--from",
-                source.text,
-                f"the log that {folder} is an archive of: its {name} is {value}, not {identity[name]}",
-            )
-
-
-def _is_same_log(commit: Commit, source: Source, identity: Mapping[str, str]) -> bool:
-    """Return whether the source has an id in common with the archived log, or the same name or path."""
-    if commit.identity.keys() & identity.keys():
-        return True
-    kind, _, where = source.text.partition(":")
-    kind_before, _, where_before = commit.source.partition(":")
-    if kind != kind_before:
-        return False
-    return where == where_before or (
-        kind != "kafka" and open_folder(where).resolved() == open_folder(where_before).resolved()
-    )
+    def _is_same_log(self, commit: Commit) -> bool:
+        """Return whether the source has an id in common with the archived log, or the same name or path."""
+        if commit.identity.keys() & self._identity.keys():
+            return True
+        kind, _, where = self._source.text.partition(":")
+        kind_before, _, where_before = commit.source.partition(":")
+        if kind != kind_before:
+            return False
+        return where == where_before or (
+            kind != "kafka" and open_folder(where).resolved() == open_folder(where_before).resolved()
+        )
 
 
 def copied_end_offsets(commits: Sequence[Commit]) -> dict[int, int]:
     """Return the log offset up to which each state partition was copied."""
-    known: dict[int, int] = {}
-    for commit in commits:
-        known.update(commit.ends)
-    return known
+    return {p: end for commit in commits for p, end in commit.ends.items()}
+
+
+def digests_of(commits: Sequence[Commit]) -> dict[int, int]:
+    """Return the digest of each state partition's last copied record."""
+    return dict(commits[-1].digests) if commits else {}
 
 
 def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, int]) -> None:
@@ -213,58 +236,31 @@ def _check_no_records_lost(source: Source, plan: ReadPlan, known: Mapping[int, i
             )
 
 
-def _copy_records(source: Source, plan: ReadPlan, folder: Folder, commits: Sequence[Commit]) -> CopyResult:
-    """Write the records of a plan to files; stop if the last archived record has changed in the log."""
-    copier = RecordCopier(folder, next_commit_number(commits), commits)
+def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Records]) -> CopyResult:
+    """Write the records after the last commit to files, and check that the last copied record is unchanged.
+
+    The records of a state partition must come in log order.  Stops at a copied record that has changed.
+    """
+    known, digests = copied_end_offsets(commits), digests_of(commits)
+    # A repeated job or task writes files with new names; no commit names the files of the first attempt.
+    writer = RecordFileWriter(folder / FILES, f"{next_commit_number(commits):08d}-{uuid4().hex}")
+    copied = CopyResult(writer.pieces, {}, [])
+    is_verified = False
     try:
-        for records in chain.from_iterable(_records_by_partition(source, each) for each in plan.ranges):
-            copier.copy_records(records)
-            if copier.replaced:
-                break
+        for records in chunks:
+            number, end = records.state_partition, known.get(records.state_partition, 0)
+            copied.damages.extend(each for each in records.damages if each.last >= end)
+            if len(records) and records.log_offset[0] == end - 1 and number in digests:
+                if _record_digest(records, 0) != digests[number]:
+                    return msgspec.structs.replace(copied, replaced=(number, end - 1))
+                is_verified = True
+            fresh = records.between(end, END)
+            if len(fresh):
+                copied.last[number] = (int(fresh.log_offset[-1]), _record_digest(fresh, -1))
+                writer.add_records(fresh)
     finally:
-        copier.close()
-    return copier.result()
-
-
-class RecordCopier:
-    """Writes new records to files, and checks that the last record copied before is unchanged."""
-
-    def __init__(self, folder: Folder, number: int, commits: Sequence[Commit]) -> None:
-        self._known = copied_end_offsets(commits)
-        self._digests_before = commits[-1].digests if commits else {}
-        # A repeated job or task writes files with new names; no commit names the files of the first attempt.
-        self._writer = RecordFileWriter(folder / FILES, f"{number:08d}-{uuid4().hex}")
-        self._starts: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-        self._digests: dict[int, int] = {}
-        self._damages: list[Damage] = []
-        self._is_verified = False
-        self.replaced: tuple[int, int] | None = None
-
-    def copy_records(self, records: Records) -> None:
-        """Write the new records to files. The records of a state partition must come in log order."""
-        number, end = records.state_partition, self._known.get(records.state_partition, 0)
-        self._damages += [each for each in records.damages if each.last >= end]
-        if len(records) and records.log_offset[0] == end - 1 and number in self._digests_before:
-            if _record_digest(records, 0) != self._digests_before[number]:
-                self.replaced = (number, end - 1)
-                return
-            self._is_verified = True
-        fresh = records.between(end, END)
-        if len(fresh):
-            self._starts.setdefault(number, int(fresh.log_offset[0]))
-            self._ends[number] = int(fresh.log_offset[-1]) + 1
-            self._digests[number] = _record_digest(fresh, -1)
-            self._writer.add_records(fresh)
-
-    def close(self) -> None:
-        """Close the files."""
-        self._writer.close()
-
-    def result(self) -> CopyResult:
-        """Return what was copied, for the commit."""
-        copied = (self._writer.pieces, self._starts, self._ends, self._digests, self._damages)
-        return CopyResult(*copied, self._is_verified, self.replaced)
+        writer.close()
+    return msgspec.structs.replace(copied, is_verified=is_verified)
 
 
 def _record_digest(records: Records, row: int) -> int:
@@ -274,9 +270,10 @@ def _record_digest(records: Records, row: int) -> int:
     return crc32c(records.values.get(row) or b"", crc32c(records.keys.get(row) or b"", crc32c(head)))
 
 
-def _records_by_partition(source: Source, log_range: LogRange) -> Iterator[Records]:
-    read = source.read(log_range)
-    return read if log_range.state_partition != ALL else group_by_partition(read)
+def _records_by_partition(source: Source, plan: ReadPlan) -> Iterator[Records]:
+    for log_range in plan.ranges:
+        read = source.read(log_range)
+        yield from read if log_range.state_partition != ALL else group_by_partition(read)
 
 
 def group_by_partition(chunks: Iterable[Records]) -> Iterator[Records]:

@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from coordinator.process.clock import Clock, SystemClock
+from coordinator.process.clock import Clock
 from coordinator.recovery.archive import (
     ArchiveResult,
+    ArchiveWriter,
     CopyResult,
-    RecordCopier,
-    check_identity,
-    commit_copied,
     copied_end_offsets,
+    copy_records,
+    digests_of,
     group_by_partition,
-    missing_offsets,
 )
-from coordinator.recovery.compaction import compact
 from coordinator.recovery.engines.spark import convert_spark_error
-from coordinator.recovery.folders import Folder, Location, open_folder
+from coordinator.recovery.folders import Folder, Location
 from coordinator.recovery.records import Damage, records_from_arrow
-from coordinator.recovery.sources.archive import Commit, next_commit_number, read_commits
-from coordinator.recovery.sources.base import Source
-from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource
+from coordinator.recovery.sources.archive import Commit, next_commit_number
+from coordinator.recovery.sources.base import Source, format_offsets
+from coordinator.recovery.sources.spark import FORMAT, StateLogDataSource, source_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,35 +41,32 @@ def archive_stream(
     source: Source,
     location: Location,
     *,
-    options: dict[str, str] | None = None,
     checkpoint: str = "",
-    every_s: float | None = None,
-    told: Callable[[ArchiveResult], None] = lambda done: None,
+    batch_records_max: int | None = None,
     clock: Clock | None = None,
 ) -> list[ArchiveResult]:
-    """Copy the new records once or periodically; return the result of each micro-batch.
+    """Copy the records up to the current end of the log; return the result of each micro-batch.
 
-    `options` are the options of the Spark data source for a topic.  All executors write to the archive
-    at `location`.  Raises ConfigError and LogError.
+    All executors write to the archive at `location`.  `checkpoint` is the directory or URI of the query's
+    checkpoint, by default in the archive.  Raises ConfigError and LogError.
     """
-    folder = open_folder(location)
-    writer = _BatchWriter(source, folder, told, clock or SystemClock())
-    known = writer.check()
+    batches = _BatchWriter(ArchiveWriter(source, location, clock))
+    known = copied_end_offsets(batches.writer.read_commits())
     spark.dataSource.register(StateLogDataSource)
-    reader = spark.readStream.format(FORMAT).option("from", source.text).options(**(options or {}))
+    reader = spark.readStream.format(FORMAT).options(**source_options(source))
     if known:
         # Start with the last copied record, to check that it is unchanged.
-        reader = reader.option(
-            "starting_offsets", ",".join(f"{p}:{max(end - 1, 0)}" for p, end in known.items())
-        )
-    writing = reader.load().writeStream.foreachBatch(writer.write)
-    writing = writing.option("checkpointLocation", checkpoint or (folder / CHECKPOINT).uri)
-    trigger = {"availableNow": True} if every_s is None else {"processingTime": f"{every_s} seconds"}
+        starts = {p: max(end - 1, 0) for p, end in known.items()}
+        reader = reader.option("starting_offsets", format_offsets(starts))
+    if batch_records_max is not None:
+        reader = reader.option("max_records", str(batch_records_max))
+    writing = reader.load().writeStream.foreachBatch(batches.write)
+    writing = writing.option("checkpointLocation", checkpoint or (batches.writer.folder / CHECKPOINT).uri)
     try:
-        writing.trigger(**trigger).start().awaitTermination()
+        writing.trigger(availableNow=True).start().awaitTermination()
     except Exception as error:
-        raise writer.failure or convert_spark_error(error) from None
-    return writer.done
+        raise batches.failure or convert_spark_error(error) from None
+    return batches.done
 
 
 class _BatchWriter:
@@ -80,23 +75,10 @@ class _BatchWriter:
     `failure` is the exception that this class raised and that ended the query.
     """
 
-    def __init__(
-        self, source: Source, folder: Folder, told: Callable[[ArchiveResult], None], clock: Clock
-    ) -> None:
+    def __init__(self, writer: ArchiveWriter) -> None:
+        self.writer = writer
         self.done: list[ArchiveResult] = []
         self.failure: Exception | None = None
-        self._source = source
-        self._folder = folder
-        self._told = told
-        self._clock = clock
-        self._identity = source.identity()
-
-    def check(self) -> dict[int, int]:
-        """Return the end offsets of the archive. Raises ConfigError if the source is not the archived log."""
-        commits = read_commits(self._folder)
-        if commits:
-            check_identity(self._source, self._folder, commits[-1].identity, self._identity)
-        return copied_end_offsets(commits)
 
     def write(self, frame: "DataFrame", batch: int) -> None:
         """Write the records of one micro-batch, then their commit.
@@ -104,23 +86,15 @@ class _BatchWriter:
         Readers ignore records without a commit.
         """
         try:
-            commits = read_commits(self._folder)
+            commits = self.writer.read_commits()
             copied = self._copy_frame(frame, commits)
-            if not copied.pieces and not copied.damages and not copied.replaced:
+            if copied.is_empty:
                 return
             known = copied_end_offsets(commits)
-            done = commit_copied(
-                *(self._folder, self._source, self._identity, commits, copied),
-                {**known, **copied.starts},
-                known,
-                self._clock,
-            )
-            compact(self._folder, self._clock.now_ms())
+            self.done.append(self.writer.commit(commits, copied, known | copied.starts(), known))
         except Exception as error:
             self.failure = convert_spark_error(error) if "pyspark" in type(error).__module__ else error
             raise
-        self.done.append(done)
-        self._told(done)
 
     def _copy_frame(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:
         """Write the records of a micro-batch to files.
@@ -130,9 +104,9 @@ class _BatchWriter:
         """
         missing: list[Damage] = []
         while True:
-            rows = frame.mapInArrow(_copy_function(self._folder, commits), _COPIED_SQL).collect()
+            rows = frame.mapInArrow(_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
             copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
-            before, missing = missing, missing_offsets(copied)
+            before, missing = missing, copied.missing_offsets()
             if missing == before:
                 return copied
 
@@ -141,42 +115,31 @@ def _copy_function(
     folder: Folder, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""
-    last = Commit(0, "", 0, {}, copied_end_offsets(commits), (), {}, commits[-1].digests if commits else {})
-    number = next_commit_number(commits)
+    number = next_commit_number(commits) - 1
+    last = Commit(number, "", 0, {}, copied_end_offsets(commits), (), {}, digests_of(commits))
 
     def copy_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        copier = RecordCopier(folder, number, [last])
-        try:
-            for records in group_by_partition(chain.from_iterable(map(records_from_arrow, batches))):
-                copier.copy_records(records)
-        finally:
-            copier.close()
-        copied = copier.result()
-        if not copied.pieces and not copied.is_verified and not copied.replaced:
-            return
-        yield pa.RecordBatch.from_pydict({"copied": [msgspec.json.encode(copied).decode()]})
+        chunks = group_by_partition(chain.from_iterable(map(records_from_arrow, batches)))
+        copied = copy_records(folder, [last], chunks)
+        if not copied.is_empty or copied.is_verified:
+            yield pa.RecordBatch.from_pydict({"copied": [msgspec.json.encode(copied).decode()]})
 
     return copy_batches
 
 
 def _merge_results(parts: Sequence[CopyResult]) -> CopyResult:
     """Merge the results of several tasks; a state partition may be in several of them."""
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    digests: dict[int, int] = {}
+    last: dict[int, tuple[int, int]] = {}
     for part in parts:
-        starts |= {p: min(start, starts.get(p, start)) for p, start in part.starts.items()}
-        for number, end in part.ends.items():
-            if end > ends.get(number, 0):
-                ends[number], digests[number] = end, part.digests[number]
+        last |= {
+            p: max(offset_and_digest, last.get(p, (-1, 0))) for p, offset_and_digest in part.last.items()
+        }
     return CopyResult(
         sorted(
             (piece for part in parts for piece in part.pieces),
             key=lambda piece: (piece.state_partition, piece.start),
         ),
-        starts,
-        ends,
-        digests,
+        last,
         [each for part in parts for each in part.damages],
         any(part.is_verified for part in parts),
         next((part.replaced for part in parts if part.replaced), None),

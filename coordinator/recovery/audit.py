@@ -5,7 +5,7 @@ live coordinator, an earlier audit) are optional. The result lists the checks th
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -107,6 +107,7 @@ _NEEDS = {
     "X4": "only recovery rewrite makes this check",
     "X5": "it requires the cluster: --bootstrap-servers",
 }
+_UNREAD = "the log could not be read"
 
 
 @dataclass(frozen=True)
@@ -205,10 +206,9 @@ def audit(
         # The source could not list its log ranges, so this damage is the only finding.
         number = ALL if damage.state_partition is None else damage.state_partition
         evidence = f"{damage}; records after it were not checked"
-        found = [Finding("P4", Severity.CRITICAL, number, evidence=evidence)]
-        log = LogReadResult(ReadPlan((), {}, {}), ())
-        return _make_result(engine, source, options, log, found, clock, unread=True)
-    return _make_result(engine, source, options, log, [], clock)
+        found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
+        return _make_result(engine, source, options, None, [found], clock)
+    return _make_result(engine, source, options, _with_missing_partitions(log, options), [], clock)
 
 
 def _make_observers(options: AuditOptions, with_states: bool, plan: ReadPlan, attempt: int) -> MakeObserver:
@@ -238,31 +238,23 @@ def _make_result(
     engine: Engine,
     source: Source,
     options: AuditOptions,
-    log: LogReadResult,
+    read: LogReadResult | None,
     found: list[Finding],
     clock: Clock,
-    *,
-    unread: bool = False,
 ) -> AuditResult:
-    not_checked = dict(_NEEDS)
-    if unread:
-        not_checked = {name: "the log could not be read" for name in CATALOGUE if name != "P4"}
-        not_checked["X4"] = _NEEDS["X4"]
-    else:
-        log = _with_missing_partitions(log, options)
+    """Make the result of a log that was read, or could not be read (None)."""
+    log = read or LogReadResult(ReadPlan((), {}, {}), ())
+    external = ExternalFindings() if read is None else _run_external_checks(engine, log, options)
     totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
-    found += _findings_of_log(log, options.limits)
     partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
+    found += _findings_of_log(log, options.limits)
     found += check_partition_stats(partitions, options.limits)
-    missed: list[str] = []
-    topics: dict[str, str] = {}
-    concerned = log.rows(CONCERNED_OUTPUT)
-    if not unread:
-        found = _add_external_findings(engine, log, options, found, not_checked, missed, topics, concerned)
-    table = findings_table(found)
+    found = [each for each in found if each.check not in external.not_checked]
+    table = findings_table([*found, *external.findings])
+    not_checked = _not_checked(read, options, external)
     servers = log.plan.facts.get("bootstrap_servers", "")
-    context = AuditContext(source.text, servers, options.copy, topics, unread)
-    answer = _verdict(log, table.to_pylist(), totals, concerned, context)
+    context = AuditContext(source.text, servers, options.copy, external.topics, read is None)
+    answer = _verdict(log, table.to_pylist(), external.states, context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
@@ -274,16 +266,43 @@ def _make_result(
         state_batches=sum_totals(totals, "state_batches"),
         baseline=run_before,
     )
-    manifest["next_baseline"] = run_before if unread or _has_lost_state(found) else manifest["run_id"]
+    keeps_baseline = read is None or _has_lost_state(found)
+    manifest["next_baseline"] = run_before if keeps_baseline else manifest["run_id"]
     range_rows = pa.Table.from_pylist(ranges, RANGES)
     folder = None if options.to is None else open_folder(options.to)
     if folder is not None:
         check_written_states(folder, totals)
         written = {STATES_OUTPUT: manifest["states"]}
         write_results(folder, {"findings": table, "ranges": range_rows}, manifest, written)
-    return AuditResult(
-        *(table, stored_states(log, folder), range_rows, partitions, manifest, not_checked, answer, missed)
+    stored = stored_states(log, folder)
+    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, external.missed)
+
+
+def _run_external_checks(engine: Engine, log: LogReadResult, options: AuditOptions) -> ExternalFindings:
+    """Return the results of all external checks as one."""
+    results = [check.result(engine, log) for check in options.external]
+    return ExternalFindings(
+        [finding for each in results for finding in each.findings],
+        {name for each in results for name in each.checked},
+        {name: why for each in results for name, why in each.not_checked.items()},
+        [name for each in results for name in each.missed],
+        {topic_id: name for each in results for topic_id, name in each.topics.items()},
+        [row for each in results for row in each.states],
     )
+
+
+def _not_checked(
+    log: LogReadResult | None, options: AuditOptions, external: ExternalFindings
+) -> dict[str, str]:
+    """Return the reason for each check that was not made."""
+    if log is None:
+        return {name: _NEEDS[name] if name == "X4" else _UNREAD for name in CATALOGUE if name != "P4"}
+    checked = set(external.checked)
+    if options.state_partitions or count_state_partitions(log.plan.starts) is not None:
+        checked.add("R8")
+    if options.baseline is not None:
+        checked.add("X3")
+    return {name: why for name, why in {**_NEEDS, **external.not_checked}.items() if name not in checked}
 
 
 def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
@@ -322,62 +341,31 @@ def _describe_findings(table: pa.Table, answer: Verdict) -> dict[str, Any]:
 def _verdict(
     log: LogReadResult,
     findings: Sequence[Mapping[str, Any]],
-    totals: Sequence[Mapping[str, Any]],
-    concerned: Sequence[Mapping[str, Any]],
+    external_states: Sequence[Mapping[str, Any]],
     context: AuditContext,
 ) -> Verdict:
     """Return the verdict, from the states that findings concern and the number of other states.
 
     Raises ResultsIncomplete if states are missing in both.
     """
+    concerned = {_place(row): row for row in log.rows(CONCERNED_OUTPUT)}
     others = Counter[str]()
     for row in log.rows(GROUPS_OUTPUT):
         others[row["group_id"]] += row["states"]
-    for each in concerned[len(log.rows(CONCERNED_OUTPUT)) :]:
-        others[each["group_id"]] -= 1
-    read, wanted = len(concerned) + others.total(), sum_totals(totals, "states")
+    for each in external_states:
+        if _place(each) not in concerned:
+            concerned[_place(each)] = dict(each)
+            others[each["group_id"]] -= 1
+    read, wanted = len(concerned) + others.total(), sum_totals(log.rows(TOTALS_OUTPUT), "states")
     if read != wanted:
         raise ResultsIncomplete(f"{wanted} states were folded and {read} were read for the verdict")
-    ordered = sorted(concerned, key=lambda row: row["state_partition"])
+    ordered = sorted(concerned.values(), key=lambda row: row["state_partition"])
     return classify_groups(findings, ordered, context._replace(others=+others))
 
 
 def _has_lost_state(found: list[Finding]) -> bool:
     """Return whether state was lost. Such an audit does not become the baseline, so the alert stays."""
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
-
-
-def _add_external_findings(
-    engine: Engine,
-    log: LogReadResult,
-    options: AuditOptions,
-    found: Iterable[Finding],
-    not_checked: dict[str, str],
-    missed: list[str],
-    topics: dict[str, str],
-    concerned: list[dict[str, Any]],
-) -> list[Finding]:
-    """Return all findings; update `not_checked`, `missed`, `topics` and the states that findings concern."""
-    if options.state_partitions or count_state_partitions(log.plan.starts) is not None:
-        not_checked.pop("R8")
-    if options.baseline is not None:
-        not_checked.pop("X3")
-    found = list(found)
-    known = {_place(row) for row in concerned}
-    for check in options.external:
-        external = check.result(engine, log)
-        found = [each for each in found if each.check not in external.not_checked]
-        found += external.findings
-        not_checked |= external.not_checked
-        missed += external.missed
-        topics |= external.topics
-        for row in external.states:
-            if _place(row) not in known:
-                known.add(_place(row))
-                concerned.append(dict(row))
-        for name in external.checked:
-            not_checked.pop(name, None)
-    return found
 
 
 def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:

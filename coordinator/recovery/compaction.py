@@ -9,8 +9,12 @@ time needs any more.  Its commit replaces the commits up to that time, and names
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
+from typing import NamedTuple
 from uuid import uuid4  # noqa: TID251
+
+import msgspec
 
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.record_files import RecordFileWriter
@@ -30,6 +34,13 @@ from coordinator.recovery.sources.checkpoints import StateCheckpoint, StoredChec
 DAY_MS = 86_400_000
 
 
+class NeededOffsets(NamedTuple):
+    """The first log offset that a state of a checkpoint needs, and the end of the checkpoint."""
+
+    start: int
+    end: int
+
+
 def compact(folder: Folder, now_ms: int) -> int:
     """Merge the commits of finished days; return the number of merged commits.
 
@@ -41,16 +52,15 @@ def compact(folder: Folder, now_ms: int) -> int:
     if groups:
         _delete_replaced(folder, commits)
     for group in groups:
-        _replace_commits(folder, _merge_commits(folder, group))
+        merged = _merge_commits(group, {})
+        _write_merged(folder, msgspec.structs.replace(merged, pieces=_copy_pieces(folder, merged)))
     return sum(map(len, groups))
 
 
-def _replace_commits(folder: Folder, commit: Commit) -> None:
-    try:
+def _write_merged(folder: Folder, commit: Commit) -> None:
+    # If the file exists, another job has merged the same commits; its files have the same records.
+    with suppress(FileExistsError):
         write_commit(folder, commit)
-    except FileExistsError:
-        # Another job has merged the same commits; its files have the same records.
-        return
 
 
 def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Commit]]:
@@ -71,34 +81,38 @@ def _groups_to_merge(commits: Sequence[Commit], now_ms: int) -> Iterator[list[Co
             yield group
 
 
-def _merge_commits(folder: Folder, group: Sequence[Commit]) -> Commit:
-    """Write the records of some commits to new files; return the commit that replaces them."""
-    first, last = group[0], group[-1]
+def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets]) -> Commit:
+    """Return one commit with the row groups of some commits from the needed log offsets.
+
+    If the commits have a gap, the records before the gap are left out.
+    """
     starts: dict[int, int] = {}
     ends: dict[int, int] = {}
     whole_from: dict[int, int] = {}
-    for commit in group:
-        starts = {**commit.starts, **starts}
-        whole_from = {**commit.ends, **commit.whole_from, **whole_from}
-        ends.update(commit.ends)
-    pieces = sorted(
-        (piece for commit in group for piece in commit.pieces),
-        key=lambda piece: (piece.state_partition, piece.start),
-    )
+    kept: list[RowGroup] = []
+    for number, stretches in sorted(consecutive_pieces(commits).items()):
+        stretch = stretches[-1]
+        start, known_until = needed.get(number, NeededOffsets(0, 0))
+        pieces = [piece for piece in stretch.pieces if piece.end > start]
+        starts[number], ends[number], whole_from[number] = stretch.start, stretch.end, stretch.whole_from
+        if len(pieces) < len(stretch.pieces):
+            starts[number] = min((piece.start for piece in pieces), default=stretch.end)
+            whole_from[number] = max(stretch.whole_from, known_until)
+        kept += sorted(pieces, key=lambda piece: piece.start)
+    last = commits[-1]
     return Commit(
-        *(last.number, last.source, last.at_ms, starts, ends, _copy_pieces(folder, first, last, pieces)),
+        *(last.number, last.source, last.at_ms, starts, ends, tuple(kept)),
         identity=last.identity,
         digests=last.digests,
-        first=first.first,
+        first=commits[0].first,
         whole_from=whole_from,
     )
 
 
-def _copy_pieces(
-    folder: Folder, first: Commit, last: Commit, pieces: Sequence[RowGroup]
-) -> tuple[RowGroup, ...]:
-    files = RecordFileWriter(folder / FILES, f"{first.first:08d}-{last.number:08d}-{uuid4().hex}")
-    for piece in pieces:
+def _copy_pieces(folder: Folder, commit: Commit) -> tuple[RowGroup, ...]:
+    """Copy the records of a commit to new files with larger row groups."""
+    files = RecordFileWriter(folder / FILES, f"{commit.first:08d}-{commit.number:08d}-{uuid4().hex}")
+    for piece in commit.pieces:
         for records in read_row_group(folder, piece.file, piece.row_group, piece.state_partition):
             files.add_records(records)
     files.close()
@@ -118,7 +132,7 @@ def _delete_replaced(folder: Folder, commits: Sequence[Commit]) -> None:
             (folder / COMMITS).delete(name)
 
 
-def remove_old_audits(location: Location, *, keep_ms: int, now_ms: int) -> int:
+def remove_old_records(location: Location, *, keep_ms: int, now_ms: int) -> int:
     """Remove the records that no state of the last `keep_ms` needs; return the number of removed records.
 
     The states at the beginning of that time come from the state checkpoint before it. Without one, nothing
@@ -137,45 +151,20 @@ def remove_old_audits(location: Location, *, keep_ms: int, now_ms: int) -> int:
     replaced = [commit for commit in commits if commit.number <= checkpoint.commit]
     if len(replaced) < 2:
         return 0
-    commit = _without_unneeded(replaced, _needed_offsets(checkpoint), checkpoint)
-    _replace_commits(folder, commit)
+    commit = _merge_commits(replaced, _needed_offsets(checkpoint))
+    _write_merged(folder, commit)
     return sum(piece.records for each in replaced for piece in each.pieces) - sum(
         piece.records for piece in commit.pieces
     )
 
 
-def _needed_offsets(checkpoint: StateCheckpoint) -> dict[int, int]:
-    """Return for each state partition the first log offset that a state of the checkpoint needs."""
+def _needed_offsets(checkpoint: StateCheckpoint) -> dict[int, NeededOffsets]:
+    """Return for each state partition the offsets that the states of the checkpoint need."""
     found = {}
     for number, place in checkpoint.places.items():
         rows = place.read().states.select(["write_timestamp", "needed_from"]).to_pylist()
         # A state without a snapshot needs all records.
         if all(row["write_timestamp"] for row in rows):
-            found[number] = min((row["needed_from"] for row in rows), default=checkpoint.end(number))
+            end = checkpoint.end(number)
+            found[number] = NeededOffsets(min((row["needed_from"] for row in rows), default=end), end)
     return found
-
-
-def _without_unneeded(
-    replaced: Sequence[Commit], needed: Mapping[int, int], checkpoint: StateCheckpoint
-) -> Commit:
-    """Return one commit that has the records of the replaced commits from the needed log offsets."""
-    starts: dict[int, int] = {}
-    ends: dict[int, int] = {}
-    whole_from: dict[int, int] = {}
-    kept: list[RowGroup] = []
-    for number, stretches in consecutive_pieces(replaced).items():
-        stretch = stretches[-1]
-        pieces = [piece for piece in stretch.pieces if piece.end > needed.get(number, 0)]
-        removes = len(pieces) < len(stretch.pieces)
-        starts[number] = min((piece.start for piece in pieces), default=stretch.end)
-        ends[number] = stretch.end
-        whole_from[number] = max(stretch.whole_from, checkpoint.end(number) if removes else 0)
-        kept += pieces
-    last = replaced[-1]
-    return Commit(
-        *(last.number, last.source, last.at_ms, starts, ends, tuple(kept)),
-        identity=last.identity,
-        digests=last.digests,
-        first=replaced[0].first,
-        whole_from=whole_from,
-    )

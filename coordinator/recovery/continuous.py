@@ -1,84 +1,88 @@
-"""Audit periodically, and export the last verdict as Prometheus metrics.
+"""Repeat an audit or an archive job, and export the results as Prometheus metrics.
 
 Each audit is compared with a baseline, the previous audit (check X3).  If an audit finds that state was lost,
 the baseline does not change, so the alert stays until the state is restored.  The baseline is stored with the
-results and survives a restart (`baselines`).  If an audit fails, the next one is still made.
+results and survives a restart.  If a run fails, the next one is still made.
 """
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from coordinator.config import HostPort
-from coordinator.errors import ListenError
+from coordinator.errors import ConfigError, CoordinatorError, ListenError, LogError
 from coordinator.process.clock import Clock, SystemClock, seconds_since_boot
+from coordinator.recovery.archive import ArchiveResult
 from coordinator.recovery.audit import EXIT_FAILED, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES
+from coordinator.recovery.folders import Folder, Location, open_folder
+from coordinator.recovery.manifest import MANIFEST, read_manifest
 
-RESULTS = ("clean", "warnings", "critical", "failed")
-
-# A function that makes one audit and compares it with a baseline, if there is one.
-Run = Callable[[Baseline | None], AuditResult]
+ResultT = TypeVar("ResultT")
 
 
 class StopRequested(BaseException):
     """The process received SIGTERM or SIGINT."""
 
 
-class AuditMetrics:
-    """The metrics of audits; if an audit fails, the values of the last successful audit stay."""
+class JobMetrics(Generic[ResultT]):
+    """The metrics of a repeated job; if a run fails, the values of the last successful run stay."""
+
+    def __init__(self, prefix: str, results: Sequence[str]) -> None:
+        """Define the metrics of every job; the last of `results` is that of a failed run."""
+        self.registry = CollectorRegistry()
+        self._prefix = prefix
+        self._results = results
+        self._runs = Counter(f"{prefix}_runs", "Runs by result.", ["result"], registry=self.registry)
+        for result in results:
+            self._runs.labels(result)
+        self._last = self._gauge("last_success_timestamp_seconds", "End of the last run that did not fail.")
+        self._duration = self._gauge("duration_seconds", "Duration of the last run.")
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(f"{self._prefix}_{name}", text, labels, registry=self.registry)
+
+    def record_run(self, run: ResultT | None, *, duration_s: float, now_ms: int) -> None:
+        """Update the metrics after a run; `run` is None if it failed."""
+        self._runs.labels(self._results[self._update(run)]).inc()
+        self._duration.set(duration_s)
+        if run is not None:
+            self._last.set(now_ms / 1000)
+
+    def _update(self, run: ResultT | None) -> int:
+        """Update the metrics of the job; return the index of the result."""
+        raise NotImplementedError
+
+
+class AuditMetrics(JobMetrics[AuditResult]):
+    """The metrics of audits."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        prefix = "share_coordinator_audit"
-        self._verdict = Gauge(
-            f"{prefix}_verdict",
+        super().__init__("share_coordinator_audit", ("clean", "warnings", "critical", "failed"))
+        self._verdict = self._gauge(
+            "verdict",
             "Of the last run: 0 clean, 1 warnings, 2 critical, 3 the audit failed; -1 before the first one.",
-            registry=self.registry,
         )
         self._verdict.set(-1)
-        self._findings = Gauge(
-            f"{prefix}_findings",
+        self._findings = self._gauge(
+            "findings",
             "Findings of the last run, those of one check and share-partition as one.",
             ["check", "severity"],
-            registry=self.registry,
         )
-        self._runs = Counter(
-            f"{prefix}_runs", "Runs, by what came of them.", ["result"], registry=self.registry
-        )
-        for result in RESULTS:
-            self._runs.labels(result)
-        self._last = Gauge(
-            f"{prefix}_last_success_timestamp_seconds",
-            "When the last run ended that did not fail.",
-            registry=self.registry,
-        )
-        self._duration = Gauge(
-            f"{prefix}_duration_seconds", "How long the last run took.", registry=self.registry
-        )
-        self._records = Gauge(
-            f"{prefix}_records", "Records that the last run has read.", registry=self.registry
-        )
-        self._states = Gauge(
-            f"{prefix}_share_partitions",
-            "Share-partitions with state in the last run.",
-            registry=self.registry,
-        )
+        self._records = self._gauge("records", "Records that the last run has read.")
+        self._states = self._gauge("share_partitions", "Share-partitions with state in the last run.")
 
-    def record_audit(self, run: AuditResult | None, *, duration_s: float, now_ms: int) -> None:
-        """Update the metrics after an audit; `run` is None if the audit failed."""
+    def _update(self, run: AuditResult | None) -> int:
         code = EXIT_FAILED if run is None else run.exit_code
         self._verdict.set(code)
-        self._runs.labels(RESULTS[code]).inc()
-        self._duration.set(duration_s)
         if run is None:
-            return
-        self._last.set(now_ms / 1000)
+            return code
         self._records.set(run.manifest["totals"]["records"])
         self._states.set(run.manifest["states"])
         rows = run.findings.select(["check", "severity"]).to_pylist()
@@ -87,32 +91,66 @@ class AuditMetrics:
                 found = sum(row["check"] == check and row["severity"] == severity.value for row in rows)
                 if found or check not in run.not_checked:
                     self._findings.labels(check, severity.value).set(found)
+        return code
 
 
-def audit_periodically(
-    run: Run,
+class ArchiveMetrics(JobMetrics[Sequence[ArchiveResult]]):
+    """The metrics of an archive; `measure_lag` counts the records of the log that the archive lacks."""
+
+    def __init__(self, measure_lag: Callable[[], int]) -> None:
+        super().__init__("share_coordinator_archive", ("whole", "incomplete", "failed"))
+        self._measure_lag = measure_lag
+        self._lag = self._gauge(
+            "lag_records", "Records of the log that the archive lacks, at the end of the last run."
+        )
+        self._copied = Counter(f"{self._prefix}_records", "Copied records.", registry=self.registry)
+        self._lost = Counter(
+            f"{self._prefix}_lost_records",
+            "Records that were pruned before they were copied, or could not be read.",
+            registry=self.registry,
+        )
+
+    def _update(self, run: Sequence[ArchiveResult] | None) -> int:
+        # A run may have failed because the log cannot be reached; the lag is then not known.
+        with suppress(CoordinatorError, OSError):
+            self._lag.set(self._measure_lag())
+        if run is None:
+            return 2
+        self._copied.inc(sum(each.records for each in run))
+        self._lost.inc(sum(each.lost_records for each in run))
+        return 0 if all(each.is_whole for each in run) else 1
+
+
+def run_periodically(
+    run: Callable[[], ResultT],
+    metrics: JobMetrics[ResultT],
     *,
     every_s: float,
     listen: HostPort | None,
-    told: Callable[[AuditResult | Exception], None],
-    baseline: Baseline | None = None,
+    report: Callable[[ResultT | Exception], None],
     clock: Clock | None = None,
 ) -> None:
-    """Audit until a stop signal; `every_s` is the time between the starts of two runs.
+    """Run a job until a stop signal; `every_s` is the time between the starts of two runs.
 
     Raises ListenError.  Call it on the main thread, because it installs signal handlers.
     """
     clock = clock or SystemClock()
-    metrics = AuditMetrics()
     before = [signal.signal(number, _raise_stop_requested) for number in (signal.SIGTERM, signal.SIGINT)]
     server: Any = None
     waiting = threading.Event()
     try:
         if listen is not None:
-            server = _start_metrics_server(listen, metrics)
+            server = _start_metrics_server(listen, metrics.registry)
         while True:
             begun_s = seconds_since_boot()
-            baseline = _audit_once(run, baseline, metrics, told, clock)
+            found: ResultT | None = None
+            try:
+                report(found := run())
+            except Exception as error:
+                # No exception of one run, for example of a failed Spark job, may end the repetition.
+                report(error)
+            duration_s = seconds_since_boot() - begun_s
+            metrics.record_run(found, duration_s=duration_s, now_ms=clock.now_ms())
             waiting.wait(max(every_s - (seconds_since_boot() - begun_s), 0))
     except StopRequested:
         return
@@ -124,32 +162,9 @@ def audit_periodically(
             server.server_close()
 
 
-def _audit_once(
-    run: Run,
-    baseline: Baseline | None,
-    metrics: AuditMetrics,
-    told: Callable[[AuditResult | Exception], None],
-    clock: Clock,
-) -> Baseline | None:
-    """Audit once, and return the baseline of the next run."""
-    begun_s = seconds_since_boot()
+def _start_metrics_server(listen: HostPort, registry: CollectorRegistry) -> Any:
     try:
-        found = run(baseline)
-    except Exception as error:
-        # No exception of one audit, for example of a failed Spark job, may end the periodic audits.
-        metrics.record_audit(None, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
-        told(error)
-        return baseline
-    metrics.record_audit(found, duration_s=seconds_since_boot() - begun_s, now_ms=clock.now_ms())
-    told(found)
-    if found.manifest["next_baseline"] != found.manifest["run_id"]:
-        return baseline
-    return Baseline(found.manifest, found.stored.of_partition)
-
-
-def _start_metrics_server(listen: HostPort, metrics: AuditMetrics) -> Any:
-    try:
-        server, _ = start_http_server(listen.port, listen.host, metrics.registry)
+        server, _ = start_http_server(listen.port, listen.host, registry)
     except OSError as error:
         raise ListenError("--metrics-listen", str(listen), error) from None
     return server
@@ -157,3 +172,41 @@ def _start_metrics_server(listen: HostPort, metrics: AuditMetrics) -> Any:
 
 def _raise_stop_requested(number: int, frame: FrameType | None) -> None:
     raise StopRequested
+
+
+def _list_audits(location: Location) -> Iterator[tuple[Folder, dict[str, Any]]]:
+    """Yield the finished audits in a directory with one subdirectory for each audit, oldest first."""
+    parent = open_folder(location)
+    entries = [parent / name for name in parent.folder_names()]
+    found = [(entry, read_manifest(entry.location)) for entry in entries if MANIFEST in entry.names()]
+    yield from sorted(found, key=lambda each: each[1]["run_id"])
+
+
+def next_baseline(location: Location, source: str, given: Baseline | None = None) -> Baseline | None:
+    """Return the baseline of the next audit; `given` is used if no audit has finished yet.
+
+    Raises ConfigError if the audits are of another source, LogError if the baseline is missing.
+    """
+    runs = list(_list_audits(location))
+    if not runs:
+        return given
+    _, last = runs[-1]
+    if last["source"] != source:
+        raise ConfigError("--to", location, f"a folder for {source}; it has audits of {last['source']}")
+    wanted = last.get("next_baseline")
+    if wanted is None or (given is not None and given.run_id == wanted):
+        return given
+    for folder, manifest in runs:
+        if manifest["run_id"] == wanted:
+            return Baseline.read(folder.location)
+    raise LogError(f"the audit {wanted} is missing in {location}: it is the baseline of the next audit")
+
+
+def remove_old_audits(location: Location, keep: int) -> None:
+    """Remove all but the `keep` newest audits and the baseline of the next one."""
+    runs = list(_list_audits(location))
+    for folder, manifest in runs[:-keep]:
+        if manifest["run_id"] != runs[-1][1].get("next_baseline"):
+            # A directory without a manifest is ignored, so an interrupted removal does no harm.
+            folder.delete(MANIFEST)
+            folder.delete_all()

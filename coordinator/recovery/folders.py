@@ -12,7 +12,7 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -56,28 +56,31 @@ class Folder:
         return str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
-        """Return the sorted names of the files; none if the folder does not exist."""
-        try:
-            with os.scandir(self.location) as entries:
-                return sorted(each.name for each in entries if each.is_file() and each.name[0] != ".")
-        except FileNotFoundError:
-            return []
+        """Return the sorted names of the files, without those of sub-folders; none if there is no folder."""
+        return sorted(self._list()[0])
 
     def folder_names(self) -> list[str]:
         """Return the sorted names of the folders in this folder."""
+        return sorted(self._list()[1])
+
+    def _list(self) -> tuple[list[str], list[str]]:
+        """Return the names of files and folders."""
         try:
-            with os.scandir(self.location) as entries:
-                return sorted(each.name for each in entries if each.is_dir())
+            with os.scandir(self.location) as scanned:
+                entries = list(scanned)
         except FileNotFoundError:
-            return []
+            return [], []
+        files = [each.name for each in entries if each.is_file() and each.name[0] != "."]
+        return files, [each.name for each in entries if each.is_dir()]
 
     def read(self, name: str) -> bytes:
         """Return the content of a file."""
         return Path(self.location, name).read_bytes()
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Return the contents of several files."""
-        return [self.read(name) for name in names]
+        """Return the contents of several files, read concurrently because an object takes a round trip."""
+        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
+            return list(threads.map(self.read, names))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, or replace it."""
@@ -121,9 +124,13 @@ class Folder:
         """Delete the folder with its content."""
         shutil.rmtree(self.location)
 
+    def _open_for_reading(self, name: str) -> "Path | _ObjectReader":
+        """Return what pyarrow can read a file from."""
+        return Path(self.location, name)
+
     def open_parquet(self, name: str) -> pq.ParquetFile:
-        """Open a Parquet file; the caller closes it."""
-        return pq.ParquetFile(Path(self.location, name))
+        """Open a Parquet file, of which only the parts that are used are read; the caller closes it."""
+        return pq.ParquetFile(self._open_for_reading(name), pre_buffer=True)
 
     def write_parquet(self, name: str, table: pa.Table) -> None:
         """Write a table to a new file."""
@@ -131,8 +138,14 @@ class Folder:
             pq.write_table(table, file, compression="zstd")
 
     def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
-        """Return the rows of a Parquet file, or of a folder of such files that Spark has written."""
-        return pq.read_table(Path(self.location, name), filters=filters)
+        """Return the rows of a Parquet file, or of a folder of such files."""
+        folder, names = self, [name]
+        if name not in self.names():
+            folder = self / name
+            names = [each for each in folder.names() if each.endswith(".parquet")]
+        return pa.concat_tables(
+            pq.read_table(folder._open_for_reading(each), filters=filters) for each in names
+        )
 
 
 class ObjectFolder(Folder):
@@ -147,32 +160,19 @@ class ObjectFolder(Folder):
         """Return the location to compare it with another."""
         return self.location
 
-    def names(self) -> list[str]:
-        """Return the sorted names of the objects, without those of sub-folders."""
-        with self._converted_errors():
-            paths = (each["path"] for each in self._store.list_with_delimiter()["objects"])
-            # Some programs mark a folder with an object without a name.
-            return sorted(path for path in paths if path)
-
-    def folder_names(self) -> list[str]:
-        """Return the sorted names of the folders in this folder."""
-        with self._converted_errors():
-            return sorted(self._store.list_with_delimiter()["common_prefixes"])
+    def _list(self) -> tuple[list[str], list[str]]:
+        found = self._request("list_with_delimiter")
+        # Some programs mark a folder with an object without a name.
+        return [each["path"] for each in found["objects"] if each["path"]], found["common_prefixes"]
 
     def read(self, name: str) -> bytes:
         """Return the content of an object."""
         with self._converted_errors():
             return bytes(self._store.get(name).bytes())
 
-    def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Return the contents of several objects, read concurrently because each takes a round trip."""
-        with ThreadPoolExecutor(_CONCURRENT_READS) as threads:
-            return list(threads.map(self.read, names))
-
     def write(self, name: str, data: bytes) -> None:
         """Write an object, or replace it."""
-        with self._converted_errors():
-            self._store.put(name, data)
+        self._request("put", name, data)
 
     def create(self, name: str, data: bytes) -> None:
         """Write a new object. Raises FileExistsError."""
@@ -194,8 +194,8 @@ class ObjectFolder(Folder):
 
     def delete(self, name: str) -> None:
         """Delete an object; do nothing if it does not exist."""
-        with self._converted_errors(), suppress(FileNotFoundError):
-            self._store.delete(name)
+        with suppress(FileNotFoundError):
+            self._request("delete", name)
 
     def delete_all(self) -> None:
         """Delete all objects below the prefix."""
@@ -203,31 +203,19 @@ class ObjectFolder(Folder):
             for found in self._store.list():
                 self._store.delete([each["path"] for each in found])
 
-    def open_parquet(self, name: str) -> pq.ParquetFile:
-        """Open a Parquet object; only the parts that are used are read."""
-        return pq.ParquetFile(self.open_reader(name), pre_buffer=True)
+    def _open_for_reading(self, name: str) -> "_ObjectReader":
+        def read_range(start: int, length: int) -> bytes:
+            return bytes(self._request("get_range", name, start=start, length=length))
 
-    def read_parquet(self, name: str, filters: Any = None) -> pa.Table:
-        """Return the rows of a Parquet object, or of a folder of such objects that Spark has written."""
-        within = type(self)(f"{self.location}/{name}")
-        parts = [within.open_reader(each) for each in within.names() if each.endswith(".parquet")]
-        return pa.concat_tables(
-            pq.read_table(each, filters=filters) for each in parts or [self.open_reader(name)]
-        )
-
-    def open_reader(self, name: str) -> "_ObjectReader":
-        """Open an object for reading parts of it."""
-        with self._converted_errors():
-            return _ObjectReader(self, name, self._store.head(name)["size"])
-
-    def read_range(self, name: str, start: int, length: int) -> bytes:
-        """Return a part of an object."""
-        with self._converted_errors():
-            return bytes(self._store.get_range(name, start=start, length=length))
+        return _ObjectReader(read_range, self._request("head", name)["size"])
 
     @property
     def _store(self) -> "ObjectStore":
         return _open_store(self.location)
+
+    def _request(self, method: str, *arguments: Any, **options: Any) -> Any:
+        with self._converted_errors():
+            return getattr(self._store, method)(*arguments, **options)
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
@@ -254,9 +242,8 @@ def _open_store(location: str) -> "ObjectStore":
 class _ObjectReader(io.RawIOBase):
     """A seekable file over an object; each read is one request."""
 
-    def __init__(self, folder: ObjectFolder, name: str, size: int) -> None:
-        self._folder = folder
-        self._name = name
+    def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
+        self._read_range = read_range
         self._size = size
         self._at = 0
 
@@ -277,7 +264,7 @@ class _ObjectReader(io.RawIOBase):
         length = min(len(buffer), self._size - self._at)
         if length <= 0:
             return 0
-        buffer[:length] = self._folder.read_range(self._name, self._at, length)
+        buffer[:length] = self._read_range(self._at, length)
         self._at += length
         return length
 

@@ -58,27 +58,17 @@ def make_manifest(
     job: str, engine: Engine, source: Source, cut: LogCut, log: LogReadResult, *, now_ms: int, **more: Any
 ) -> dict[str, Any]:
     """Return the manifest of a job: source, cut, engine and totals; `more` are the job's own entries."""
-    plan = log.plan
-    partitions: dict[int, dict[str, int | None]] = {
-        partition: {
+    plan, rows = log.plan, {row["state_partition"]: row for row in log.ranges}
+    partitions: dict[str, dict[str, int | None]] = {}
+    for number in sorted({*plan.starts, *rows}):
+        start, row = plan.starts.get(number), rows.get(number, {"range_end": 0, "records": 0, "bytes": 0})
+        partitions[str(number)] = {
             "start": start,
-            "end": plan.ends.get(partition),
-            "read_to": start,
-            "records": 0,
-            "bytes": 0,
+            "end": plan.ends.get(number),
+            "read_to": max(start or 0, row["range_end"]),
+            "records": row["records"],
+            "bytes": row["bytes"],
         }
-        for partition, start in sorted(plan.starts.items())
-    }
-    totals = dict.fromkeys(RANGE_TOTALS, 0)
-    for row in log.ranges:
-        of = partitions.setdefault(
-            row["state_partition"], {"start": None, "end": None, "read_to": 0, "records": 0, "bytes": 0}
-        )
-        of["read_to"] = max(of["read_to"] or 0, row["range_end"])
-        for name in ("records", "bytes"):
-            of[name] = (of[name] or 0) + row[name]
-        for name in totals:
-            totals[name] += row[name]
     return {
         "format": FORMAT,
         "job": job,
@@ -93,12 +83,12 @@ def make_manifest(
         "notes": list(plan.notes),
         "doubtful_partitions": list(plan.doubtful),
         "pruned_during_read": {str(p): start for p, start in log.pruned_during_read.items()},
-        "totals": totals,
+        "totals": {name: sum(row[name] for row in rows.values()) for name in RANGE_TOTALS},
         "damages": [
             {name: each[name] for name in ("state_partition", "first", "last", "what")}
             for each in log.rows(DAMAGES_OUTPUT)
         ],
-        "partitions": {str(p): of for p, of in sorted(partitions.items())},
+        "partitions": partitions,
         **more,
     }
 

@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from textwrap import fill
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from coordinator.printable import escape_json_unprintable, escape_unprintable
@@ -13,21 +12,20 @@ from coordinator.recovery.checks.catalogue import CATALOGUE, Check, Severity
 from coordinator.recovery.checks.partition_stats import PartitionStats
 from coordinator.recovery.manifest import iso_time
 from coordinator.recovery.schema import NONE
-from coordinator.recovery.verdict import GroupVerdict, RecoveryStatus, SharePartitionVerdict, Verdict
+from coordinator.recovery.verdict import GroupVerdict, RecoveryStatus
 
 _WIDTH = 100
+_INDENT = " " * 11
 
 # Maximum number of findings that are listed for one check; all are counted, and the JSON lists all.
 EXAMPLES_MAX = 20
-
 # A lower limit for warnings and information, so that critical findings stay visible.
 _MINOR_EXAMPLES_MAX = 5
 # Maximum number of listed groups that are not whole; the JSON lists all.
 _GROUPS_MAX = 20
 
 
-@dataclass(frozen=True)
-class FindingSection:
+class FindingSection(NamedTuple):
     """The findings of one check with one severity."""
 
     check: Check
@@ -35,191 +33,41 @@ class FindingSection:
     rows: Sequence[Mapping[str, Any]]
 
     @property
-    def total(self) -> int:
-        """The number of findings; several findings about one share-partition are counted separately."""
-        return sum(row["count"] for row in self.rows)
+    def count_text(self) -> str:
+        """The number of findings, and of the places that they concern."""
+        total, places = sum(row["count"] for row in self.rows), len(self.rows)
+        return f"({places})" if total == places else f"({total} in {places})"
 
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
         """The first findings."""
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
-    @property
-    def groups_with_findings(self) -> Sequence[tuple[str, int]]:
-        """The groups with findings, most findings first."""
-        counted = Counter(row["group_id"] for row in self.rows if row["group_id"] is not None)
-        return counted.most_common(EXAMPLES_MAX)
 
-
-class GroupReport(NamedTuple):
-    """The lines of a report about a group that is not whole."""
-
-    group_id: str
-    status: str
-    what: str
-    command: str
-
-
-@dataclass(frozen=True)
-class ReportContent:
-    """The content of a report: `facts` are pairs of label and text; the most severe sections are first."""
-
-    run: AuditResult
-    title: str
-    verdict: str
-    answer: str
-    groups: Sequence[GroupReport]
-    facts: Sequence[tuple[str, str]]
-    sections: Sequence[FindingSection]
-    passed: Sequence[str]
-
-    @property
-    def passed_text(self) -> str:
-        """The checks without findings, and the part of the log that they cover."""
-        if not self.passed:
-            return "nothing"
-        in_part = self.run.manifest["damages"] or any(
-            is_unread(row) for section in self.sections for row in section.rows
-        )
-        return ("in what could be read: " if in_part else "") + ", ".join(self.passed)
-
-
-def make_content(run: AuditResult) -> ReportContent:
-    """Return the content of an audit's report."""
-    manifest = run.manifest
-    found = run.findings.to_pylist()
-    sections = []
-    for severity in Severity:
-        for check in CATALOGUE.values():
-            rows = [row for row in found if row["check"] == check.id and row["severity"] == severity.value]
-            if rows:
-                sections.append(FindingSection(check, severity, rows))
-    found_by = {section.check.id for section in sections}
-    return ReportContent(
-        run=run,
-        title=f"Recovery audit of {manifest['source']}",
-        verdict=run.verdict,
-        answer=run.answer.headline,
-        groups=_damaged_groups(run.answer),
-        facts=_describe_source(run),
-        sections=sections,
-        passed=[name for name in CATALOGUE if name not in found_by and name not in run.not_checked],
-    )
-
-
-def is_unread(row: Mapping[str, Any]) -> bool:
-    """Return whether a finding reports that the rest of the log could not be read.
-
-    Such a finding has no log offset.
-    """
-    return bool(
-        row["check"] == "P4" and row["severity"] == Severity.CRITICAL.value and row["log_offset"] == NONE
-    )
-
-
-def _describe_source(run: AuditResult) -> list[tuple[str, str]]:
-    manifest, totals = run.manifest, run.manifest["totals"]
-    cut = manifest["as_of_time"] or (
-        "the end of the log" if manifest["as_of_offsets"] is None else f"offsets {manifest['as_of_offsets']}"
-    )
-    facts = [
-        ("run", f"{manifest['run_id']}, engine {manifest['engine']}"),
-        ("up to", str(cut)),
-        (
-            "read",
-            f"{totals['records']:,} records, {totals['bytes']:,} bytes, {len(manifest['partitions'])} state "
-            f"partitions",
-        ),
-        (
-            "state",
-            f"{manifest['states']:,} share-partitions, {manifest['state_batches']:,} state batches",
-        ),
-    ]
-    facts += _describe_pruning(run.partitions)
-    if manifest["pruned_during_read"]:
-        facts.append(("pruned", f"while it was read: {len(manifest['pruned_during_read'])} state partitions"))
-    if manifest["baseline"]:
-        facts.append(("compared", f"with the audit {manifest['baseline']}"))
-    facts += [("note", note) for note in manifest["notes"]]
-    return facts
-
-
-def _describe_pruning(partitions: Sequence[PartitionStats]) -> list[tuple[str, str]]:
-    """Return what can be pruned, what prevents more, and how long a coordinator takes to load the log."""
-    if not partitions:
-        return []
-    holding = max(partitions, key=lambda each: each.unprunable)
-    slowest = max(partitions, key=lambda each: each.records)
-    held = f"{sum(each.unprunable for each in partitions):,} are held"
-    if holding.pinned_by:
-        since = iso_time(holding.pinned_since_ms)
-        held += f", most in state partition {holding.state_partition} by {holding.pinned_by} since {since}"
+def finding_sections(run: AuditResult) -> list[FindingSection]:
+    """Return the findings by severity and check, the most severe first."""
+    by_check: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in run.findings.to_pylist():
+        by_check.setdefault((row["severity"], row["check"]), []).append(row)
     return [
-        (
-            "pruning",
-            f"{sum(each.prunable for each in partitions):,} log offsets can be pruned, {held}",
-        ),
-        (
-            "loading",
-            f"about {slowest.replay_s:.3f} s for state partition {slowest.state_partition}, without reading",
-        ),
+        FindingSection(check, severity, by_check[severity.value, check.id])
+        for severity in Severity
+        for check in CATALOGUE.values()
+        if (severity.value, check.id) in by_check
     ]
 
 
-def format_place(row: Mapping[str, Any]) -> str:
-    """Format share-partition, state partition and log offsets of a finding."""
-    parts = []
-    if row["group_id"] is not None:
-        parts.append(f"{row['group_id']} {row['topic_id']} {row['partition']}")
-    if row["state_partition"] >= 0:
-        parts.append(f"state partition {row['state_partition']}")
-    if row["log_offset"] >= 0:
-        first, last = row["log_offset"], row["last_log_offset"]
-        parts.append(f"offset {first}" if first == last else f"offsets {first} to {last}")
-    if not parts:
-        parts.append("the log")
-    if row["count"] > 1:
-        parts.append(f"{row['count']} times")
-    return ", ".join(parts)
+def _passed_checks(run: AuditResult) -> list[str]:
+    found = set(run.findings.column("check").to_pylist())
+    return [name for name in CATALOGUE if name not in found and name not in run.not_checked]
 
 
-def _damaged_groups(verdict: Verdict) -> list[GroupReport]:
-    """Return the groups that are not whole, worst first."""
-    wrong = [group for group in verdict.groups if group.status is not RecoveryStatus.WHOLE]
-    return [
-        GroupReport(
-            group.group_id, group.status.name.lower(), _group_text(group, verdict.topics), group.command
-        )
-        for group in wrong[:_GROUPS_MAX]
-    ]
-
-
-def _group_text(group: GroupVerdict, topics: Mapping[str, str]) -> str:
-    first = group.affected[0]
-    shown = f"{topics.get(first.topic_id, first.topic_id)} {first.partition}"
-    more = f" and {len(group.affected) - 1} more" if len(group.affected) > 1 else ""
-    parts = [f"{len(group.affected)} of {group.share_partitions} share-partitions ({shown}{more})"]
-    if group.since_ms >= 0:
-        parts.append(f"since {iso_time(group.since_ms)}")
-    parts.append(", ".join(group.checks))
-    if first.start_offset >= 0:
-        parts.append(f"records from {_format_offsets(first)}")
-    if group.recover_from:
-        parts.append(f"recoverable from {group.recover_from}")
-    return "; ".join(parts)
-
-
-def _format_offsets(each: SharePartitionVerdict) -> str:
-    return f"{each.start_offset}" + (f" to {each.last_offset}" if each.last_offset >= 0 else "")
-
-
-def as_json(content: ReportContent) -> str:
+def as_json(run: AuditResult) -> str:
     """Return the report as JSON: all findings with their meaning."""
-    run = content.run
     found = {
-        "verdict": content.verdict,
+        "verdict": run.verdict,
         "exit_code": run.exit_code,
-        "answer": content.answer,
+        "answer": run.answer.headline,
         "groups": [
             {
                 "group_id": group.group_id,
@@ -249,10 +97,10 @@ def as_json(content: ReportContent) -> str:
                 "meaning": section.check.meaning,
                 "advice": section.check.advice,
             }
-            for section in content.sections
+            for section in finding_sections(run)
             for row in section.rows
         ],
-        "passed": list(content.passed),
+        "passed": _passed_checks(run),
         "not_checked": dict(run.not_checked),
         "partitions": [
             {**each._asdict(), "prunable": each.prunable, "replay_s": round(each.replay_s, 3)}
@@ -264,66 +112,136 @@ def as_json(content: ReportContent) -> str:
     return escape_json_unprintable(json.dumps(found, indent=2, ensure_ascii=False)) + "\n"
 
 
-def as_text(content: ReportContent) -> str:
+def as_text(run: AuditResult) -> str:
     """Return the report for a terminal: verdict, facts, findings, what was not checked."""
-    lines = "\n".join(_text_lines(content)).split("\n")
-    return "".join(f"{escape_unprintable(line)}\n" for line in lines)
+    return "".join(f"{escape_unprintable(line)}\n" for line in _text_lines(run))
 
 
-def _text_lines(content: ReportContent) -> Iterator[str]:
-    yield f"{content.title}: {content.verdict.upper() if content.sections else content.verdict}"
-    for label, said in content.facts:
-        yield _format_fact(label, said)
-    yield _format_fact("recovery", content.answer)
-    for group in content.groups:
-        yield _format_fact("group", f"{group.group_id} {group.status.upper()}: {group.what}")
+def _text_lines(run: AuditResult) -> Iterator[str]:
+    sections = finding_sections(run)
+    verdict = run.verdict.upper() if sections else run.verdict
+    yield f"Recovery audit of {run.manifest['source']}: {verdict}"
+    for label, text in (*_describe_source(run), ("recovery", run.answer.headline)):
+        yield from _wrap_fact(label, text)
+    damaged = [group for group in run.answer.groups if group.status is not RecoveryStatus.WHOLE]
+    for group in damaged[:_GROUPS_MAX]:
+        status = f"{group.group_id} {group.status.name}"
+        yield from _wrap_fact("group", f"{status}: {_group_text(group, run.answer.topics)}")
         # The command is on one line, so that it can be copied.
-        yield f"{'':<10} {group.command}"
-    for section in content.sections:
+        yield f"{_INDENT}{group.command}"
+    for section in sections:
         yield ""
-        severity = section.severity.value.upper()
-        yield f"{severity:<9}{section.check.id:<4} {section.check.title}{_format_count(section)}"
-        for row in section.examples:
-            yield _indent_text(f"{format_place(row)}: {row['evidence']}")
-        if len(section.rows) > len(section.examples):
-            yield _indent_text(
-                f"... and {len(section.rows) - len(section.examples)} more{_counts_by_group(section)}"
-            )
-        yield _indent_text(f"means: {section.check.meaning}")
-        yield _indent_text(f"to do: {section.check.advice}")
+        yield from _section_lines(section)
     yield ""
-    yield _format_fact("passed", content.passed_text)
-    for check, why in content.run.not_checked.items():
-        yield _format_fact("not run", f"{check}: {why}")
+    passed = ", ".join(_passed_checks(run))
+    if passed and (run.manifest["damages"] or _has_unread_part(sections)):
+        passed = f"in what could be read: {passed}"
+    yield from _wrap_fact("passed", passed or "nothing")
+    for check, why in run.not_checked.items():
+        yield from _wrap_fact("not run", f"{check}: {why}")
 
 
-def _counts_by_group(section: FindingSection) -> str:
-    counts = ", ".join(f"{group_id} {count}" for group_id, count in section.groups_with_findings)
-    return f"; by group: {counts}" if counts else ""
+def _section_lines(section: FindingSection) -> Iterator[str]:
+    check = section.check
+    yield f"{section.severity.value.upper():<9}{check.id:<4} {check.title} {section.count_text}"
+    lines = [f"{format_place(row)}: {row['evidence']}" for row in section.examples]
+    if (more := len(section.rows) - len(section.examples)) > 0:
+        counted = Counter(row["group_id"] for row in section.rows if row["group_id"] is not None)
+        counts = ", ".join(f"{group_id} {count}" for group_id, count in counted.most_common(EXAMPLES_MAX))
+        lines.append(f"... and {more} more" + (f"; by group: {counts}" if counts else ""))
+    for line in (*lines, f"means: {check.meaning}", f"to do: {check.advice}"):
+        yield from _wrap_line(line, " " * 9)
 
 
-def _format_count(section: FindingSection) -> str:
-    places = len(section.rows)
-    return f" ({places})" if section.total == places else f" ({section.total} in {places})"
-
-
-def _format_fact(label: str, said: str) -> str:
-    return fill(
-        said,
-        _WIDTH,
-        initial_indent=f"{label:<10} ",
-        subsequent_indent=" " * 11,
-        break_long_words=False,
-        break_on_hyphens=False,
+def _has_unread_part(sections: Sequence[FindingSection]) -> bool:
+    """Return whether the rest of the log could not be read: a critical P4 without a log offset."""
+    return any(
+        section.check.id == "P4" and section.severity is Severity.CRITICAL and row["log_offset"] == NONE
+        for section in sections
+        for row in section.rows
     )
 
 
-def _indent_text(said: str) -> str:
-    return fill(
-        said,
+def _describe_source(run: AuditResult) -> Iterator[tuple[str, str]]:
+    """Yield label and text of the facts about the log and its read."""
+    manifest, totals = run.manifest, run.manifest["totals"]
+    cut = manifest["as_of_time"] or (
+        "the end of the log" if manifest["as_of_offsets"] is None else f"offsets {manifest['as_of_offsets']}"
+    )
+    yield "run", f"{manifest['run_id']}, engine {manifest['engine']}"
+    yield "up to", str(cut)
+    partitions = f"{len(manifest['partitions'])} state partitions"
+    yield "read", f"{totals['records']:,} records, {totals['bytes']:,} bytes, {partitions}"
+    yield (
+        "state",
+        f"{manifest['states']:,} share-partitions, {manifest['state_batches']:,} state batches",
+    )
+    if run.partitions:
+        yield "pruning", _describe_pruning(run.partitions)
+        slowest = max(run.partitions, key=lambda each: each.records)
+        where = f"for state partition {slowest.state_partition}, without reading"
+        yield "loading", f"about {slowest.replay_s:.3f} s {where}"
+    if manifest["pruned_during_read"]:
+        yield "pruned", f"while it was read: {len(manifest['pruned_during_read'])} state partitions"
+    if manifest["baseline"]:
+        yield "compared", f"with the audit {manifest['baseline']}"
+    for note in manifest["notes"]:
+        yield "note", note
+
+
+def _describe_pruning(partitions: Sequence[PartitionStats]) -> str:
+    """Return how many log offsets can be pruned, and what prevents more."""
+    holding = max(partitions, key=lambda each: each.unprunable)
+    held = f"{sum(each.unprunable for each in partitions):,} are held"
+    if holding.pinned_by:
+        since = iso_time(holding.pinned_since_ms)
+        held += f", most in state partition {holding.state_partition} by {holding.pinned_by} since {since}"
+    return f"{sum(each.prunable for each in partitions):,} log offsets can be pruned, {held}"
+
+
+def format_place(row: Mapping[str, Any]) -> str:
+    """Format share-partition, state partition and log offsets of a finding."""
+    parts = []
+    if row["group_id"] is not None:
+        parts.append(f"{row['group_id']} {row['topic_id']} {row['partition']}")
+    if row["state_partition"] >= 0:
+        parts.append(f"state partition {row['state_partition']}")
+    if row["log_offset"] >= 0:
+        first, last = row["log_offset"], row["last_log_offset"]
+        parts.append(f"offset {first}" if first == last else f"offsets {first} to {last}")
+    if not parts:
+        parts.append("the log")
+    if row["count"] > 1:
+        parts.append(f"{row['count']} times")
+    return ", ".join(parts)
+
+
+def _group_text(group: GroupVerdict, topics: Mapping[str, str]) -> str:
+    first = group.affected[0]
+    shown = f"{topics.get(first.topic_id, first.topic_id)} {first.partition}"
+    more = f" and {len(group.affected) - 1} more" if len(group.affected) > 1 else ""
+    parts = [f"{len(group.affected)} of {group.share_partitions} share-partitions ({shown}{more})"]
+    if group.since_ms >= 0:
+        parts.append(f"since {iso_time(group.since_ms)}")
+    parts.append(", ".join(group.checks))
+    if first.start_offset >= 0:
+        last = f" to {first.last_offset}" if first.last_offset >= 0 else ""
+        parts.append(f"records from {first.start_offset}{last}")
+    if group.recover_from:
+        parts.append(f"recoverable from {group.recover_from}")
+    return "; ".join(parts)
+
+
+def _wrap_fact(label: str, text: str) -> list[str]:
+    return _wrap_line(text, f"{label:<10} ")
+
+
+def _wrap_line(text: str, first_indent: str) -> list[str]:
+    return wrap(
+        text,
         _WIDTH,
-        initial_indent=" " * 9,
-        subsequent_indent=" " * 11,
+        initial_indent=first_indent,
+        subsequent_indent=_INDENT,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -1,7 +1,7 @@
 """Test the dashboard and the alerts with a real Prometheus that scrapes real processes.
 
-Together, the processes expose every metric: a coordinator with an audited journal, a coordinator in a group
-with a Kafka topic, and an observer of an active share group.
+Together, the processes expose every metric: a coordinator with an audited and archived journal, a coordinator
+in a group with a Kafka topic, and an observer of an active share group.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -21,11 +22,11 @@ from protocol.state_records import SharePartitionKey
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, read_yaml, recording_rules
 from tests.deploy.prometheus import PrometheusServer, metric_names
-from tests.kafka.audit_process import AuditProcess
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.observer import ObserverProcess
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import ConditionTimeout, wait_until
+from tests.kafka.recovery_process import RecoveryProcess
 from tests.kafka.rig import BuiltInRig
 
 # Metrics that have no series as long as no problem exists.
@@ -130,17 +131,20 @@ def coordinators(
 
 
 @pytest.fixture(scope="module")
-def audit_process(
+def recovery_processes(
     coordinators: list[CoordinatorProcess], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AuditProcess]:
-    """A process that audits the journal of the first coordinator periodically."""
-    log = tmp_path_factory.mktemp("audits") / "audits.log"
-    process = AuditProcess(coordinators[0].data, every="20s", log=log)
-    process.start()
-    try:
-        yield process
-    finally:
-        process.kill()
+) -> Iterator[list[RecoveryProcess]]:
+    """Processes that audit and archive the journal of the first coordinator periodically."""
+    folder = tmp_path_factory.mktemp("recovery")
+    with ExitStack() as stack:
+        started = []
+        for job in ("audit", "archive"):
+            log = folder / f"{job}.log"
+            process = RecoveryProcess(job, coordinators[0].data, every="20s", log=log)
+            stack.callback(process.kill)
+            process.start()
+            started.append(process)
+        yield started
 
 
 class ObservedGroup:
@@ -189,12 +193,12 @@ def observed_group(built_in: BuiltInRig, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def prometheus(
     coordinators: list[CoordinatorProcess],
-    audit_process: AuditProcess,
+    recovery_processes: list[RecoveryProcess],
     observed_group: ObservedGroup,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[PrometheusServer]:
-    """A Prometheus that has scraped both coordinators, the observer and an audit."""
-    ports = [*(coordinator.http_port for coordinator in coordinators), audit_process.port]
+    """A Prometheus that has scraped both coordinators, the observer, an audit and an archive."""
+    ports = [each.http_port for each in coordinators] + [each.port for each in recovery_processes]
     server = PrometheusServer(
         tmp_path_factory.mktemp("prometheus"),
         [f"127.0.0.1:{port}" for port in ports],
@@ -207,10 +211,13 @@ def prometheus(
             seconds=_SCRAPED_S,
             what="three processes are scraped",
         )
-        # Audit metrics appear only after the first audit.
-        audit_process.wait_ready(
-            lambda: server.query("share_coordinator_audit_verdict == 0"), seconds=_SCRAPED_S
+        # These metrics appear only after the first run.
+        first_results = (
+            "share_coordinator_audit_verdict == 0",
+            'share_coordinator_archive_runs_total{result="whole"} > 0',
         )
+        for process, result in zip(recovery_processes, first_results, strict=True):
+            process.wait_ready(partial(server.query, result), seconds=_SCRAPED_S)
         yield server
     finally:
         server.kill()

@@ -15,7 +15,7 @@ from coordinator.recovery.archive_stream import archive_stream
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.sources.journal import JournalSource
 
-MAX_RECORDS = "100"
+BATCH_RECORDS_MAX = 100
 
 
 def kill_self(*_: Any) -> NoReturn:
@@ -29,7 +29,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     spark = get_or_start_session("local[2]")
     archive.write_commit = kill_self
-    archive_stream(spark, JournalSource(journal), Path(folder), options={"max_records": MAX_RECORDS})
+    archive_stream(spark, JournalSource(journal), Path(folder), batch_records_max=BATCH_RECORDS_MAX)
 
 
 if __name__ == "__main__":

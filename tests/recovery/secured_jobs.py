@@ -2,7 +2,7 @@
 
     python -m tests.recovery.secured_jobs MASTER TOPIC BOOTSTRAP SECURITIES URI FOLDER
 
-SECURITIES are the fields of `ClientSecurity` by name, as JSON.  Writes FOLDER/outcomes.json.
+SECURITIES is a list of the fields of `ClientSecurity`, as JSON.  Writes FOLDER/outcomes.json.
 """
 
 import json
@@ -52,16 +52,16 @@ def main() -> None:
     spark = get_or_start_session(master)
     outcomes: dict[str, Any] = {}
     access: dict[str, Any] = {}
-    for name, fields in json.loads(securities).items():
+    for fields in json.loads(securities):
+        name = fields["mechanism"]
         notes = Path(folder, name)
         notes.mkdir()
         access = {"bootstrap_servers": bootstrap, "security": ClientSecurity(**fields)}
         source = NotedSource(topic, **access, notes=str(notes))
         states = rebuild(SparkEngine(spark), source).states.to_pylist()
         outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
-    options = {"bootstrap_servers": bootstrap, "security": json.dumps(access["security"]._asdict())}
     source = open_source(f"kafka:{topic}", **access)
-    done = archive_stream(spark, source, f"{uri}/archive", options=options)
+    done = archive_stream(spark, source, f"{uri}/archive")
     stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states")
     outcomes["archive"] = {
         "records": sum(each.records for each in done),

@@ -16,7 +16,6 @@ from coordinator.recovery.sources.base import LogCut
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.state_checkpoints import checkpoint_states
-from protocol.record_batch import encode_batch
 from tests.recovery.log_strategies import (
     LogEntry,
     comparable_rows,
@@ -87,22 +86,6 @@ def test_each_run_copies_new_records_and_pruning_does_not_affect_copies(
     for end in (0, 1, 250, 300, 777):
         assert rebuild_state_rows(folder, LogCut({0: end})) == load_expected_states(whole, before={0: end})
     assert rebuild_state_rows(folder, LogCut(time_ms=1_039)) == load_expected_states(whole, before={0: 200})
-
-
-@pytest.mark.parametrize(
-    "unread", [encode_batch(100, 5, [(b"key", b"value")])[:-3], bytes(8_192)], ids=["torn", "zeros"]
-)
-def test_incomplete_write_is_not_copied(unread: bytes, growing_log: GrowingPartition, tmp_path: Path) -> None:
-    empty = tmp_path / "empty" / f"{TOPIC}-0"
-    empty.mkdir(parents=True)
-    (empty / f"{100:020}.log").write_bytes(unread)
-    assert archive(SegmentSource(str(tmp_path / "empty")), tmp_path / "nothing").records == 0
-    growing_log.append_records(100)
-    (path,) = (tmp_path / "disk" / f"{TOPIC}-0").iterdir()
-    path.write_bytes(path.read_bytes() + unread)
-    copied = [archive(growing_log.source, tmp_path / "archive").records for _ in range(2)]
-    assert copied == [100, 0]
-    assert read_log_offsets(ArchiveSource(str(tmp_path / "archive"))) == {0: list(range(100))}
 
 
 def test_files_of_killed_run_are_ignored(growing_log: GrowingPartition, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, IsNotNull, LessThan
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from coordinator.errors import ConfigError, LogError
-from coordinator.recovery.archive import ArchiveResult
+from coordinator.errors import ConfigError
+from coordinator.recovery.archive import ArchiveWriter
 from coordinator.recovery.archive_stream import CHECKPOINT, archive_stream
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import open_folder
@@ -35,7 +35,7 @@ from coordinator.recovery.sources.spark import (
     StateLogStreamReader,
     records_frame,
 )
-from tests.recovery.archive_driver import MAX_RECORDS
+from tests.recovery.archive_driver import BATCH_RECORDS_MAX
 from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
@@ -128,7 +128,7 @@ def test_filters_of_query_reach_source(spark_engine: "SparkEngine", segment_sour
     frames = []
     for setting in ("true", "false"):
         spark.conf.set(PUSHDOWN_SETTING, setting)
-        frames.append(records_frame(spark, segment_source.text).where("state_partition = 1"))
+        frames.append(records_frame(spark, segment_source).where("state_partition = 1"))
         assert [row.log_offset for row in frames[-1].orderBy("log_offset").collect()] == list(range(400))
         tasks = frames[-1].rdd.getNumPartitions()
         assert tasks == (1 if setting == "true" else 3)
@@ -191,7 +191,10 @@ def test_streamed_archive_has_each_record_once(
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
-    spark_engine: "SparkEngine", journal_source: JournalSource, tmp_path: Path
+    spark_engine: "SparkEngine",
+    journal_source: JournalSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each record is stored once, in the archive and in the files of its commits.
 
@@ -210,18 +213,22 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     assert read_commits(open_folder(folder)) == []
     assert list((folder / FILES).iterdir())
 
-    def fail_after_commit(done: ArchiveResult) -> None:
+    commit = ArchiveWriter.commit
+
+    def commit_and_fail(*arguments: Any) -> None:
+        commit(*arguments)
         raise OSError("no space left")
 
-    limited = {"max_records": MAX_RECORDS}
-    with pytest.raises(LogError):
-        archive_stream(spark_engine.spark, journal_source, folder, options=limited, told=fail_after_commit)
+    monkeypatch.setattr(ArchiveWriter, "commit", commit_and_fail)
+    with pytest.raises(OSError, match="no space left"):
+        archive_stream(spark_engine.spark, journal_source, folder, batch_records_max=BATCH_RECORDS_MAX)
+    monkeypatch.undo()
     assert not list((folder / CHECKPOINT / "commits").glob("[0-9]*"))
     commits = read_commits(open_folder(folder))
     copied = read_records(commits)
     assert (len(commits), copied > 0) == (1, True)
     append_records(journal_source, 2, 30)
-    found = archive_stream(spark_engine.spark, journal_source, folder, options=limited)
+    found = archive_stream(spark_engine.spark, journal_source, folder, batch_records_max=BATCH_RECORDS_MAX)
     assert all(each.is_whole for each in found)
     assert sum(each.records for each in found) == 330 - copied
     commits = read_commits(open_folder(folder))

@@ -1,12 +1,10 @@
 """The commands of `share-coordinator recovery`."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from coordinator.errors import LogUnavailable
 from coordinator.recovery import engines
 from coordinator.recovery.manifest import read_manifest
 from tests.kafka.ports import free_ports
@@ -27,19 +25,6 @@ def source_option(tmp_path: Path) -> str:
         tmp_path / "disk" / f"{TOPIC}-0", encode_batches(make_varied_records(60, share_partitions=3))
     )
     return f"segments:{tmp_path / 'disk'}"
-
-
-def test_rebuild_prints_states_with_kafkas_names(share_coordinator: CommandLine, source_option: str) -> None:
-    exit_code, out, err = share_coordinator("recovery", "rebuild", "--from", source_option)
-    lines = out.splitlines()
-    assert lines[0].split() == [
-        *("GROUP", "TOPIC", "PARTITION", "STATE-EPOCH", "LEADER-EPOCH", "START-OFFSET", "COMPLETE-COUNT"),
-        "BATCHES",
-    ]
-    assert lines[1].split()[:3] == ["group-1-0", "AAAAAAAAAAAAAAAAAAAAAA", "0"]
-    assert lines[-1].startswith("3 share-partitions, ")
-    assert lines[-1].endswith("from 60 records of 1 state partitions")
-    assert (exit_code, err) == (0, "")
 
 
 def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_option: str) -> None:
@@ -114,6 +99,7 @@ def test_archive_is_written_and_read(
     ("arguments", "message"),
     [
         (["--from", "nowhere"], "--from=nowhere cannot be used: it must be kafka:TOPIC"),
+        (["--from", "segments:"], "--from=segments: cannot be used"),
         (["--from", "kafka:t"], "--bootstrap-servers= cannot be used"),
         (["--from", "journal:/no/such/folder"], "an existing directory"),
         (["--from", "segments:/", "--engine", "flink"], "--engine=flink cannot be used"),
@@ -144,26 +130,6 @@ def test_invalid_address_is_reported_before_log_is_read(
     assert said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        (),
-        ("--from",),
-        ("--from", "journal:data", "--state-partitions", "x"),
-        ("--from", "journal:data", "--state-partitions", "-1"),
-        ("--from", "journal:data", "-o", "yaml"),
-        ("--from", "journal:data", "--no-such-setting", "5"),
-        ("--from", "journal:data", "--every", "3x"),
-    ],
-)
-def test_audit_with_invalid_arguments_is_not_critical(
-    share_coordinator: CommandLine, args: tuple[str, ...]
-) -> None:
-    outcome = share_coordinator("recovery", "audit", *args)
-    assert (outcome.exit_code, outcome.out) == (3, "")
-    assert outcome.err
-
-
 def test_audit_with_internal_error_is_not_a_warning(
     share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,21 +140,6 @@ def test_audit_with_internal_error_is_not_a_warning(
     outcome = share_coordinator("recovery", "audit", "--from", source_option)
     assert (outcome.exit_code, outcome.out) == (3, "")
     assert outcome.err.startswith("share-coordinator: internal error: ZeroDivisionError: no such")
-
-
-def test_failed_run_of_periodic_audit_is_one_line(
-    share_coordinator: CommandLine, source_option: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def report_two_failures(run: object, *, told: Callable[[Exception], None], **more: object) -> None:
-        told(ZeroDivisionError("no\nsuch"))
-        told(LogUnavailable("not\nnow"))
-
-    monkeypatch.setattr("coordinator.recovery.continuous.audit_periodically", report_two_failures)
-    said = share_coordinator("recovery", "audit", "--from", source_option, "--every", "1s", "--to", "kept")
-    assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
-        "the audit failed: ZeroDivisionError: no such",
-        "the audit failed: not now",
-    ]
 
 
 def test_audit_without_reachable_coordinator_is_not_clean(

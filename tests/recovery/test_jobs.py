@@ -1,7 +1,5 @@
-"""Test the jobs explain, rewrite, and periodic audits on local logs."""
+"""Test the jobs explain and rewrite on local logs."""
 
-import signal
-import threading
 import tracemalloc
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import load_config
-from coordinator.errors import ConfigError, LogUnavailable
+from coordinator.errors import ConfigError
 from coordinator.operate.migration import MigrationOptions as Allowed
 from coordinator.operate.migration import MigrationRefused
-from coordinator.recovery.audit import AuditOptions, AuditResult
-from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.continuous import AuditMetrics, audit_periodically
+from coordinator.recovery.audit import AuditOptions
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.history import read_history
@@ -253,62 +249,3 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(
     (note,) = rewrite_with_options(Allowed(), incomplete=True).report.notes
     assert "missing or incomplete" in note
     assert rewrite_with_options(EXECUTE, incomplete=True).is_good
-
-
-# Periodic audits
-
-
-def test_run_that_found_a_loss_does_not_become_baseline(tmp_path: Path) -> None:
-    whole = audit_segments(
-        write_log(tmp_path / "whole", SimulatedShareGroups(5).run_steps(300).log),
-        AuditOptions(limits=CLEAN_LIMITS),
-    )
-    log = SimulatedShareGroups(5).run_steps(300).log
-    key = log[0][0].record.key
-    log[0] = [each for each in log[0] if each.record.key != key]
-    folder = write_log(tmp_path / "lost", {n: list(each) for n, each in log.items()})
-    told: list[AuditResult | Exception] = []
-    compared_with: list[str | None] = []
-    runs = iter([whole, None, LogUnavailable("not now"), ZeroDivisionError("a job failed"), None])
-
-    def next_audit(baseline: Baseline | None) -> AuditResult:
-        compared_with.append(None if baseline is None else baseline.run_id)
-        found = next(runs)
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
-            found = audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS, baseline=baseline))
-        return found
-
-    def record_result(found: AuditResult | Exception) -> None:
-        told.append(found)
-        if len(told) == 5:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-
-    before = signal.getsignal(signal.SIGTERM)
-    audit_periodically(next_audit, every_s=0.01, listen=None, told=record_result)
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert compared_with == [None, *[whole.manifest["run_id"]] * 4]
-    assert [type(found) for found in told[2:4]] == [LogUnavailable, ZeroDivisionError]
-    assert ["X3" in found.manifest["checks"] for found in told if isinstance(found, AuditResult)] == [
-        *(False, True, True),
-    ]
-
-
-def test_metrics_keep_last_findings_after_failed_run(tmp_path: Path) -> None:
-    log = SimulatedShareGroups(5).run_steps(300).log
-    FAULTS["K1"](log)
-    metrics = AuditMetrics()
-    value = metrics.registry.get_sample_value
-    assert value("share_coordinator_audit_verdict") == -1
-    found = audit_segments(write_log(tmp_path / "log", log), AuditOptions(limits=CLEAN_LIMITS))
-    metrics.record_audit(found, duration_s=2.0, now_ms=5_000)
-    assert value("share_coordinator_audit_verdict") == 2
-    lost = {"check": "K1", "severity": "critical"}
-    assert value("share_coordinator_audit_findings", lost) == 1
-    assert value("share_coordinator_audit_findings", {"check": "X1", "severity": "critical"}) is None
-    metrics.record_audit(None, duration_s=1.0, now_ms=9_000)
-    assert value("share_coordinator_audit_verdict") == 3
-    assert value("share_coordinator_audit_findings", lost) == 1
-    assert value("share_coordinator_audit_last_success_timestamp_seconds") == 5
-    assert value("share_coordinator_audit_runs_total", {"result": "failed"}) == 1

@@ -35,8 +35,8 @@ from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
 from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
-from tests.kafka.audit_process import AuditProcess
 from tests.kafka.delivery_history import check_history
+from tests.kafka.recovery_process import RecoveryProcess
 from tests.recovery.test_docs import LIVE, read_examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
@@ -337,7 +337,7 @@ def test_backup_and_restore_commands_of_page(
 
 
 def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_path: Path) -> None:
-    process = AuditProcess(journal.data, every="1s", log=tmp_path / "audits.log")
+    process = RecoveryProcess("audit", journal.data, every="1s", log=tmp_path / "audits.log")
     port = process.port
     process.start()
     try:

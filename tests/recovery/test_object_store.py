@@ -11,9 +11,9 @@ import pytest
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
-from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.compaction import DAY_MS, remove_old_audits
+from coordinator.recovery.compaction import DAY_MS, remove_old_records
+from coordinator.recovery.continuous import next_baseline, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import Folder, open_folder
 from coordinator.recovery.manifest import MANIFEST
@@ -110,7 +110,7 @@ def test_archive_in_object_store_has_contents_of_local_archive(
     for cut in (LogCut(), LogCut({0: 30}), LogCut({0: 200}), LogCut(time_ms=1_030)):
         assert read_log_offsets(one, cut) == read_log_offsets(other, cut)
         assert rebuild(ALONE, one, cut=cut).states.equals(rebuild(ALONE, other, cut=cut).states)
-    removed = [remove_old_audits(place, keep_ms=DAY_MS, now_ms=clock.ms) for place in (local, uri)]
+    removed = [remove_old_records(place, keep_ms=DAY_MS, now_ms=clock.ms) for place in (local, uri)]
     assert removed[0] == removed[1]
     assert read_log_offsets(one) == read_log_offsets(other)
     commits, files = (len((open_folder(uri) / name).names()) for name in (COMMITS, FILES))
@@ -150,17 +150,16 @@ def test_commands_read_and_write_object_store(
 
 def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: GrowingPartition, uri: str) -> None:
     growing_log.append_records(100)
-    store = BaselineStore(uri, keep=1)
     source = growing_log.source
-    assert store.current(source.text) is None
+    assert next_baseline(uri, source.text) is None
     for run in ("1", "2", "3"):
         clock = SettableClock()
         clock.ms = int(run)
         audit(ALONE, source, AuditOptions(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
-        store.remove_old_audits()
+        remove_old_audits(uri, keep=1)
     # The server lists empty folders, too.
     assert [run for run in ("1", "2", "3") if (open_folder(uri) / run).names()] == ["3"]
-    baseline = store.current(source.text)
+    baseline = next_baseline(uri, source.text)
     assert isinstance(baseline, Baseline)
     assert audit(ALONE, source, AuditOptions(baseline=baseline)).manifest["baseline"] == baseline.run_id
 

@@ -194,16 +194,6 @@ def test_incomplete_last_write_is_noted(journal_source: JournalSource) -> None:
     assert any("an interrupted write at byte" in note for note in plan.notes)
 
 
-def test_damaged_batch_of_segment_is_skipped(segment_source: SegmentSource) -> None:
-    path = written_files(segment_source.folder, "*.log")[1]
-    flip_byte(path, 100)
-    found, manifest = rebuild_rows_and_manifest(segment_source)
-    (damage,) = manifest["damages"]
-    base = int(path.stem)
-    assert (damage["first"], damage["last"]) == (base, base + 6)
-    assert found
-
-
 def test_intact_part_of_damaged_journal_is_restored(
     share_coordinator: CommandLine, journal_source: JournalSource, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Executors of a Spark cluster read a Kafka cluster with TLS and SASL, and keep everything else in S3."""
+"""Executors of a Spark cluster read a Kafka cluster with client certificates and SASL, and use S3."""
 
 import asyncio
 import base64
@@ -6,14 +6,17 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.errors import LogUnavailable
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.process.clock import SystemClock
+from tests.certificates import CertificateAuthority
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.recovery.logs_on_disk import encode_batches, load_expected_states, make_varied_records
@@ -31,7 +34,7 @@ pytestmark = [
 
 TOPIC = "secured-states"
 PARTITIONS, RECORDS = 6, 100
-MECHANISMS = ("PLAIN", "OAUTHBEARER")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def make_token() -> str:
@@ -44,15 +47,33 @@ def make_token() -> str:
     return f"{encode({'alg': 'none'})}.{encode({'sub': USER, 'iat': now_s, 'exp': now_s + 3_600})}."
 
 
-def allow_tokens(broker: Broker) -> None:
-    """Make the broker's client listener accept OAUTHBEARER, too."""
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    prefix = "listener.name.client"
+def require_certificates(broker: Broker, authority: Path) -> None:
+    """Make the client listener accept all mechanisms, and require certificates of clients (KIP-684)."""
+    modules = "org.apache.kafka.common.security"
+    tokens = f"{modules}.oauthbearer.OAuthBearerLoginModule required"
     for override in (
-        f"{prefix}.sasl.enabled.mechanisms={','.join(MECHANISMS)}",
-        f'{prefix}.oauthbearer.sasl.jaas.config={module} required unsecuredLoginStringClaim_sub="x";',
+        f"sasl.enabled.mechanisms={','.join(MECHANISMS)}",
+        f"scram-sha-512.sasl.jaas.config={modules}.scram.ScramLoginModule required;",
+        f'oauthbearer.sasl.jaas.config={tokens} unsecuredLoginStringClaim_sub="x";',
+        "ssl.client.auth=required",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={authority}",
     ):
-        broker.process.command += ["--override", override]
+        broker.process.command += ["--override", f"listener.name.client.{override}"]
+
+
+def client_securities(folder: Path, signer: Path, authority: CertificateAuthority) -> list[ClientSecurity]:
+    """Return the settings of a client for each mechanism, with a certificate."""
+    own = authority.issue_certificate("executor")
+    (folder / "token").write_text(make_token())
+    common = ClientSecurity(
+        "SASL_SSL", ca_file=str(signer), certificate_file=str(own.certificate), key_file=str(own.key)
+    )
+    return [
+        common._replace(mechanism="PLAIN", username=USER, password=PASSWORD),
+        common._replace(mechanism="SCRAM-SHA-512", username=USER, password=PASSWORD),
+        common._replace(mechanism="OAUTHBEARER", token_file=str(folder / "token")),
+    ]
 
 
 async def write_topic(bootstrap: str, security: ClientSecurity) -> None:
@@ -78,20 +99,29 @@ async def write_topic(bootstrap: str, security: ClientSecurity) -> None:
 def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Run the driver on a cluster with archive and results in S3."""
     folder = tmp_path_factory.mktemp("secured")
-    broker = Broker(newest_jars, folder)
+    credential = f"SCRAM-SHA-512=[name={USER},password={PASSWORD}]"
+    broker = Broker(newest_jars, folder, format_flags=("--add-scram", credential))
     signer = secure_listener(broker, folder)
-    allow_tokens(broker)
-    (folder / "token").write_text(make_token())
-    password = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
-    token = ClientSecurity("SASL_SSL", "OAUTHBEARER", token_file=str(folder / "token"), ca_file=str(signer))
-    securities = {"PLAIN": password._asdict(), "OAUTHBEARER": token._asdict()}
+    authority = CertificateAuthority(folder / "clients")
+    require_certificates(broker, authority.certificate)
+    securities = client_securities(folder, signer, authority)
     try:
         broker.start()
-        asyncio.run(write_topic(broker.bootstrap, password))
+        asyncio.run(write_topic(broker.bootstrap, securities[0]))
+        # With TLS 1.3, the broker closes the connection after the handshake of a client.
+        with pytest.raises(LogUnavailable, match=r"closed|certificate"):
+            asyncio.run(
+                write_topic(broker.bootstrap, securities[0]._replace(certificate_file="", key_file=""))
+            )
         with s3_server(folder) as s3, spark_cluster(folder) as cluster:
             command = [
                 *(sys.executable, "-m", "tests.recovery.secured_jobs", cluster.master, TOPIC),
-                *(broker.bootstrap, json.dumps(securities), f"s3a://{BUCKET}/jobs", str(folder)),
+                *(
+                    broker.bootstrap,
+                    json.dumps([each._asdict() for each in securities]),
+                    f"s3a://{BUCKET}/jobs",
+                    str(folder),
+                ),
             ]
             environment = {**cluster.environment(**s3.spark_settings), **s3.environment}
             done = subprocess.run(

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
-from coordinator.recovery.compaction import DAY_MS, remove_old_audits
+from coordinator.recovery.compaction import DAY_MS, remove_old_records
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.rebuild import rebuild
@@ -67,10 +67,10 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: 
     plain, source = without_checkpoints(year, tmp_path / "plain"), ArchiveSource(str(folder))
     now_ms = BEGAN_MS + DAYS * DAY_MS
     before = stored_bytes(folder)
-    removed = remove_old_audits(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
+    removed = remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms)
     # The snapshots of the first kept day are in the last removed commit but one.
     assert removed == (DAYS - kept_days - 1) * RECORDS_A_DAY
-    assert remove_old_audits(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
+    assert remove_old_records(folder, keep_ms=kept_days * DAY_MS, now_ms=now_ms) == 0
     assert stored_bytes(folder) < 0.12 * before
     assert len(list((folder / FILES).iterdir())) == kept_days + 1
     assert len(read_commits(open_folder(folder))) == kept_days + 1
@@ -96,5 +96,5 @@ def test_nothing_is_removed_without_state_checkpoint(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for day in range(2):
         archive(write_day(tmp_path / "log", day), folder)
-    assert remove_old_audits(folder, keep_ms=1, now_ms=BEGAN_MS * 2) == 0
+    assert remove_old_records(folder, keep_ms=1, now_ms=BEGAN_MS * 2) == 0
     assert len(read_log_offsets(ArchiveSource(str(folder)))[0]) == 2 * RECORDS_A_DAY

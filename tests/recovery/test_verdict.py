@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
-from coordinator.recovery.baselines import BaselineStore
 from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
+from coordinator.recovery.continuous import next_baseline, remove_old_audits
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.report import as_text, make_content
+from coordinator.recovery.report import as_text
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import ALL
 from coordinator.recovery.sources.segments import SegmentSource
@@ -30,7 +30,6 @@ from coordinator.recovery.verdict import (
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.share_groups import SimulatedShareGroups, audit_segments, write_log
-from tests.unit.cli.command_line import CommandLine
 
 TOPIC = "A" * 22
 LOG = AuditContext("segments:log")
@@ -143,17 +142,14 @@ def test_lost_state_is_recoverable_from_archive_with_its_records() -> None:
     assert (lost.since_ms, lost.checks) == (1_700_000_000_000, ["K1"])
     (affected,) = lost.affected
     assert (affected.start_offset, affected.last_offset) == (7, 12)
-    for copy, status in (
-        (LogCopy("archive:copy", {0: 0}, {0: 31}), RecoveryStatus.RECOVERABLE),
-        (LogCopy("archive:copy", {0: 0}, {0: 20}), RecoveryStatus.LOST),
-        (LogCopy("archive:copy", {0: 31}, {0: 99}), RecoveryStatus.LOST),
-        (LogCopy("archive:copy", {1: 0}, {1: 99}), RecoveryStatus.LOST),
-    ):
+    for starts, ends in (({0: 0}, {0: 20}), ({0: 31}, {0: 99}), ({1: 0}, {1: 99})):
+        copy = LogCopy("archive:copy", starts, ends)
         group = classify_groups([row], STATES, LOG._replace(copy=copy)).groups[0]
-        assert group.status is status
-    assert classify_groups([row], STATES, LOG._replace(copy=LogCopy("archive:copy", {0: 0}, {0: 31}))).groups[
-        0
-    ].command == ("share-coordinator recovery rewrite --from archive:copy --to journal:restored")
+        assert group.status is RecoveryStatus.LOST
+    copy = LogCopy("archive:copy", {0: 0}, {0: 31})
+    group = classify_groups([row], STATES, LOG._replace(copy=copy)).groups[0]
+    assert group.status is RecoveryStatus.RECOVERABLE
+    assert group.command == "share-coordinator recovery rewrite --from archive:copy --to journal:restored"
 
 
 def test_wrong_record_is_recoverable_from_before_it() -> None:
@@ -182,7 +178,7 @@ def test_report_of_fault_that_loses_state_does_not_say_yes(name: str, tmp_path: 
     limits = FAULTS[name](log) or CLEAN_LIMITS
     found = audit_segments(write_log(tmp_path, log), AuditOptions(limits=limits))
     severities = set(found.findings.column("severity").to_pylist())
-    text = as_text(make_content(found))
+    text = as_text(found)
     assert ("after it: NO" in text) == ("critical" in severities)
     assert ("after it: yes" in text) == ("critical" not in severities)
 
@@ -195,7 +191,7 @@ def test_report_has_topic_names_times_and_commands(tmp_path: Path) -> None:
     archive(SegmentSource(str(write_log(tmp_path / "whole", whole))), tmp_path / "copy")
     copy = ArchiveSource(str(tmp_path / "copy")).as_log_copy()
     found = audit_segments(folder, AuditOptions(limits=CLEAN_LIMITS, copy=copy))
-    text = as_text(make_content(found))
+    text = as_text(found)
     assert f"recoverable from archive:{tmp_path / 'copy'}" in " ".join(text.split())
     assert (
         f"share-coordinator recovery rewrite --from archive:{tmp_path / 'copy'} --to journal:restored" in text
@@ -210,11 +206,10 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
 
     def restart_and_audit(number: int) -> Any:
         # Each run simulates a newly started process.
-        store = BaselineStore(kept, keep=2)
-        baseline = store.current(source.text)
+        baseline = next_baseline(kept, source.text)
         options = AuditOptions(limits=CLEAN_LIMITS, baseline=baseline, to=kept / str(number))
         found = audit(LocalEngine(1), source, options)
-        store.remove_old_audits()
+        remove_old_audits(kept, keep=2)
         return found
 
     first = restart_and_audit(1)
@@ -230,12 +225,3 @@ def test_baseline_survives_restart(tmp_path: Path) -> None:
         assert found.manifest["baseline"] == first.manifest["run_id"]
     # The baseline and the two newest other runs remain.
     assert {entry.name for entry in kept.iterdir()} == {"1", "4", "5"}
-
-
-def test_periodic_audit_requires_directory_for_baseline(
-    share_coordinator: CommandLine, tmp_path: Path
-) -> None:
-    write_log(tmp_path / "log", SimulatedShareGroups(5).run_steps(50).log)
-    said = share_coordinator("recovery", "audit", "--from", f"segments:{tmp_path / 'log'}", "--every", "1s")
-    assert said.exit_code == 3
-    assert "--to" in said.err

@@ -167,3 +167,8 @@ def parse_offsets(text: str) -> dict[int, int]:
             raise ConfigError("--as-of-offset", text, f"one offset of state partition {int(partition)}")
         found[int(partition)] = min(int(offset), END)
     return found
+
+
+def format_offsets(offsets: Mapping[int, int]) -> str:
+    """Return offsets as the text that `parse_offsets` parses."""
+    return ",".join(f"{state_partition}:{offset}" for state_partition, offset in offsets.items())

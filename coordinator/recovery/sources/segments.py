@@ -112,42 +112,45 @@ class SegmentSource:
             if start < end and segment.size_bytes:
                 yield from self._read_segment(replace(log_range, start=start, end=end), segment)
 
-    def _read_segment(self, log_range: LogRange, segment: "SegmentFile") -> Iterator[Records]:
-        name, end, may_be_torn = segment.path, segment.size_bytes, segment.end == END
-        with open(name, "rb", buffering=0) as file:
-            data, position = b"", 0
-            # The log offset of the next record.
-            expected = log_range.start
-            while True:
-                wanted = min(_READ_BYTES, end - position - len(data))
-                more = file.read(max(wanted, 0))
-                data = data + more if data else more
-                found = parse_readable(log_range.state_partition, data, first_byte=position)
+    def _read_segment(self, log_range: LogRange, segment: SegmentFile) -> Iterator[Records]:
+        number, end, position = log_range.state_partition, segment.size_bytes, 0
+        # The log offset of the next record, and the number of bytes to read.
+        expected, window_bytes = log_range.start, _READ_BYTES
+        with open(segment.path, "rb") as file:
+            while position < end:
+                wanted_bytes = min(window_bytes, end - position)
+                data = os.pread(file.fileno(), wanted_bytes, position)
+                found = parse_readable(number, data, first_byte=position)
                 position += found.used_bytes
-                data = data[found.used_bytes :]
-                # Check the length in the batch header first, so that an invalid length causes no large read.
-                size_bytes = _read_batch_size(data)
-                cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
-                at_end = not more
-                is_past = found.records.reaches(log_range.end)
-                stuck = not is_past and (found.found is not None or (bool(data) and (at_end or cut_off)))
-                torn = stuck and may_be_torn and _is_torn_write(log_range.state_partition, data, file)
-                unread_bytes = end - position if torn else 0
+                rest = data[found.used_bytes :]
                 records = found.records.between(log_range.start, log_range.end)
-                damages: tuple[Damage, ...] = ()
-                if stuck and not torn:
-                    expected = max(expected, _end_offset(found.records, expected))
-                    why = found.found or f"its last batch is cut off at byte {position}"
-                    skipped, data = _skip_damage(
-                        log_range.state_partition, data, file, end - position - len(data)
-                    )
-                    damages = (_make_damage(log_range, expected, data, f"{Path(name).name}: {why}"),)
-                    position += skipped
-                expected = max(expected, _end_offset(found.records, expected))
-                if len(records) or unread_bytes or damages:
-                    yield replace(records, unread_bytes=unread_bytes, damages=damages)
-                if torn or is_past or (not data and (at_end or damages)):
+                if len(found.records):
+                    expected = max(expected, int(found.records.log_offset[-1]) + 1)
+                is_past = found.records.reaches(log_range.end)
+                # Check the length in the batch header, so that an invalid length causes no large read.
+                size_bytes = _read_batch_size(rest)
+                is_cut_off = size_bytes is not None and not 0 < size_bytes <= end - position
+                is_end = len(data) < wanted_bytes or position + len(rest) >= end
+                if is_past or not rest or not (found.found or is_cut_off or is_end):
+                    if len(records):
+                        yield records
+                    if is_past or not data:
+                        return
+                    window_bytes = max(_READ_BYTES, size_bytes or 0)
+                    continue
+                if segment.end == END and _is_torn_write(
+                    number, os.pread(file.fileno(), _READ_BYTES, position)
+                ):
+                    yield replace(records, unread_bytes=end - position)
                     return
+                why = found.found or f"its last batch is cut off at byte {position}"
+                position = _find_batch_in_file(number, file, position + 1, end)
+                following = log_range.end
+                if position < end:
+                    following = int.from_bytes(os.pread(file.fileno(), 8, position))
+                last = following - 1 if expected < following != END else expected
+                damage = Damage(number, expected, last, f"{Path(segment.path).name}: {why}")
+                yield replace(records, damages=(damage,))
 
     def _partition_folders(self) -> dict[int, Path]:
         """Return the directory of each state partition. Raises ConfigError unless there is one topic."""
@@ -185,13 +188,12 @@ def _read_batch_size(data: bytes, at: int = 0) -> int | None:
     return size_bytes if size_bytes is None or size_bytes <= _BATCH_BYTES_MAX else 0
 
 
-def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
+def _is_torn_write(state_partition: int, data: bytes) -> bool:
     """Return whether invalid bytes at the end of a segment may be an incomplete write.
 
     An incomplete write is the beginning of a batch, preallocated zeros, or a batch that the broker has
     completed since. Other bytes are damage. Invalid bytes before a valid batch are damage, too.
     """
-    data += file.read(max(_READ_BYTES - len(data), 0))
     if not data.strip(b"\0"):
         return True
     size_bytes = _read_batch_size(data)
@@ -205,7 +207,7 @@ def _is_torn_write(state_partition: int, data: bytes, file: BinaryIO) -> bool:
         return False
     if size_bytes and size_bytes <= len(data) and not _has_unwritten_part(data[:size_bytes]):
         return False
-    return not _contains_valid_batch(state_partition, data)
+    return _find_batch(state_partition, data) is None
 
 
 def _has_unwritten_part(batch: bytes) -> bool:
@@ -213,14 +215,9 @@ def _has_unwritten_part(batch: bytes) -> bool:
     return bytes(_SECTOR_BYTES) in batch or not any(batch[-_UNWRITTEN_END_BYTES:])
 
 
-def _contains_valid_batch(state_partition: int, data: bytes) -> bool:
-    """Return whether the data contain a valid batch at any position."""
-    return _find_next_batch(state_partition, data, 0) is not None
-
-
-def _find_next_batch(state_partition: int, data: bytes, at: int) -> int | None:
-    """Return the position of the first valid batch at or after a position; None if there is none."""
-    at = data.find(MAGIC, at + _MAGIC_AT)
+def _find_batch(state_partition: int, data: bytes) -> int | None:
+    """Return the position of the first valid batch; None if there is none."""
+    at = data.find(MAGIC, _MAGIC_AT)
     while at >= 0:
         begin = at - _MAGIC_AT
         size_bytes = _read_batch_size(data, begin) or 0
@@ -233,36 +230,15 @@ def _find_next_batch(state_partition: int, data: bytes, at: int) -> int | None:
     return None
 
 
-def _skip_damage(state_partition: int, data: bytes, file: BinaryIO, left_bytes: int) -> tuple[int, bytes]:
-    """Skip damage at the beginning of data; return the number of skipped bytes and the data after them.
-
-    `left_bytes` is the number of unread bytes of the file that belong to the range.
-    """
-    skipped = 0
-    while (at := _find_next_batch(state_partition, data, 1)) is None:
-        more = file.read(min(_BATCH_BYTES_MAX, left_bytes))
-        if not more:
-            return skipped + len(data), b""
-        left_bytes -= len(more)
-        # A valid batch may begin at any position in the bytes that were read before.
-        kept = min(len(data), _BATCH_BYTES_MAX)
-        skipped += len(data) - kept
-        data = data[len(data) - kept :] + more
-    return skipped + at, data[at:]
-
-
-def _make_damage(log_range: LogRange, expected: int, data: bytes, what: str) -> Damage:
-    """Return damage up to the batch at the beginning of `data`.
-
-    Up to the end of the range if `data` is empty.
-    """
-    following = int.from_bytes(data[:8]) if data else log_range.end
-    last = following - 1 if following != END and following > expected else expected
-    return Damage(log_range.state_partition, expected, last, what)
-
-
-def _end_offset(records: Records, otherwise: int) -> int:
-    return int(records.log_offset[-1]) + 1 if len(records) else otherwise
+def _find_batch_in_file(state_partition: int, file: BinaryIO, position: int, end: int) -> int:
+    """Return the position of the first valid batch at or after a position; `end` if there is none."""
+    for begin in range(position, end, _BATCH_BYTES_MAX):
+        # Every batch that begins in the first half is read completely.
+        data = os.pread(file.fileno(), min(2 * _BATCH_BYTES_MAX, end - begin), begin)
+        at = _find_batch(state_partition, data)
+        if at is not None:
+            return begin + at
+    return end
 
 
 def _list_segments(folder: Path) -> list[tuple[int, str]]:

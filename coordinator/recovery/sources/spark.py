@@ -44,7 +44,17 @@ from coordinator.errors import ConfigError
 from coordinator.recovery.records import Ints, Records
 from coordinator.recovery.schema import RECORDS
 from coordinator.recovery.sources import LogCut, open_source
-from coordinator.recovery.sources.base import ALL, END, LogRange, PrunedError, ReadPlan, Source, parse_offsets
+from coordinator.recovery.sources.base import (
+    ALL,
+    END,
+    LogRange,
+    PrunedError,
+    ReadPlan,
+    Source,
+    format_offsets,
+    parse_offsets,
+)
+from coordinator.recovery.sources.topic import TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,6 +98,17 @@ class StateLogDataSource(DataSource):
     def streamReader(self, schema: "StructType") -> "StateLogStreamReader":
         """Return the reader of appended records."""
         return StateLogStreamReader(dict(self.options))
+
+
+def source_options(source: Source) -> dict[str, str]:
+    """Return the options of the data source for a source."""
+    options = {"from": source.text}
+    if isinstance(source, TopicSource):
+        options |= {
+            "bootstrap_servers": source.bootstrap_servers,
+            "security": json.dumps(source.security._asdict()),
+        }
+    return options
 
 
 def _open_source(options: Mapping[str, str]) -> Source:
@@ -269,21 +290,12 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def records_frame(
-    spark: "SparkSession",
-    source: str,
-    *,
-    as_of_offsets: Mapping[int, int] | None = None,
-    bootstrap_servers: str = "",
-    security: ClientSecurity | None = None,
+    spark: "SparkSession", source: Source, *, as_of_offsets: Mapping[int, int] | None = None
 ) -> "DataFrame":
     """Return the records of a source as a DataFrame."""
     spark.dataSource.register(StateLogDataSource)
-    reader = spark.read.format(FORMAT).option("from", source)
+    reader = spark.read.format(FORMAT).options(**source_options(source))
     reader = reader.option("push_filters", spark.conf.get(PUSHDOWN_SETTING, "false") or "false")
     if as_of_offsets is not None:
-        reader = reader.option("as_of_offset", ",".join(f"{p}:{o}" for p, o in as_of_offsets.items()))
-    if bootstrap_servers:
-        reader = reader.option("bootstrap_servers", bootstrap_servers)
-    if security is not None:
-        reader = reader.option("security", json.dumps(security._asdict()))
+        reader = reader.option("as_of_offset", format_offsets(as_of_offsets))
     return reader.load()

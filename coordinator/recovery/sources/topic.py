@@ -40,7 +40,8 @@ _END_OF_ANSWERS = None
 
 _PLAIN = ClientSecurity()
 
-_Ask = Callable[[int, list[int]], Awaitable[Mapping[int, ListedOffset]]]
+# A request for an offset of each of some partitions of a broker.
+_Ask = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
 
 
 @dataclass(frozen=True)
@@ -91,18 +92,11 @@ class TopicSource:
             # List the starts first. Records that are pruned between both requests are then detected by the
             # read. If the ends were listed first, the snapshot that replaces pruned records might be after
             # the listed end.
-            starts = await self._list_offsets(
-                brokers, partitions, lambda node, of: brokers.list_start_offsets(node, _CHANNEL, of)
-            )
-            ends = await self._list_offsets(
-                brokers, partitions, lambda node, of: brokers.list_end_offsets(node, _CHANNEL, of)
-            )
-            if (time_ms := cut.time_ms) is not None:
-                later = await self._list_offsets(
-                    brokers,
-                    partitions,
-                    lambda node, of: brokers.list_offsets_after(node, _CHANNEL, of, time_ms),
-                )
+            starts = await self._list_offsets(brokers, partitions, brokers.list_start_offsets)
+            ends = await self._list_offsets(brokers, partitions, brokers.list_end_offsets)
+            if cut.time_ms is not None:
+                after = brokers.list_offsets_after
+                later = await self._list_offsets(brokers, partitions, after, cut.time_ms)
                 ends = {p: min(end, later[p]) if later[p] >= 0 else end for p, end in ends.items()}
         ends = {p: max(min(end, cut.end(p)), starts[p]) for p, end in ends.items()}
         ranges = [
@@ -200,15 +194,15 @@ class TopicSource:
         if fetched is None or fetched.error_code == ErrorCode.NONE:
             return fetched
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            starts = await self._list_offsets(
-                brokers, [partition], lambda node, of: brokers.list_start_offsets(node, _CHANNEL, of)
-            )
+            starts = await self._list_offsets(brokers, [partition], brokers.list_start_offsets)
             if starts[partition] > position:
                 raise PrunedError(partition, starts[partition])
         brokers.refresh_soon()
         return None
 
-    async def _list_offsets(self, brokers: Any, partitions: Collection[int], ask: _Ask) -> dict[int, int]:
+    async def _list_offsets(
+        self, brokers: Any, partitions: Collection[int], ask: _Ask, *arguments: int
+    ) -> dict[int, int]:
         """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
         found: dict[int, int] = {}
         loop = asyncio.get_running_loop()
@@ -225,7 +219,7 @@ class TopicSource:
                 raise LogUnavailable(f"no leader of {self.topic} returned the offsets of partition {missing}")
             for node, asked in by_node.items():
                 try:
-                    answers = await ask(node, asked)
+                    answers = await ask(node, _CHANNEL, asked, *arguments)
                 except NoResponse:
                     continue
                 found |= {
