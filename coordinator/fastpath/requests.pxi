@@ -32,7 +32,7 @@ cdef class _Topic:
         group = group_id.encode()
         self.group_id = group_id
         self.topic_id = topic_id
-        self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
+        self.record_key = (<int> UPDATE_TYPE).to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
         self.partitions = {}
 
 
