@@ -9,12 +9,12 @@ affect the other operations of the same append.
 A *fast-path read* is a ReadShareGroupState or ReadShareGroupStateSummary that memory can answer now and that
 writes no record. The compiled module encodes the response from the packed states.
 
-The module also replays the records of a log into a shard, encodes record batches, and has the asynchronous syncs
-of the journal. Its source is `_compiled.pyx`, which includes the .pxi files, one per subject.
+The module also replays the records of a log into a shard, encodes record batches, and has the asynchronous
+syncs of the journal. Its source is `_compiled.pyx`, which includes the .pxi files, one per subject.
 
 `compiled` is the module, or None if it was not built (no C compiler) or if the environment variable
-SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their Python source
-(`coordinator.compiled_sources`).
+SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their Python
+source (`coordinator.compiled_sources`).
 """
 
 from importlib import import_module

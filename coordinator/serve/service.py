@@ -196,25 +196,13 @@ class Service:
         done: ResponseCallback,
         *,
         forwarded: bool = False,
-    ) -> None:
-        """Execute a request of one of the five RPCs. A `forwarded` request is not forwarded again.
-
-        `done` is called exactly once with the response, during this call or later, unless the client has
-        disconnected. No content of a request raises an exception.
-        """
-        for _ in self.handle_in_steps(rpc, request, origin, done, forwarded=forwarded):
-            pass
-
-    def handle_in_steps(
-        self,
-        rpc: Rpc,
-        request: Any,
-        origin: OperationOrigin | None,
-        done: ResponseCallback,
-        *,
-        forwarded: bool = False,
     ) -> Iterator[None]:
-        """Execute a request like `handle`, in steps of a millisecond."""
+        """Execute a request of one of the five RPCs, in steps of about a millisecond.
+
+        `done` is called exactly once with the response, during a step or later, unless the client has
+        disconnected. A `forwarded` request is not forwarded again. No content of a request raises an
+        exception.
+        """
         topics = request.topics
         if not request.group_id or not topics:
             done(rpc.response([]))

@@ -22,6 +22,7 @@ from protocol.messages import (
     write_share_group_state,
 )
 from protocol.state_records import SharePartitionKey, decode_record
+from tests.builders import execute
 
 VECTORS = Path(__file__).parent / "vectors"
 RELEASES_WITH_LOG = ("4.1.1", "4.3.1", "4.4.0")
@@ -130,6 +131,6 @@ async def send_requests(topics: StaticTopics, requests: list[RecordedRequest]) -
     for recorded in requests:
         request = CODECS[recorded.api_key].decode_request(recorded.request, 0, recorded.version)
         done = asyncio.get_running_loop().create_future()
-        service.handle(RPCS[recorded.api_key], request, None, done.set_result)
+        execute(service, RPCS[recorded.api_key], request, None, done.set_result)
         responses.append(await done)
     return responses, runtime

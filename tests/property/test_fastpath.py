@@ -266,7 +266,7 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
     one = CoordinatorUnderTest(SnapshotPolicy(), FakeTopicDirectory())
     await one.start_and_initialize()
-    monkeypatch.setattr(Service, "handle_in_steps", fail_on_python_path)
+    monkeypatch.setattr(Service, "handle", fail_on_python_path)
     parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
     request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
     body = read_api.encode_request(request, 0)

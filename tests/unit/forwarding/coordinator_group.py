@@ -26,7 +26,7 @@ from coordinator.shard import SnapshotPolicy
 from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.builders import TOPIC_ID
+from tests.builders import TOPIC_ID, execute
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
 from tests.simulation.loop import SimLoop
@@ -136,7 +136,8 @@ class CoordinatorNode:
             if name.endswith("StateData") or name.endswith("StateSummaryData")
         )
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(
+        execute(
+            self.service,
             rpc,
             request(GROUP, [topic(TOPIC_ID, list(parts))]),
             origin,

@@ -19,6 +19,7 @@ from tests.builders import (
     ACKNOWLEDGED,
     AVAILABLE,
     TOPIC_ID,
+    execute,
     make_initialize,
     make_read,
     make_write,
@@ -197,7 +198,7 @@ class JournalRuntime:
     async def send_request(self, rpc: Rpc, request: Any) -> list[Any]:
         """Send a request for one topic. Return the results of its partitions."""
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(rpc, request, None, done.set_result)
+        execute(self.service, rpc, request, None, done.set_result)
         results: list[Any] = (await done).results[0].partitions
         assert [result.error_code for result in results] == [0] * len(results)
         return results

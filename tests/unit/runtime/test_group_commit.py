@@ -19,7 +19,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
+from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, execute, make_initialize, make_read, make_write
 from tests.simulation.disk import DiskFaults
 from tests.simulation.loop import SimLoop
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment
@@ -191,7 +191,8 @@ class ConcurrentCallers:
 
     async def send_request(self, rpc: Rpc, request: object) -> list[int]:
         done: asyncio.Future[list[int]] = self.loop.create_future()
-        self.service.handle(
+        execute(
+            self.service,
             rpc,
             request,
             None,

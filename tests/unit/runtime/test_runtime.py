@@ -18,7 +18,15 @@ from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
+from tests.builders import (
+    ACKNOWLEDGED,
+    TOPIC_ID,
+    execute,
+    make_initialize,
+    make_read,
+    make_write,
+    unpack_batches,
+)
 from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
@@ -71,7 +79,8 @@ class RuntimeDriver:
             DELETE.name: (delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData),
         }[rpc.name]
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(
+        execute(
+            self.service,
             rpc,
             request("group", [topic(topic_id, list(parts))]),
             origin,
