@@ -1,5 +1,7 @@
 """Create the state log that the configuration selects."""
 
+from functools import partial
+
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.log.base import StateLog
@@ -52,7 +54,7 @@ def _make_kafka_log(config: Config, metrics: Metrics) -> StateLog:
             append_timeout_s=config.delivery_timeout_ms / 1000,
             lease_s=config.owner_lease_ms / 1000,
         ),
-        prune_failed=metrics.prune_failed,
+        prune_failed=partial(metrics.count, "prune_failures"),
     )
 
 

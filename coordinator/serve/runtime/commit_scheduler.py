@@ -133,7 +133,7 @@ class CommitScheduler:
                 except Exception as failure:
                     self._on_batch_failed(queue, failure)
             if kernel is not None:
-                self._metrics.count_write_operations(kernel.end())
+                self._metrics.count("write_operations", by=kernel.end())
             return commit.decided
         finally:
             if log is not None:

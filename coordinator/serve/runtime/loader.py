@@ -342,7 +342,7 @@ class ShardLoader:
             return
         self.on_loaded(shard)
         runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
-        self._metrics.shard_loaded(partition, records, load_s)
+        self._metrics.histogram("shard_load_duration_seconds").add(load_s)
         self._apart.discard(partition)
         self._backoffs_s.pop(partition, None)
         self._burst_shards += 1

@@ -19,7 +19,7 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 import asyncio
 from collections.abc import Callable
 
-from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.fastpath.commit_batch import CommitBatch, CommitContext, new_batch
 from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import AppendCallback, StateLog
@@ -100,7 +100,11 @@ class ShardQueue(OperationQueue):
         self._log = log
         self._decider = decider
         self._metrics = metrics
-        self._append_histograms = metrics.append_histograms()
+        self._append_histograms = (
+            metrics.histogram("append_batch_records"),
+            metrics.histogram("append_duration_seconds"),
+            metrics.append_bytes,
+        )
         self._limits = limits
         self._on_failure = on_failure
         self._queue_max = limits.queued_operations_max
@@ -281,7 +285,7 @@ class ShardQueue(OperationQueue):
         if result is None:
             return
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
-            self._metrics.count_write_operations(1)
+            self._metrics.count("write_operations")
         if result.records and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
@@ -351,13 +355,13 @@ class ShardQueue(OperationQueue):
 
     def _count_append(self, records: int, error: LogError | None) -> None:
         seconds = self._loop.time() - self._append_started_s
-        if error is not None:
-            self._metrics.append_done(records, self._append_bytes, seconds, error)
-            return
         record_counts, append_seconds, append_bytes = self._append_histograms
         append_seconds.add(seconds)
-        record_counts.add(records)
-        append_bytes.add(self._append_bytes)
+        if error is None:
+            record_counts.add(records)
+            append_bytes.add(self._append_bytes)
+        elif not isinstance(error, LogFenced):
+            self._metrics.count("append_failures")
 
     def _mark_durable_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
@@ -386,7 +390,7 @@ class ShardQueue(OperationQueue):
         if isinstance(record.value, ShareSnapshotValue):
             # Only a maintenance job keeps the creation time of the state.
             by_job = record.value.create_timestamp != record.value.write_timestamp
-            self._metrics.snapshot_written("job" if by_job else "request")
+            self._metrics.count("snapshots", "job" if by_job else "request")
 
     def _log_unavailable_message(self) -> str:
         return f"The log takes no writes: {self._log.health()}"

@@ -119,7 +119,7 @@ class ShardRunner(ShardQueue):
         """Refuse queued operations with NOT_COORDINATOR. The append in flight completes as usual."""
         self.status = ShardStatus.CLOSED
         self.elected = False
-        self._metrics.shard_closed(self.state_partition)
+        self._metrics.prune_offsets.pop(self.state_partition, None)
         waiting, self._queue = self._queue, []
         self._clear_queued_keys()
         refuse_all(waiting, ErrorCode.NOT_COORDINATOR, reason)

@@ -143,7 +143,7 @@ class Connection:
         self.partial_bytes = 0
         self._request_memory.hold(-held)
         self._connections.connection_closed(self)
-        self._metrics.connection_closed(self._closing_reason or "client")
+        self._metrics.count("connections_closed", self._closing_reason or "client")
 
     def data_received(self, data: bytes) -> None:
         """Split the received bytes into frames and handle them."""
@@ -263,7 +263,7 @@ class Connection:
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request is malformed or because of an internal error."""
         if isinstance(failure, CloseConnection):
-            self._metrics.frame_refused(failure.reason)
+            self._metrics.count("frames_refused", failure.reason)
             if failure.advice:
                 self._connections.warn_client(failure.advice, self.peer)
             self._close(failure.reason, str(failure))

@@ -188,8 +188,8 @@ class Listener:
 
     def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
         """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""
-        self._metrics.connection_opened()
-        self._metrics.connection_closed(reason)
+        self._metrics.count("connections_opened")
+        self._metrics.count("connections_closed", reason)
         self._freed_memory.connection_closed()
         if sentence:
             self.warn_client(sentence, peer)
@@ -202,7 +202,7 @@ class Listener:
 
     def connection_opened(self, connection: Connection) -> bool:
         """Register a connection; return False if there are too many."""
-        self._metrics.connection_opened()
+        self._metrics.count("connections_opened")
         if len(self._connections) >= self._limits.connections_max:
             return False
         self._connections.add(connection)

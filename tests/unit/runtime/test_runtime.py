@@ -127,6 +127,7 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
             one.log.fail_appends(error)
         expected = ErrorCode.NONE if error is None else error.error_code
         assert (await answer)[0].error_code == expected
+        assert one.metrics.counted("append_failures") == (error is not None)
 
 
 async def test_state_equals_the_log_after_a_failed_append() -> None:
