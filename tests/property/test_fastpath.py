@@ -19,7 +19,7 @@ from coordinator.fastpath.operation_queue import WriteDecider
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
 from coordinator.serve.server.api import CloseConnection
 from coordinator.serve.service import Service
@@ -37,6 +37,7 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
 from tests.manual_clock import ManualClock
 from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 from tests.unit.runtime.test_runtime import FakeOrigin
 from tests.unit.server.wire import request_frame
 
@@ -93,16 +94,14 @@ class CoordinatorUnderTest:
         self.log = SizeCheckingLog(STATE_PARTITIONS)
         self.log.record_bytes_max = record_bytes_max
         self.metrics = Metrics()
-        self.runtime = Runtime(
-            log=self.log,
+        self.runtime = make_runtime(
+            self.log,
+            STATE_PARTITIONS,
             clock=ManualClock(),
             topics=topics,
             metrics=self.metrics,
             policy=policy,
             limits=limits,
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
         )
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=STATE_PARTITIONS

@@ -5,13 +5,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.log.journal import Journal
 from coordinator.log.journal.scan import segment_name
-from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import SnapshotPolicy
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
@@ -35,22 +32,18 @@ from tests.unit.log.environments import (
     read_all,
 )
 from tests.unit.log.journals import open_journal, used_segments
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 
 def make_records(size: int = 900) -> Records:
     return [(b"key", bytes([7]) * size)]
 
 
-def used_segment_names(world: SimulatedEnvironment) -> list[str]:
-    """Return the names of the segments in use."""
-    return used_segments(world)
-
-
 async def fill_segments(
     world: SimulatedEnvironment, journal: Journal, count: int, state_partition: int = 0
 ) -> int:
     """Append until `count` segments are in use. Return the end offset."""
-    while len(used_segment_names(world)) < count:
+    while len(used_segments(world)) < count:
         await append_durably(journal, state_partition, make_records())
     return journal.end_offset(state_partition)
 
@@ -71,7 +64,7 @@ def test_segments_pruned_before_a_close_are_removed() -> None:
         await journal.close()
 
     world.run(prune_and_close())
-    assert len(used_segment_names(world)) == 1
+    assert len(used_segments(world)) == 1
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
@@ -87,13 +80,13 @@ def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -
         await wait_for_pruning(journal)
         journal.prune(0, first_of_second)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(1)
+        assert used_segments(world)[0] == segment_name(1)
         journal.prune(1, 1)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(2)
+        assert used_segments(world)[0] == segment_name(2)
         journal.prune(0, first_of_second + 1)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(2)
+        assert used_segments(world)[0] == segment_name(2)
         await journal.close()
 
     world.run(main())
@@ -120,7 +113,7 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
 
     async def reopen_journal(ends: dict[int, int]) -> None:
         journal = await open_journal(world)
-        assert len(used_segment_names(world)) == 1
+        assert len(used_segments(world)) == 1
         assert 0 not in await read_all(journal)
         assert {partition: journal.end_offset(partition) for partition in ends} == ends
         assert journal.start_offset(0) == ends[0]
@@ -159,12 +152,12 @@ def test_segments_are_kept_until_a_running_read_ends() -> None:
         offsets = [int.from_bytes(batch[:8]) for _, batch in await anext(reading)]
         journal.prune(0, end_offset)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(1)
+        assert used_segments(world)[0] == segment_name(1)
         async for chunk in reading:
             offsets += [int.from_bytes(batch[:8]) for _, batch in chunk]
         assert offsets == list(range(end_offset))
         await asyncio.sleep(1)
-        assert used_segment_names(world)[0] > segment_name(1)
+        assert used_segments(world)[0] > segment_name(1)
         await journal.close()
 
     world.run(main())
@@ -178,17 +171,8 @@ class JournalRuntime:
     STEP_OFFSETS = 3
 
     def __init__(self, journal: Journal) -> None:
-        self.runtime = Runtime(
-            log=journal,
-            clock=self,
-            topics=AllTopics(),
-            metrics=Metrics(),
-            policy=SnapshotPolicy(),
-            limits=RuntimeLimits(compaction_interval_s=0.25),
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-        )
+        limits = RuntimeLimits(compaction_interval_s=0.25)
+        self.runtime = make_runtime(journal, STATE_PARTITIONS, clock=self, limits=limits)
         self.service = Service(self.runtime)
 
     def now_ms(self) -> int:

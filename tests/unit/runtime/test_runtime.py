@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -31,6 +29,7 @@ from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 pytestmark = pytest.mark.run_with(function=run)
 
@@ -51,17 +50,8 @@ class RuntimeDriver:
         self.log = log
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.runtime = Runtime(
-            log=log,
-            clock=self.clock,
-            topics=AllTopics(),
-            metrics=self.metrics,
-            policy=SnapshotPolicy(),
-            limits=limits,
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-            **ownership,
+        self.runtime = make_runtime(
+            log, STATE_PARTITIONS, clock=self.clock, metrics=self.metrics, limits=limits, **ownership
         )
         self.service = Service(self.runtime)
 
