@@ -44,19 +44,25 @@ class FakeOrigin:
 
 
 class RuntimeDriver:
-    """A service and a runtime over a BlockingLog."""
+    """A service and a runtime over a log, usually a BlockingLog."""
 
-    def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        log: BlockingLog,
+        limits: RuntimeLimits,
+        state_partitions: int = STATE_PARTITIONS,
+        **ownership: Callable[..., Any],
+    ) -> None:
         self.log = log
         self.clock = ManualClock()
         self.metrics = Metrics()
         self.runtime = make_runtime(
-            log, STATE_PARTITIONS, clock=self.clock, metrics=self.metrics, limits=limits, **ownership
+            log, state_partitions, clock=self.clock, metrics=self.metrics, limits=limits, **ownership
         )
         self.service = Service(self.runtime)
 
     def send_request(
-        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, topic_id: bytes = TOPIC_ID
+        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, group: str = "group"
     ) -> Any:
         """Send a request for one topic; return a future of its partition results."""
         request, topic = {
@@ -72,7 +78,7 @@ class RuntimeDriver:
         execute(
             self.service,
             rpc,
-            request("group", [topic(topic_id, list(parts))]),
+            request(group, [topic(TOPIC_ID, list(parts))]),
             origin,
             lambda response: done.set_result(response.results[0].partitions),
         )
