@@ -28,20 +28,6 @@ from coordinator.serve.runtime.limits import RuntimeLimits
 class CommitScheduler:
     """Processes scheduled queues in the order in which they were scheduled."""
 
-    __slots__ = (
-        "_clock",
-        "_gathering_log",
-        "_linger",
-        "_log",
-        "_loop",
-        "_metrics",
-        "_operations_per_run_max",
-        "_run_scheduled",
-        "_scheduled",
-        "kernel",
-        "topics_to_check",
-    )
-
     def __init__(
         self,
         *,

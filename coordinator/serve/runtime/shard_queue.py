@@ -43,38 +43,6 @@ _COST_IN_PYTHON = 16
 class ShardQueue(OperationQueue):
     """Executes the operations of a shard while it is active; `ShardRunner` loads and closes the shard."""
 
-    __slots__ = (
-        "_append_bytes",
-        "_append_callback",
-        "_append_finished",
-        "_append_histograms",
-        "_append_started_s",
-        "_awaiting_append",
-        "_batch",
-        "_batch_bytes_max",
-        "_batch_operations_max",
-        "_batch_scheduled",
-        "_decider",
-        "_in_flight_indexed",
-        "_in_flight_keys",
-        "_limits",
-        "_log",
-        "_loop",
-        "_metrics",
-        "_next_log_offset",
-        "_on_failure",
-        "_queue",
-        "_queue_max",
-        "_queued_indexed",
-        "_queued_keys",
-        "_reads_arrived",
-        "_records_in_flight",
-        "_scheduler",
-        "shard",
-        "state_partition",
-        "status",
-    )
-
     def __init__(
         self,
         state_partition: int,

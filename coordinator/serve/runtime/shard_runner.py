@@ -31,17 +31,6 @@ _logger = logging.getLogger(__name__)
 class ShardRunner(ShardQueue):
     """Runs one shard on the event loop without a task. `Runtime` creates and closes it."""
 
-    __slots__ = (
-        "_on_fenced",
-        "_policy",
-        "_reload",
-        "elected",
-        "failure",
-        "load_ms",
-        "loaded_records",
-        "owner_epoch",
-    )
-
     def __init__(
         self,
         state_partition: int,

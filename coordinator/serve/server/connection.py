@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from coordinator import fastpath
 from coordinator.metrics import Metrics
@@ -25,13 +25,15 @@ from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import peer_address
 from coordinator.serve.server.api import CloseConnection
-from coordinator.serve.server.connection_registry import ConnectionRegistry
 from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import FrameHandler
 from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
+
+if TYPE_CHECKING:
+    from coordinator.serve.server.listener import Listener
 
 _logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class Connection:
     def __init__(
         self,
         handler: FrameHandler,
-        connections: ConnectionRegistry,
+        connections: "Listener",
         metrics: Metrics,
         limits: ServerLimits,
         trust: CertificateTrust | None = None,
