@@ -30,7 +30,7 @@ cdef class Replay:
     record of an unreadable state, and one whose value has another version or unknown tagged fields: `general` is
     called with the shard and the decoded record, and returns whether it applied the record.
 
-    `names` has one object for each share-partition, group id and topic id; the replays of a load share it.
+    `names` has one object for each group id and topic id; the replays of a load share it.
     """
 
     cdef object shard
@@ -124,6 +124,7 @@ cdef class Replay:
     cdef bint apply(self, const _Record *record) except -1:
         """Apply a record, or return False if only the Python reference can replay it."""
         cdef int kind
+        cdef tuple key
         cdef Py_ssize_t key_bytes = record.key_bytes - 2
         cdef const uint8_t *at = record.key + 2
         if record.key == NULL or key_bytes < 22 or get16(at) + 22 != key_bytes:
@@ -135,31 +136,29 @@ cdef class Replay:
         if key is None:
             return False
         if kind == SNAPSHOT_TYPE and record.value == NULL:
-            return self.shard.remove_readable_state(key) is not None
+            return self.shard.remove_readable_state(SharePartitionKey(*key)) is not None
         if record.value == NULL or record.value_bytes < 2 or get16(record.value):
             return False
         return self.update(record, key) if kind == UPDATE_TYPE else self.snapshot(record, key)
 
-    cdef object share_partition(self, const uint8_t *at, Py_ssize_t size):
-        """Return the share-partition of a record key, or None if its group id is not UTF-8."""
-        name = PyBytes_FromStringAndSize(<char *> at, size)
+    cdef tuple share_partition(self, const uint8_t *at, Py_ssize_t size):
+        """Return a tuple that equals the `SharePartitionKey` of a record; None if its group id is not UTF-8."""
+        name = PyBytes_FromStringAndSize(<char *> at, size - 4)
         cdef PyObject *known = PyDict_GetItemWithError(self.names, name)
+        cdef tuple pair
         if known is not NULL:
-            return <object> known
-        try:
-            group_id = name[2 : size - 20].decode()
-        except UnicodeDecodeError:
-            return None
-        topic_id = name[size - 20 : size - 4]
-        key = SharePartitionKey(
-            self.names.setdefault(group_id, group_id), self.names.setdefault(topic_id, topic_id), get32(at + size - 4)
-        )
-        # A key of text, bytes and a number forms no cycle, so the garbage collector need not visit millions of keys.
-        PyObject_GC_UnTrack(<PyObject *> key)
-        self.names[name] = key
-        return key
+            pair = <tuple> known
+        else:
+            try:
+                group_id = name[2 : size - 20].decode()
+            except UnicodeDecodeError:
+                return None
+            topic_id = name[size - 20 :]
+            pair = self.names.setdefault(group_id, group_id), self.names.setdefault(topic_id, topic_id)
+            self.names[name] = pair
+        return pair[0], pair[1], get32(at + size - 4)
 
-    cdef bint update(self, const _Record *record, key) except -1:
+    cdef bint update(self, const _Record *record, tuple key) except -1:
         cdef const uint8_t *at = record.value + 2
         cdef const uint8_t *end = record.value + record.value_bytes
         cdef const uint8_t *batches
@@ -198,13 +197,13 @@ cdef class Replay:
         _combine(&state, written, written_bytes)
         _count_update(numbers, count * BATCH_BYTES, record.timestamp_ms)
         if packed is NULL:
-            self.shard.install_state(key, packed_state(numbers, state.batches, state.batches_bytes))
+            self.install(key, packed_state(numbers, state.batches, state.batches_bytes))
         else:
             self.live_bytes += state.batches_bytes - held_bytes
             self.states[key] = packed_state(numbers, state.batches, state.batches_bytes)
         return True
 
-    cdef bint snapshot(self, const _Record *record, key) except -1:
+    cdef bint snapshot(self, const _Record *record, tuple key) except -1:
         cdef const uint8_t *at = record.value + 2
         cdef const uint8_t *end = record.value + record.value_bytes
         cdef const uint8_t *batches
@@ -238,8 +237,15 @@ cdef class Replay:
         run = _normalise(batches, count, _floor(numbers.start_offset), &run_bytes)
         if run_bytes < 0:
             return False
-        self.shard.install_state(key, packed_state(numbers, run, run_bytes))
+        self.install(key, packed_state(numbers, run, run_bytes))
         return True
+
+    cdef int install(self, tuple key, bytes packed) except -1:
+        share_partition = SharePartitionKey(*key)
+        # A key of text, bytes and a number forms no cycle, so the garbage collector need not visit millions of keys.
+        PyObject_GC_UnTrack(<PyObject *> share_partition)
+        self.shard.install_state(share_partition, packed)
+        return 0
 
 
 cdef int _take_apart(logged, _Record *record) except -1:
