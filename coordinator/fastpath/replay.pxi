@@ -55,7 +55,6 @@ cdef class Replay:
         cdef Py_ssize_t at = 0, batch_bytes
         cdef Py_ssize_t count = 0
         self.live_bytes = 0
-        view = memoryview(data)
         while at < size:
             batch_bytes = 0
             if size - at >= HEADER_BYTES:
@@ -64,9 +63,7 @@ cdef class Replay:
                 # If the batch size is invalid, the Python reference decodes all remaining bytes.
                 batch_bytes = size - at
                 count += self.decoded(data[at:])
-            elif crc32c(view[at + COVERED_AT : at + batch_bytes]) == <uint32_t> get32(begin + at + CRC_AT) and _is_plain(
-                begin + at, batch_bytes
-            ):
+            elif _is_plain(begin + at, batch_bytes):
                 count += self.batch(begin + at, batch_bytes)
             else:
                 count += self.decoded(data[at : at + batch_bytes])
@@ -341,12 +338,14 @@ cdef const uint8_t *_read_record(
 
 
 cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
-    """Return whether a batch with a correct checksum is valid, of version 2, and without attributes."""
+    """Return whether a batch is valid, of version 2, and has no compression, transaction or broker timestamp."""
     cdef const uint8_t *at = begin + HEADER_BYTES
     cdef const uint8_t *end = begin + size
     cdef int32_t count = get32(begin + 57)
     cdef _Record record
     if begin[MAGIC_AT] != 2 or get16(begin + COVERED_AT) or get32(begin + 23) < 0:
+        return False
+    if crc32c_of(begin + COVERED_AT, size - COVERED_AT, 0) != <uint32_t> get32(begin + CRC_AT):
         return False
     # With these bounds, the sums of base values and deltas cannot overflow.
     if not 0 <= get64(begin) < NUMBER_MAX or not -NUMBER_MAX < get64(begin + 27) < NUMBER_MAX:
