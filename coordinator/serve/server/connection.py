@@ -131,7 +131,7 @@ class Connection:
                 self._file = own_socket.fileno()
         self._limit_receive_buffer()
         if not self._connections.connection_opened(self):
-            self._close("too_many_connections", "too many connections")
+            self.close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the request memory, and drop queued frames."""
@@ -182,9 +182,9 @@ class Connection:
         except FrameError as error:
             if data.startswith(_TLS_HANDSHAKE):
                 self._connections.warn_client("a client with TLS came to a port without it", self.peer)
-                self._close("tls_to_plaintext", "TLS on a port without it")
+                self.close("tls_to_plaintext", "TLS on a port without it")
                 return
-            self._close("bad_frame", str(error))
+            self.close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
@@ -268,10 +268,10 @@ class Connection:
             self._metrics.count("frames_refused", failure.reason)
             if failure.advice:
                 self._connections.warn_client(failure.advice, self.peer)
-            self._close(failure.reason, str(failure))
+            self.close(failure.reason, str(failure))
             return
         _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
-        self._close("internal_error", "handling a frame failed")
+        self.close("internal_error", "handling a frame failed")
 
     def _flush(self) -> None:
         """Write the ready responses at the head of the queue."""
@@ -377,12 +377,18 @@ class Connection:
 
     def evict(self) -> None:
         """Close at once, because another client needs the connection."""
-        self._close("too_many_connections", "another client needs the connection")
+        self.close("too_many_connections", "another client needs the connection")
         cast(asyncio.Transport, self._transport).abort()
 
-    def close(self, reason: str) -> None:
-        """Close after the written bytes are sent."""
-        self._close(reason, reason)
+    def close(self, reason: str, message: str = "") -> None:
+        """Close after the written bytes are sent; `reason` is a metric label, `message` is logged."""
+        _logger.debug("Closing a connection: %s", message or reason)
+        if self._closing_reason is None:
+            self._closing_reason = reason
+            self._closing_since_s = self._loop.time()
+        self.disconnected = True
+        assert self._transport is not None
+        self._transport.close()
 
     def stop_reading(self) -> None:
         """Stop accepting requests; requests in progress still get their responses."""
@@ -391,12 +397,3 @@ class Connection:
         self._queued_frames.clear()
         self._unsplit.clear()
         self._update_reading()
-
-    def _close(self, reason: str, message: str) -> None:
-        _logger.debug("Closing a connection: %s", message)
-        if self._closing_reason is None:
-            self._closing_reason = reason
-            self._closing_since_s = self._loop.time()
-        self.disconnected = True
-        assert self._transport is not None
-        self._transport.close()
