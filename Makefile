@@ -124,10 +124,9 @@ check: $(INSTALLED)
 		-m "not slow and not broker" $(QUICK_TESTS) $(ARGS)
 
 # The tests of the C code with AddressSanitizer and UBSan. The compiled modules are built a second time, in build/.
-SANITIZED_TESTS := tests/fuzz tests/property/test_fastpath.py tests/property/test_fastpath_connections.py \
-	tests/property/test_fastpath_loading.py tests/property/test_fastpath_parts.py \
-	tests/unit/fastpath/test_bounded_caches.py tests/unit/log/test_committer.py \
-	tests/unit/server/test_server.py
+SANITIZED_TESTS := tests/fuzz tests/property/test_fastpath.py tests/property/test_fastpath_loading.py \
+	tests/property/test_fastpath_parts.py tests/unit/fastpath/test_bounded_caches.py \
+	tests/unit/log/test_committer.py tests/unit/server/test_server.py
 sanitize: $(INSTALLED)
 	@$(BIN)/python -m tests.fuzz.instrumented $(BIN)/python -m pytest -q -p tests.fuzz.instrumented --timeout 300 \
 		--hypothesis-profile quick -m "not slow" $(SANITIZED_TESTS) $(ARGS)

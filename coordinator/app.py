@@ -249,7 +249,7 @@ class _Coordinator:
         return self._one_owner or (self._ownership is not None and self._ownership.lease_is_fresh())
 
     def _on_fenced(self, state_partition: int) -> None:
-        self._metrics.shard_fenced()
+        self._metrics.count("fenced")
         if self._ownership is not None:
             self._ownership.on_fenced(state_partition)
 

@@ -31,8 +31,8 @@ COMPILED_SOURCES = frozenset(
         "protocol.struct_codecs",
     }
 )
-# Extension modules without a Python source. They require the compiled form of the modules above.
-COMPILED_ONLY = frozenset({"coordinator.fastpath._compiled", "coordinator.fastpath._loading"})
+# The extension module without a Python source. It requires the compiled form of the modules above.
+COMPILED_ONLY = "coordinator.fastpath._compiled"
 
 
 def is_pure_python() -> bool:
@@ -47,7 +47,7 @@ class _SourceFinder:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name in COMPILED_ONLY:
+        if name == COMPILED_ONLY:
             raise ModuleNotFoundError(f"{name} is switched off by {PURE_PYTHON_ENV}", name=name)
         if name not in COMPILED_SOURCES:
             return None

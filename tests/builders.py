@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from coordinator.serve.service import Service
 from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits, SnapshotPolicy
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -18,6 +19,12 @@ KEY = SharePartitionKey("group", TOPIC_ID, 0)
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
 
 BatchTuple = tuple[int, int, int, int]
+
+
+def execute(service: Service, *request: Any, **more: Any) -> None:
+    """Execute all steps of a request of one of the five RPCs; see `Service.handle`."""
+    for _ in service.handle(*request, **more):
+        pass
 
 
 def pack_batches(*batches: BatchTuple) -> bytes:

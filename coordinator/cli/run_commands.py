@@ -44,7 +44,7 @@ def serve(ctx: typer.Context, config: flags.ConfigFile = None, settings: flags.S
     from coordinator.app import serve as serve_until_stopped
     from coordinator.compiled_sources import PURE_PYTHON_ENV, is_pure_python
 
-    if fastpath.compiled is None or fastpath.loading is None:
+    if fastpath.compiled is None:
         logging.getLogger("coordinator.fastpath").warning(
             "The compiled module is not in use (%s). A request takes about 20 times as long. "
             "Install a C compiler and reinstall the coordinator.",

@@ -1,4 +1,4 @@
-"""Load the compiled modules, if they were built. Without them, Python code does the same work.
+"""Load the compiled module, if it was built. Without them, Python code does the same work.
 
 A *fast-path write* is a WriteShareGroupState without unknown tagged fields. It may name a share-partition
 several times, and its batches may overlap, in any order. The compiled module decodes the request, decides and
@@ -9,14 +9,12 @@ affect the other operations of the same append.
 A *fast-path read* is a ReadShareGroupState or ReadShareGroupStateSummary that memory can answer now and that
 writes no record. The compiled module encodes the response from the packed states.
 
-The module also has compiled functions for every append: entries and frames of the journal, and the syncs of
-its commits. `loading` replays the records of a log into a shard.
+The module also replays the records of a log into a shard, encodes record batches, and has the asynchronous
+syncs of the journal. Its source is `_compiled.pyx`, which includes the .pxi files, one per subject.
 
-The sources are `_compiled.pyx` and `_loading.pyx`. They include the .pxi files, one per subject.
-
-`compiled` and `loading` are the modules, or None if they were not built (no C compiler) or if the environment
-variable SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their
-Python source (`coordinator.compiled_sources`).
+`compiled` is the module, or None if it was not built (no C compiler) or if the environment variable
+SHARE_COORDINATOR_PURE_PYTHON is set. The queue of a shard and its commits are compiled from their Python
+source (`coordinator.compiled_sources`).
 """
 
 from importlib import import_module
@@ -26,16 +24,15 @@ from coordinator.compiled_sources import is_pure_python
 from protocol import record_batch
 
 
-def _import_compiled(name: str) -> ModuleType | None:
+def _import_compiled() -> ModuleType | None:
     if is_pure_python():
         return None
     try:
-        return import_module(f"coordinator.fastpath.{name}")
+        return import_module("coordinator.fastpath._compiled")
     except ImportError:
         return None
 
 
-compiled = _import_compiled("_compiled")
-loading = _import_compiled("_loading")
+compiled = _import_compiled()
 
 encode_batch = record_batch.encode_batch if compiled is None else compiled.encode_batch

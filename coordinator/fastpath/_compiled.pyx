@@ -1,12 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Decode, decide and encode fast-path writes in C. `coordinator.fastpath` defines a fast-path write.
+"""Decode, decide and encode fast-path writes, and replay records, in C. `coordinator.fastpath` defines the terms.
 
-Each class and function has a Python reference. tests/property/test_fastpath.py checks that the results are equal;
-for Commits, tests/unit/log/test_committer.py checks this:
+Each class and function has a Python reference. Tests in tests/property check that the results are equal; for Commits,
+tests/unit/log/test_committer.py checks this:
 
     FastPathRequests       write_share_group_state.decode_request, encode_response; Service; routing
     read_states            ShardQueue.submit, decisions.decide_read and decide_summary, without a record or a refusal
-    WriteKernel            decisions.decide_write, state.advance, state_records.encode_record
+    WriteKernel            decisions.decide_write, state.apply_record, state_records.encode_record
+    Replay                 GeneralReplay in coordinator.serve.runtime.replay
     _normalise, _merge     batches.normalise, batches.combine
     encode_batch           record_batch.encode_batch
     Commits                ThreadCommitter in coordinator.log.journal.committer
@@ -18,7 +19,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from coordinator.fastpath.commit_batch cimport CommitBatch
 from coordinator.fastpath.histogram cimport Histogram
@@ -31,9 +32,9 @@ from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
-from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH, encode_headers
+from protocol.record_batch import MAGIC, RECORD_BYTES_IN_BATCH, decode_batches, encode_headers
 from protocol.routing import state_partition
-from protocol.state_records import UPDATE_TYPE, SharePartitionKey, StateRecord, encode_record
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from protocol.wire import ELEMENTS_MAX
 
 cdef extern from "wire.h":
@@ -48,13 +49,13 @@ cdef extern from "wire.h":
     int uvarint_bytes(uint64_t value)
     const char *STATE_NUMBERS
     ctypedef struct StateNumbers:
-        int64_t start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
+        int64_t first_needed_offset, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
         int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
     bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
     void make_crc_table()
     uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
-    Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
     uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
+    Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
 
 cdef extern from "syncs.h":
     enum:
@@ -75,6 +76,7 @@ cdef extern from "unistd.h":
 
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object mapping, object key) except? NULL
+    void PyObject_GC_UnTrack(PyObject *instance)
 
 cdef enum:
     READ_KEY = 84
@@ -91,6 +93,9 @@ cdef enum:
     REMEMBERED_IN_STEP = 2000
     SIZE_BYTES = 4
     NO_COMPLETE_COUNT = -1
+    NOT_UNREADABLE = -1
+    # The type of a ShareUpdate in its key.
+    UPDATE_TYPE = 1
 
 # The beginning of a request: its group id, the encoded number of topics, and the topics and partitions still allowed.
 cdef struct _Opened:
@@ -108,7 +113,7 @@ cdef struct _Entry:
     int32_t leader_epoch
     int32_t complete_count
 
-# The state of a share-partition during a write; `space` is the scratch buffer that contains its batches.
+# The state of a share-partition during a write or a replay; `space` is the scratch buffer that contains its batches.
 cdef struct _State:
     StateNumbers numbers
     const uint8_t *batches
@@ -129,6 +134,7 @@ include "batches.pxi"
 include "requests.pxi"
 include "reads.pxi"
 include "write_kernel.pxi"
+include "replay.pxi"
 include "record_batches.pxi"
 include "journal.pxi"
 

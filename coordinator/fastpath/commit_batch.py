@@ -19,8 +19,6 @@ class CommitContext:
     still decide, so that the event loop serves other connections; `decided` is their number so far.
     """
 
-    __slots__ = ("accepts_writes", "decided", "gathered", "now_ms", "now_s", "room")
-
     def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
         self.room = room
         self.decided = 0
@@ -37,18 +35,6 @@ class CommitBatch:
     completely or not at all; the log stores each other record independently. A record is None if the kernel
     has already applied it, and nothing has to be done for it when it is durable.
     """
-
-    __slots__ = (
-        "append_bytes",
-        "bytes_max",
-        "done",
-        "encoded",
-        "last",
-        "now_ms",
-        "operations",
-        "records",
-        "units",
-    )
 
     operations: list[Any]
     last: int

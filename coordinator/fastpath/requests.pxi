@@ -32,7 +32,7 @@ cdef class _Topic:
         group = group_id.encode()
         self.group_id = group_id
         self.topic_id = topic_id
-        self.record_key = UPDATE_TYPE.to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
+        self.record_key = (<int> UPDATE_TYPE).to_bytes(2, "big") + len(group).to_bytes(2, "big") + group + topic_id
         self.partitions = {}
 
 
@@ -311,15 +311,41 @@ cdef class FastPathRequests:
         """
         if PyBytes_GET_SIZE(frame) < HEADER_BYTES_MIN:
             return False
-        cdef int api_key = get16(<const uint8_t *> PyBytes_AS_STRING(frame))
+        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
+        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
+        cdef const uint8_t *at
+        cdef int api_key = get16(begin)
         if api_key != WRITE_KEY:
             return self.read(api_key, frame, respond, received_s)
+        cdef _Opened opened
+        cdef _Topic topic
         cdef _Request request = _Request.__new__(_Request)
-        cdef list parts = []
         cdef WriteOperation part
-        request.answer = self.split(frame, request, parts)
-        if request.answer is None:
+        # Parts are in the order in which the request first names their share-partitions. Results are grouped by
+        # topic, and in the order of the parts within a topic.
+        cdef list parts = [], topic_ids = [], rows = []
+        at = self.open(begin, end, 1, &opened)
+        if at == NULL:
             return False
+        request.version = get16(begin + 2)
+        group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
+        for _ in range(opened.topics - 1):
+            topic = None if end - at < 17 else self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
+            if topic is None:
+                return False
+            if topic.named_by != self.requests:
+                topic.named_by = self.requests
+                topic.place = len(rows)
+                topic_ids.append(topic.topic_id)
+                rows.append([])
+            at = self.split_topic(
+                topic, at + 16, end, frame, begin, request, &opened.elements_left, <list> rows[topic.place], parts
+            )
+            if at == NULL:
+                return False
+        if end - at != 1 or at[0]:
+            return False
+        request.answer = _stored_answer(begin + 4, topic_ids, rows)
         request.owner = self
         request.origin = origin
         request.respond = respond
@@ -347,44 +373,6 @@ cdef class FastPathRequests:
         self.counts[key] = 1 if before is NULL else <object> before + 1
         (<Histogram> self.durations[api_key]).add(seconds)
         return 0
-
-    cdef bytes split(self, bytes frame, _Request request, list parts):
-        """Create the parts of a fast-path write; return the response for full success, None for any other request.
-
-        Parts are in the order in which the request first names their share-partitions. Results are grouped by topic,
-        and in the order of the parts within a topic.
-        """
-        cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
-        cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)
-        cdef const uint8_t *at
-        cdef _Opened opened
-        cdef _Topic topic
-        cdef bytes group
-        cdef list topic_ids = [], rows = []
-        at = self.open(begin, end, 1, &opened)
-        if at == NULL:
-            return None
-        request.version = get16(begin + 2)
-        group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
-        for _ in range(opened.topics - 1):
-            if end - at < 17:
-                return None
-            topic = self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
-            if topic is None:
-                return None
-            if topic.named_by != self.requests:
-                topic.named_by = self.requests
-                topic.place = len(rows)
-                topic_ids.append(topic.topic_id)
-                rows.append([])
-            at = self.split_topic(
-                topic, at + 16, end, frame, begin, request, &opened.elements_left, <list> rows[topic.place], parts
-            )
-            if at == NULL:
-                return None
-        if end - at != 1 or at[0]:
-            return None
-        return _stored_answer(begin + 4, topic_ids, rows)
 
     cdef const uint8_t *open(
         self, const uint8_t *begin, const uint8_t *end, int version_max, _Opened *opened

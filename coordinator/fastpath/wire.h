@@ -1,11 +1,8 @@
-/* For _compiled.pyx and _loading.pyx: integers in Kafka's wire format, CRC-32C, a keyed hash, and a direct send. */
+/* For _compiled.pyx: integers in Kafka's wire format, CRC-32C, packed states, and a direct send. */
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
 
 static inline uint64_t to_big_endian(uint64_t value) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -114,50 +111,6 @@ static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
     return ~crc;
 }
 
-/* SipHash-1-3 (Aumasson and Bernstein), with a random key for each process. */
-static uint64_t hash_key[2];
-
-static uint64_t get64_little(const uint8_t *at) {
-    uint64_t value = 0;
-    for (int i = 0; i < 8; i++) value |= (uint64_t)at[i] << 8 * i;
-    return value;
-}
-
-static inline void set_hash_key(const uint8_t *key) {
-    hash_key[0] = get64_little(key);
-    hash_key[1] = get64_little(key + 8);
-}
-
-#define ROTATED(value, bits) ((value) << (bits) | (value) >> (64 - (bits)))
-#define SIP_ROUND(a, b, c, d)                                      \
-    do {                                                           \
-        a += b, b = ROTATED(b, 13), b ^= a, a = ROTATED(a, 32);    \
-        c += d, d = ROTATED(d, 16), d ^= c;                        \
-        a += d, d = ROTATED(d, 21), d ^= a;                        \
-        c += b, b = ROTATED(b, 17), b ^= c, c = ROTATED(c, 32);    \
-    } while (0)
-
-static inline uint64_t keyed_hash(const uint8_t *at, Py_ssize_t size) {
-    uint64_t a = hash_key[0] ^ 0x736f6d6570736575ull, b = hash_key[1] ^ 0x646f72616e646f6dull;
-    uint64_t c = hash_key[0] ^ 0x6c7967656e657261ull, d = hash_key[1] ^ 0x7465646279746573ull;
-    uint64_t word = 0;
-    Py_ssize_t left = size;
-    for (; left >= 8; at += 8, left -= 8) {
-        word = get64_little(at);
-        d ^= word;
-        SIP_ROUND(a, b, c, d);
-        a ^= word;
-    }
-    word = (uint64_t)size << 56;
-    for (int i = 0; i < left; i++) word |= (uint64_t)at[i] << 8 * i;
-    d ^= word;
-    SIP_ROUND(a, b, c, d);
-    a ^= word;
-    c ^= 0xff;
-    for (int i = 0; i < 3; i++) SIP_ROUND(a, b, c, d);
-    return a ^ b ^ c ^ d;
-}
-
 /* The beginning of a packed state; see `shard.packed_state`. State batches and, if unreadable, the reason follow. */
 #define STATE_NUMBERS "=7q6i"
 typedef struct {
@@ -171,13 +124,6 @@ static PyObject *packed_state(const StateNumbers *numbers, const uint8_t *batche
     memcpy(PyBytes_AS_STRING(packed), numbers, sizeof *numbers);
     memcpy(PyBytes_AS_STRING(packed) + sizeof *numbers, batches, (size_t)batches_bytes);
     return packed;
-}
-
-/* Return freed memory to the operating system, because glibc would keep it. */
-static inline void trim_heap(void) {
-#if defined(__GLIBC__)
-    malloc_trim(0);
-#endif
 }
 
 /* Send without waiting; return the number of bytes sent, 0 on failure. The transport's write then reports the error. */

@@ -84,12 +84,9 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     cdef Py_ssize_t place, first = len(batch.records), before_bytes = batch.append_bytes, held_bytes
     if packed is NULL or part.partition < 0 or not _knows(kernel.topics, part.key):
         return False
-    memcpy(&state.numbers, PyBytes_AS_STRING(<object> packed), sizeof(StateNumbers))
-    if state.numbers.unreadable_bytes >= 0:
+    if not _open_state(&state, <bytes> packed):
         return False
-    state.space = NO_SPACE
-    state.batches = <const uint8_t *> PyBytes_AS_STRING(<object> packed) + sizeof(StateNumbers)
-    held_bytes = state.batches_bytes = PyBytes_GET_SIZE(<object> packed) - sizeof(StateNumbers)
+    held_bytes = state.batches_bytes
     record_key = _record_key(part)
     if not _fold(kernel, batch, part, record_key, &part.entry, &state):
         return False
@@ -108,6 +105,29 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     kernel.live_bytes += state.batches_bytes - held_bytes
     kernel.states[part.key] = packed_state(&state.numbers, state.batches, state.batches_bytes)
     return True
+
+
+cdef bint _open_state(_State *state, bytes packed) noexcept:
+    """Set the fields of a state, which refers to the packed state; return False if it is unreadable."""
+    memcpy(&state.numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
+    state.batches = <const uint8_t *> PyBytes_AS_STRING(packed) + sizeof(StateNumbers)
+    state.batches_bytes = PyBytes_GET_SIZE(packed) - sizeof(StateNumbers)
+    state.space = NO_SPACE
+    return state.numbers.unreadable_bytes == NOT_UNREADABLE
+
+
+cdef void _clear_state(_State *state) noexcept:
+    """Set the fields of a state without any record."""
+    memset(state, 0, sizeof(_State))
+    state.numbers.start_offset = NO_START_OFFSET
+    state.numbers.unreadable_bytes = NOT_UNREADABLE
+    state.space = NO_SPACE
+
+
+cdef void _count_update(StateNumbers *numbers, Py_ssize_t batches_bytes, int64_t timestamp_ms) noexcept:
+    numbers.updates += 1
+    numbers.update_bytes += OVERHEAD_BYTES + batches_bytes
+    numbers.last_write_ms = timestamp_ms
 
 
 cdef bint _knows(topics, key) except -1:
@@ -134,8 +154,6 @@ cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, byte
     cdef StateNumbers *numbers = &state.numbers
     cdef const uint8_t *written
     cdef Py_ssize_t written_bytes, held_bytes = state.batches_bytes
-    cdef int64_t floor
-    cdef bint is_due
     cdef bytes value
     if not _is_accepted(entry, numbers):
         return False
@@ -144,20 +162,18 @@ cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, byte
         numbers.complete_count = entry.complete_count
     elif entry.start_offset == numbers.start_offset:
         numbers.complete_count = max(entry.complete_count, numbers.complete_count)
-    floor = _floor(numbers.start_offset)
     written = _normalise(
-        <const uint8_t *> PyBytes_AS_STRING(part.frame) + entry.batches_at, entry.batch_count, floor, &written_bytes
+        <const uint8_t *> PyBytes_AS_STRING(part.frame) + entry.batches_at, entry.batch_count,
+        _floor(numbers.start_offset), &written_bytes
     )
     if written_bytes < 0:
         return False
-    _combine(state, written, written_bytes, floor)
-    is_due = numbers.updates >= kernel.updates_max or numbers.update_bytes > max(
+    _combine(state, written, written_bytes)
+    if numbers.updates >= kernel.updates_max or numbers.update_bytes > max(
         kernel.update_bytes_min, OVERHEAD_BYTES + held_bytes
-    )
-    numbers.last_write_ms = kernel.now_ms
-    if is_due:
+    ):
         numbers.snapshot_epoch += 1
-        numbers.create_timestamp = numbers.write_timestamp = kernel.now_ms
+        numbers.create_timestamp = numbers.write_timestamp = numbers.last_write_ms = kernel.now_ms
         numbers.updates = numbers.update_bytes = 0
         record = StateRecord(part.key, ShareSnapshotValue(
             numbers.snapshot_epoch, numbers.state_epoch, numbers.leader_epoch, numbers.start_offset, kernel.now_ms,
@@ -168,8 +184,7 @@ cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, byte
         record_key, value = encode_record(record)
     else:
         record = None
-        numbers.updates += 1
-        numbers.update_bytes += OVERHEAD_BYTES + written_bytes
+        _count_update(numbers, written_bytes, kernel.now_ms)
         value = _update(
             numbers.snapshot_epoch, numbers.leader_epoch, numbers.start_offset, numbers.complete_count,
             written, written_bytes
@@ -182,8 +197,9 @@ cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, byte
     return True
 
 
-cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes, int64_t floor) except -1:
+cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_bytes) except -1:
     """Merge a run into the batches of a state; the result is in a scratch buffer or is the unchanged state."""
+    cdef int64_t floor = _floor(state.numbers.start_offset)
     cdef Py_ssize_t begin_bytes
     cdef uint8_t *space
     cdef uint8_t *end

@@ -1,6 +1,7 @@
 """Create the state log that the configuration selects."""
 
 from collections.abc import Callable
+from functools import partial
 
 from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
@@ -18,7 +19,10 @@ def make_log(config: Config, metrics: Metrics) -> StateLog:
         return MemoryLog(config.state_partitions)
     if config.log == "kafka":
         return make_kafka_log(
-            config, config.state_topic, owner=str(config.advertise), prune_failed=metrics.prune_failed
+            config,
+            config.state_topic,
+            owner=str(config.advertise),
+            prune_failed=partial(metrics.count, "prune_failures"),
         )
     return Journal(
         config.data_dir,

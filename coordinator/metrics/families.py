@@ -1,18 +1,49 @@
 """Make metric families, including those that are read from the shards at scrape time."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from coordinator.fastpath.histogram import Histogram
+from coordinator.fastpath.histogram import RECORDS, SECONDS, Histogram
 
 PREFIX = "share_coordinator_"
 
 SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
+
+
+class Counter(NamedTuple):
+    """A counter family, with a label or without."""
+
+    name: str
+    meaning: str
+    label: str = ""
+
+
+# The counters that `Metrics.count` increments.
+COUNTERS = (
+    Counter("write_operations", "Writes of a share-partition's state."),
+    Counter("append_failures", "Failed appends to the log."),
+    Counter("fenced", "Shards that another owner claimed in the log."),
+    Counter("snapshots", "Snapshots written, by cause.", "kind"),
+    Counter("prune_failures", "Failed attempts to prune the log.", "reason"),
+    Counter("connections_opened", "Connections accepted."),
+    Counter("connections_closed", "Closed connections by reason.", "reason"),
+    Counter("frames_refused", "Frames that were not valid requests, by reason.", "reason"),
+    Counter("http_refused", "Refused HTTP requests by status.", "status"),
+    Counter("expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason"),
+    Counter("expiry_failures", "Failed rounds or removals of expiry."),
+)
+# The histograms that `Metrics.histogram` returns: name, ranges and meaning.
+HISTOGRAMS = (
+    ("append_batch_records", RECORDS, "Number of records of an append to the log."),
+    ("append_duration_seconds", SECONDS, "Duration of an append to the log."),
+    ("shard_load_duration_seconds", SECONDS, "Duration of a shard load."),
+    ("event_loop_lag_seconds", SECONDS, "Delay of the last timer of the event loop."),
+)
 
 
 class ShardView(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +99,7 @@ def counter_family(name: str, meaning: str, value: float) -> Metric:
     return CounterMetricFamily(PREFIX + name, meaning, value=value)
 
 
-def labelled_counter(name: str, meaning: str, label: str, values: dict[str, int]) -> Metric:
+def labelled_counter(name: str, meaning: str, label: str, values: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(PREFIX + name, meaning, labels=[label])
     for value, count in sorted(values.items()):
         family.add_metric([value], count)
@@ -130,19 +161,6 @@ def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
         "forward_held",
         "Share-partitions of requests that wait for an owner to forward to.",
         forwarder.held_operations,
-    )
-
-
-def expiry_families(expired: dict[str, int], failures: int, last_round_ms: int) -> Iterator[Metric]:
-    """Make the families of expiry."""
-    yield labelled_counter(
-        "expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason", expired
-    )
-    yield counter_family("expiry_failures", "Failed rounds or removals of expiry.", failures)
-    yield gauge_family(
-        "expiry_last_round_timestamp_seconds",
-        "Unix time of the last complete round of expiry.",
-        last_round_ms / 1000,
     )
 
 

@@ -23,15 +23,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from coordinator.errors import LogError, LogFenced
-from coordinator.fastpath.histogram import RECORDS, SECONDS, Histogram
+from coordinator.fastpath.histogram import SECONDS, Histogram
 from coordinator.metrics.families import (
+    COUNTERS,
+    HISTOGRAMS,
     PREFIX,
     ForwarderStats,
     MembershipStats,
     RuntimeStats,
     counter_family,
-    expiry_families,
     forwarder_families,
     gauge_family,
     histogram_family,
@@ -67,26 +67,16 @@ class Metrics:
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._request_seconds = {api_key: Histogram(SECONDS) for api_key in API_NAMES}
         self._other_seconds = Histogram(SECONDS)
-        self._write_operations = 0
-        self._append_records = Histogram(RECORDS)
-        self._append_seconds = Histogram(SECONDS)
+        # By family and label value; a family without a label has the value "".
+        self._counts = {each.name: defaultdict[str, int](int) for each in COUNTERS}
+        self._histograms = {name: Histogram(ranges) for name, ranges, _ in HISTOGRAMS}
         # This histogram has no ranges, because only the sum is exported.
-        self._append_bytes = Histogram(())
-        self._append_failures = 0
-        self._fenced = 0
+        self.append_bytes = Histogram(())
+        # Log offsets below which the records of shards were pruned. An owner removes its entry.
+        self.prune_offsets: dict[int, int] = {}
+        # Unix time of the last complete round of expiry.
+        self.expiry_round_ms = 0
         self._membership: MembershipStats | None = None
-        self._load_seconds = Histogram(SECONDS)
-        self._snapshots: defaultdict[str, int] = defaultdict(int)
-        self._pruned: dict[int, int] = {}
-        self._prune_failures: defaultdict[str, int] = defaultdict(int)
-        self._expired: defaultdict[str, int] = defaultdict(int)
-        self._expiry_failures = 0
-        self._expiry_round_ms = 0
-        self._connections_opened = 0
-        self._connections_closed: defaultdict[str, int] = defaultdict(int)
-        self._frames_refused: defaultdict[str, int] = defaultdict(int)
-        self._http_refused: defaultdict[str, int] = defaultdict(int)
-        self._loop_lag_seconds = Histogram(SECONDS)
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._forward_seconds = Histogram(SECONDS)
         self._forwarder: ForwarderStats | None = None
@@ -122,85 +112,30 @@ class Metrics:
         self._forwards[api_key, error_code] += 1
         self._forward_seconds.add(seconds)
 
-    def count_write_operations(self, count: int) -> None:
-        """Count operations like Kafka's write-total.
+    def count(self, family: str, label: str = "", by: int = 1) -> None:
+        """Add to a family of `families.COUNTERS`; `label` is the value of its label, if it has one.
 
-        These are writes, rejected or not, and reads that write a record.
+        `write_operations` are those of Kafka's write-total: writes, rejected or not, and reads that write a
+        record. `append_failures` excludes fenced appends, because the log has not failed.
         """
-        self._write_operations += count
-
-    def append_done(self, records: int, log_bytes: int, seconds: float, error: LogError | None) -> None:
-        """Count one append to the log, from the call until it is durable or has failed.
-
-        A fenced append is not counted as a failure of the log; see `shard_fenced`.
-        """
-        self._append_seconds.add(seconds)
-        if error is None:
-            self._append_records.add(records)
-            self._append_bytes.add(log_bytes)
-        elif not isinstance(error, LogFenced):
-            self._append_failures += 1
-
-    def append_histograms(self) -> tuple[Histogram, Histogram, Histogram]:
-        """Return the histograms of successful appends: records, seconds and bytes."""
-        return self._append_records, self._append_seconds, self._append_bytes
-
-    def shard_loaded(self, state_partition: int, records: int, seconds: float) -> None:
-        """Count a shard load; the number of records is read from the runtime's shards."""
-        self._load_seconds.add(seconds)
-
-    def snapshot_written(self, kind: str) -> None:
-        """Count a snapshot by its cause."""
-        self._snapshots[kind] += 1
-
-    def log_pruned(self, state_partition: int, log_offset: int) -> None:
-        """Set the log offset below which the records of a shard were pruned."""
-        self._pruned[state_partition] = log_offset
-
-    def shard_closed(self, state_partition: int) -> None:
-        """Drop the series of a shard that this process no longer owns."""
-        self._pruned.pop(state_partition, None)
-
-    def shard_fenced(self) -> None:
-        """Count a shard that another owner has claimed in the log."""
-        self._fenced += 1
-
-    def prune_failed(self, reason: str) -> None:
-        """Count a failure to prune."""
-        self._prune_failures[reason] += 1
-
-    def state_expired(self, reason: str, share_partitions: int) -> None:
-        """Count share-partitions whose state expired."""
-        self._expired[reason] += share_partitions
-
-    def expiry_round_done(self, now_ms: int) -> None:
-        """Record the time of a completed round of expiry."""
-        self._expiry_round_ms = now_ms
-
-    def expiry_failed(self) -> None:
-        """Count a failed round or removal of expiry."""
-        self._expiry_failures += 1
-
-    def connection_opened(self) -> None:
-        """Count a connection from a broker."""
-        self._connections_opened += 1
-
-    def connection_closed(self, reason: str) -> None:
-        """Count a closed connection by reason."""
-        self._connections_closed[reason] += 1
-
-    def frame_refused(self, reason: str) -> None:
-        """Count a frame that is not a valid request; its connection is closed."""
-        self._frames_refused[reason] += 1
+        self._counts[family][label] += by
 
     def http_refused(self, status: int) -> None:
         """Count a refused HTTP request by the status of its response."""
-        self._http_refused[str(status)] += 1
+        self.count("http_refused", str(status))
+
+    def histogram(self, family: str) -> Histogram:
+        """Return a histogram of `families.HISTOGRAMS`."""
+        return self._histograms[family]
+
+    def counted(self, family: str, label: str = "") -> int:
+        """Return the value of a counter."""
+        return self._counts[family][label]
 
     def set_event_loop_lag(self, seconds: float) -> None:
         """Set the delay of the event loop's last timer."""
         self.event_loop_lag_last_seconds = seconds
-        self._loop_lag_seconds.add(seconds)
+        self.histogram("event_loop_lag_seconds").add(seconds)
 
     def attach_runtime(
         self, runtime: RuntimeStats, log: str = "memory", log_bytes: Callable[[], int] | None = None
@@ -230,8 +165,10 @@ class Metrics:
     def _collect_families(self) -> Iterator[Metric]:
         yield self._build_family()
         yield from self._request_families()
-        yield from self._append_families()
-        yield from self._connection_families()
+        yield from self._counter_families()
+        for name, _, meaning in HISTOGRAMS:
+            yield histogram_family(name, meaning, self._histograms[name])
+        yield from self._log_families()
         if self._runtime is not None:
             yield gauge_family(
                 "ready",
@@ -246,7 +183,11 @@ class Metrics:
             yield from self._forward_families(self._forwarder)
         if self._membership is not None:
             yield from membership_families(self._membership)
-        yield from expiry_families(self._expired, self._expiry_failures, self._expiry_round_ms)
+        yield gauge_family(
+            "expiry_last_round_timestamp_seconds",
+            "Unix time of the last complete round of expiry.",
+            self.expiry_round_ms / 1000,
+        )
 
     def _build_family(self) -> Metric:
         family = InfoMetricFamily(PREFIX + "build", "The running version.")
@@ -271,9 +212,16 @@ class Metrics:
             durations.add_metric([API_NAMES[api_key]], *observations.cumulative_counts())
         durations.add_metric([OTHER_API], *self._other_seconds.cumulative_counts())
         yield durations
-        yield counter_family(
-            "write_operations", "Writes of a share-partition's state.", self._write_operations
-        )
+
+    def _counter_families(self) -> Iterator[Metric]:
+        for name, meaning, label in COUNTERS:
+            counts = self._counts[name]
+            if label:
+                yield labelled_counter(name, meaning, label, counts)
+            else:
+                yield counter_family(name, meaning, counts[""])
+        opened, closed = self._counts["connections_opened"][""], self._counts["connections_closed"]
+        yield gauge_family("connections", "Open connections from brokers.", opened - sum(closed.values()))
 
     def _forward_families(self, forwarder: ForwarderStats) -> Iterator[Metric]:
         forwards = CounterMetricFamily(
@@ -289,24 +237,11 @@ class Metrics:
         )
         yield from forwarder_families(forwarder)
 
-    def _append_families(self) -> Iterator[Metric]:
-        yield histogram_family(
-            "append_batch_records", "Number of records of an append to the log.", self._append_records
-        )
-        yield histogram_family(
-            "append_duration_seconds", "Duration of an append to the log.", self._append_seconds
-        )
+    def _log_families(self) -> Iterator[Metric]:
         yield counter_family(
-            "append_bytes", "Bytes appended to the log.", self._append_bytes.cumulative_counts()[1]
+            "append_bytes", "Bytes appended to the log.", self.append_bytes.cumulative_counts()[1]
         )
-        yield counter_family("append_failures", "Failed appends to the log.", self._append_failures)
-        yield counter_family("fenced", "Shards that another owner claimed in the log.", self._fenced)
-        yield labelled_counter("snapshots", "Snapshots written, by cause.", "kind", self._snapshots)
-        yield histogram_family("shard_load_duration_seconds", "Duration of a shard load.", self._load_seconds)
-        pruned = {str(shard): offset for shard, offset in self._pruned.items()}
-        yield labelled_counter(
-            "prune_failures", "Failed attempts to prune the log.", "reason", self._prune_failures
-        )
+        pruned = {str(shard): offset for shard, offset in self.prune_offsets.items()}
         yield labelled_gauge("prune_offset", "Log offset up to which the log was pruned.", "shard", pruned)
         if self._log_bytes is not None:
             size = {self._log: self._log_bytes()}
@@ -316,25 +251,6 @@ class Metrics:
                 "log",
                 size,
             )
-
-    def _connection_families(self) -> Iterator[Metric]:
-        closed = sum(self._connections_closed.values())
-        yield gauge_family("connections", "Open connections from brokers.", self._connections_opened - closed)
-        yield counter_family("connections_opened", "Connections accepted.", self._connections_opened)
-        yield labelled_counter(
-            "connections_closed", "Closed connections by reason.", "reason", self._connections_closed
-        )
-        yield labelled_counter(
-            "frames_refused",
-            "Frames that were not valid requests, by reason.",
-            "reason",
-            self._frames_refused,
-        )
-        refused = self._http_refused
-        yield labelled_counter("http_refused", "Refused HTTP requests by status.", "status", refused)
-        yield histogram_family(
-            "event_loop_lag_seconds", "Delay of the last timer of the event loop.", self._loop_lag_seconds
-        )
 
 
 class _FamilyCollector(Collector):

@@ -18,7 +18,8 @@ from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import keep_valid_records
 from coordinator.metrics import ShardView
-from coordinator.serve.runtime.replay import Replay, make_replays, release_memory
+from coordinator.process.heap import trim_heap
+from coordinator.serve.runtime.replay import Replay, make_replays
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import batch_size_at, decode_batches, next_offset_at
@@ -37,8 +38,6 @@ OUTDATED_S = 5.0
 SLICE_BATCHES = 64
 # Number of states that are visited before yielding to the event loop.
 VIEW_SLICE = 2_000
-# Number of states that a finished replay passes to its shard before yielding to the event loop.
-_FINISH_SLICE = 2_000
 _RETRY_S = 0.5
 _RETRY_MAX_S = 10.0
 # The interval between checks for a topic that does not exist yet.
@@ -210,7 +209,7 @@ class LogFollower:
                 start.log_offset, end.log_offset, replays[each.number], shards[each.number], now_s
             )
             if start.log_offset >= end.log_offset:
-                await self._finish_replay(each)
+                self._finish_replay(each)
 
     async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
         positions = {each.number: each.position for each in led if each.position is not None}
@@ -272,7 +271,7 @@ class LogFollower:
             each.restart_replay()
             return
         if each.replay is not None and each.position is not None and each.position >= each.replay_end:
-            await self._finish_replay(each)
+            self._finish_replay(each)
 
     def _replay_batch(self, each: _FollowedPartition, batch: bytes) -> None:
         for kept in keep_valid_records(batch, each.validity, each.log_start):
@@ -291,13 +290,10 @@ class LogFollower:
                 shard.replay(record, logged.offset, logged.timestamp_ms)
                 self.record_followed(record.key, before, record)
 
-    async def _finish_replay(self, each: _FollowedPartition) -> None:
-        assert each.replay is not None
-        while not each.replay.finish(_FINISH_SLICE):  # noqa: ASYNC110
-            await asyncio.sleep(0)
+    def _finish_replay(self, each: _FollowedPartition) -> None:
         each.shard, each.replay = each.replayed, None
         each.load_ms = round((asyncio.get_running_loop().time() - each.replay_began_s) * 1000)
-        release_memory()
+        trim_heap()
         if (
             all(other.caught_up_once or other is each for other in self._partitions)
             and not each.caught_up_once

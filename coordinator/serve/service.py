@@ -91,21 +91,15 @@ _RESPONSE_FULL = (
 class _PendingResponse:
     """The results of one request, in request order, until all have arrived."""
 
-    __slots__ = ("_bytes_left", "_done", "_missing", "_results", "_rpc")
+    __slots__ = ("_bytes_left", "_done", "_rpc", "missing", "results")
 
-    def __init__(
-        self,
-        rpc: Rpc,
-        results: list[tuple[bytes, list[Any]]],
-        missing: int,
-        done: ResponseCallback,
-        bytes_max: int,
-    ) -> None:
+    def __init__(self, rpc: Rpc, done: ResponseCallback, bytes_max: int) -> None:
         self._rpc = rpc
-        self._results = results
-        self._missing = missing
         self._done = done
         self._bytes_left = bytes_max
+        # By topic, the results of its share-partitions, and the number of those that have not arrived.
+        self.results: list[tuple[bytes, list[Any]]] = []
+        self.missing = 0
 
     def put_result(self, row: list[Any], place: int, result: Any) -> None:
         if self._rpc is READ:
@@ -113,16 +107,16 @@ class _PendingResponse:
                 result = READ.partition_result(result.partition, *_RESPONSE_FULL)
             self._bytes_left -= len(result.state_batches)
         row[place] = result
-        self._missing -= 1
-        if self._missing == 0:
+        self.missing -= 1
+        if self.missing == 0:
             rpc = self._rpc
-            self._done(rpc.response([rpc.topic_result(topic_id, row) for topic_id, row in self._results]))
+            self._done(rpc.response([rpc.topic_result(topic_id, row) for topic_id, row in self.results]))
 
 
 class _RequestOperation(ForwardableOperation):
     """The operation for one share-partition of a request."""
 
-    __slots__ = ("_gathering", "_partition_result", "_place", "_row")
+    __slots__ = ("_partition_result", "_pending", "_place", "_row")
 
     def __init__(
         self,
@@ -131,22 +125,21 @@ class _RequestOperation(ForwardableOperation):
         unit: list[Any],
         origin: OperationOrigin | None,
         received_s: float,
+        pending: _PendingResponse,
         row: list[Any],
-        place: int,
     ) -> None:
         super().__init__(rpc.decide, key, unit, writes=rpc.writes, origin=origin, received_s=received_s)
         self._partition_result = rpc.partition_result
+        self._pending = pending
         self._row = row
-        self._place = place
-        self._gathering: _PendingResponse | None = None
+        self._place = len(row)
         self.call = None
-
-    def set_response(self, gathering: _PendingResponse) -> None:
-        self._gathering = gathering
+        # Reserve the position of the result.
+        row.append(None)
+        pending.missing += 1
 
     def answer(self, result: Any) -> None:
-        assert self._gathering is not None
-        self._gathering.put_result(self._row, self._place, result)
+        self._pending.put_result(self._row, self._place, result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
@@ -196,25 +189,13 @@ class Service:
         done: ResponseCallback,
         *,
         forwarded: bool = False,
-    ) -> None:
-        """Execute a request of one of the five RPCs. A `forwarded` request is not forwarded again.
-
-        `done` is called exactly once with the response, during this call or later, unless the client has
-        disconnected. No content of a request raises an exception.
-        """
-        for _ in self.handle_in_steps(rpc, request, origin, done, forwarded=forwarded):
-            pass
-
-    def handle_in_steps(
-        self,
-        rpc: Rpc,
-        request: Any,
-        origin: OperationOrigin | None,
-        done: ResponseCallback,
-        *,
-        forwarded: bool = False,
     ) -> Iterator[None]:
-        """Execute a request like `handle`, in steps of a millisecond."""
+        """Execute a request of one of the five RPCs, in steps of about a millisecond.
+
+        `done` is called exactly once with the response, during a step or later, unless the client has
+        disconnected. A `forwarded` request is not forwarded again. No content of a request raises an
+        exception.
+        """
         topics = request.topics
         if not request.group_id or not topics:
             done(rpc.response([]))
@@ -222,15 +203,12 @@ class Service:
         if rpc.empty_topic_empties_answer and not all(topic.partitions for topic in topics):
             done(rpc.response([]))
             return
-        results: list[tuple[bytes, list[Any]]] = []
+        pending = _PendingResponse(rpc, done, self.limits.response_bytes_max)
         operations: list[_RequestOperation] = []
-        yield from self._create_operations(rpc, request, origin, results, operations)
+        yield from self._create_operations(rpc, request, origin, pending, operations)
         if not operations:
             done(rpc.response([]))
             return
-        gathering = _PendingResponse(rpc, results, len(operations), done, self.limits.response_bytes_max)
-        for operation in operations:
-            operation.set_response(gathering)
         forwarder = self._forwarder if not forwarded else None
         elements = len(operations) * (1 + len(request.group_id) // _GROUP_CHARS_PER_ELEMENT)
         submit = (
@@ -271,10 +249,10 @@ class Service:
         rpc: Rpc,
         request: Any,
         origin: OperationOrigin | None,
-        results: list[tuple[bytes, list[Any]]],
+        pending: _PendingResponse,
         operations: list[_RequestOperation],
     ) -> Iterator[None]:
-        """Create one operation for each share-partition, and reserve the position of its result.
+        """Create one operation for each share-partition.
 
         A share-partition that occurs several times becomes one unit, in request order, with one result.
         Brokers merge queued writes into one request and match the results by partition.
@@ -289,7 +267,7 @@ class Service:
                 continue
             if topic_id not in rows:
                 rows[topic_id] = ([], {})
-                results.append((topic_id, rows[topic_id][0]))
+                pending.results.append((topic_id, rows[topic_id][0]))
             row, units = rows[topic_id]
             for part in topic.partitions:
                 seen += 1
@@ -302,8 +280,7 @@ class Service:
                     continue
                 units[partition] = unit = [part]
                 key = SharePartitionKey(group_id, topic_id, partition)
-                operations.append(_RequestOperation(rpc, key, unit, origin, received_s, row, len(row)))
-                row.append(None)
+                operations.append(_RequestOperation(rpc, key, unit, origin, received_s, pending, row))
 
 
 def _refuse_for_long_group_id(

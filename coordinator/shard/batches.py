@@ -68,8 +68,8 @@ def _merge_within(current: bytes, written: bytes, start_offset: int) -> bytes:
     lowest = _ONE.unpack_from(written, 0)[0]
     highest = _ONE.unpack_from(written, len(written) - BATCH_BYTES)[1]
     count = len(current) // BATCH_BYTES
-    begin = max(_batches_ending_before(current, lowest) - 1, 0)
-    end = min(_batches_ending_before(current, highest) + 2, count)
+    begin = max(first_batch_index(current, lowest) - 1, 0)
+    end = min(first_batch_index(current, highest) + 2, count)
     head, stretch, tail = (
         current[: begin * BATCH_BYTES],
         current[begin * BATCH_BYTES : end * BATCH_BYTES],
@@ -78,25 +78,13 @@ def _merge_within(current: bytes, written: bytes, start_offset: int) -> bytes:
     return head + pack(merge_batches((*unpack(stretch), *unpack(written)), start_offset)) + tail
 
 
-def _batches_ending_before(batches: bytes, user_offset: int) -> int:
-    """Count the batches of an ascending run whose last offset is below a user-topic offset."""
-    low, high = 0, len(batches) // BATCH_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        if _RANGE.unpack_from(batches, middle * BATCH_BYTES)[1] < user_offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def clip(batches: bytes, start_offset: int) -> bytes:
     """Remove all offsets below the start offset from an ascending run; -1 removes nothing."""
     if not batches or start_offset == NO_START_OFFSET:
         return batches
     if _RANGE.unpack_from(batches, 0)[0] >= start_offset:
         return batches
-    kept = _batches_ending_before(batches, start_offset)
+    kept = first_batch_index(batches, start_offset)
     batches = batches[kept * BATCH_BYTES :]
     if batches:
         first, last, state, count = _ONE.unpack_from(batches, 0)
@@ -111,8 +99,8 @@ def normalise(written: bytes, start_offset: int) -> bytes:
     A single pass handles ascending batches, merged or one per offset as share consumers send them.
     `merge_batches` handles every other input.
     """
-    if is_normalised(written):
-        return clip(bytes(written), start_offset)
+    if not written:
+        return b""
     floor = _lowest_offset(start_offset)
     run: list[bytes] = []
     batches = _ONE.iter_unpack(written)
@@ -131,18 +119,6 @@ def normalise(written: bytes, start_offset: int) -> bytes:
     if last >= floor:
         run.append(_ONE.pack(max(first, floor), last, state, count))
     return b"".join(run)
-
-
-def is_normalised(batches: bytes) -> bool:
-    """Return whether batches are ascending, disjoint and completely merged."""
-    previous_last, previous_state, previous_count = _LOWEST_OFFSET - 1, -1, -1
-    for first, last, state, count in _ONE.iter_unpack(batches):
-        if first <= previous_last or last < first:
-            return False
-        if first == previous_last + 1 and state == previous_state and count == previous_count:
-            return False
-        previous_last, previous_state, previous_count = last, state, count
-    return True
 
 
 def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
@@ -206,11 +182,13 @@ def _lowest_offset(start_offset: int) -> int:
     return _LOWEST_OFFSET if start_offset == NO_START_OFFSET else start_offset
 
 
-def first_batch_index(packed: bytes, offset: int) -> int:
-    """Return the index of the first state batch that ends at or above an offset."""
-    low, high = 0, len(packed) // BATCH_BYTES
+def first_batch_index(batches: bytes, offset: int) -> int:
+    """Return the index of the first batch of a run that ends at or above a user-topic offset."""
+    low, high = 0, len(batches) // BATCH_BYTES
     while low < high:
         middle = (low + high) // 2
-        (batch,) = unpack(packed[middle * BATCH_BYTES : (middle + 1) * BATCH_BYTES])
-        low, high = (middle + 1, high) if batch.last_offset < offset else (low, middle)
+        if _RANGE.unpack_from(batches, middle * BATCH_BYTES)[1] < offset:
+            low = middle + 1
+        else:
+            high = middle
     return low

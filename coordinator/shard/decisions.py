@@ -128,23 +128,10 @@ def decide_read(
     )
     if part.leader_epoch == state.leader_epoch_max:
         return None, answer
-    if policy.is_due(state):
-        return _make_snapshot(
-            state,
-            part.leader_epoch,
-            state.start_offset,
-            state.delivery_complete_count,
-            state.batches,
-            context.now_ms,
-        ), answer
-    update = ShareUpdateValue(
-        snapshot_epoch=state.snapshot_epoch,
-        leader_epoch=part.leader_epoch,
-        start_offset=state.start_offset,
-        state_batches=b"",
-        delivery_complete_count=state.delivery_complete_count,
+    record = _make_record(
+        state, policy, context, part.leader_epoch, state.start_offset, state.delivery_complete_count, b""
     )
-    return update, answer
+    return record, answer
 
 
 def decide_write(
@@ -162,19 +149,10 @@ def decide_write(
     start_offset = max(part.start_offset, state.start_offset)
     complete_count = _merged_complete_count(state, part)
     answer = write_api.PartitionResult(part.partition)
-    if policy.is_due(state):
-        batches = combine(state.batches, part.state_batches, start_offset)
-        return _make_snapshot(
-            state, state.leader_epoch, start_offset, complete_count, batches, context.now_ms
-        ), answer
-    update = ShareUpdateValue(
-        snapshot_epoch=state.snapshot_epoch,
-        leader_epoch=state.leader_epoch,
-        start_offset=start_offset,
-        state_batches=normalise(part.state_batches, start_offset),
-        delivery_complete_count=complete_count,
+    record = _make_record(
+        state, policy, context, state.leader_epoch, start_offset, complete_count, part.state_batches
     )
-    return update, answer
+    return record, answer
 
 
 def _check_write(
@@ -206,17 +184,32 @@ def _merged_complete_count(state: ShareState, part: write_api.PartitionData) -> 
     return state.delivery_complete_count
 
 
-def _make_snapshot(
-    state: ShareState, leader_epoch: int, start_offset: int, complete_count: int, batches: bytes, now_ms: int
-) -> ShareSnapshotValue:
+def _make_record(
+    state: ShareState,
+    policy: SnapshotPolicy,
+    context: RequestContext,
+    leader_epoch: int,
+    start_offset: int,
+    complete_count: int,
+    written: bytes,
+) -> RecordValue:
+    """Return an update with the written batches, or a snapshot if one is due."""
+    if not policy.is_due(state):
+        return ShareUpdateValue(
+            snapshot_epoch=state.snapshot_epoch,
+            leader_epoch=leader_epoch,
+            start_offset=start_offset,
+            state_batches=normalise(written, start_offset),
+            delivery_complete_count=complete_count,
+        )
     return ShareSnapshotValue(
         snapshot_epoch=state.snapshot_epoch + 1,
         state_epoch=state.state_epoch,
         leader_epoch=leader_epoch,
         start_offset=start_offset,
-        create_timestamp=now_ms,
-        write_timestamp=now_ms,
-        state_batches=batches,
+        create_timestamp=context.now_ms,
+        write_timestamp=context.now_ms,
+        state_batches=combine(state.batches, written, start_offset),
         delivery_complete_count=complete_count,
         leader_epoch_max=stored_leader_epoch_max(leader_epoch, state.leader_epoch_max),
     )

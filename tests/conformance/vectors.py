@@ -9,9 +9,7 @@ from uuid import UUID
 
 from coordinator.cluster.topics import StaticTopics
 from coordinator.log.memory import MemoryLog
-from coordinator.metrics import Metrics
-from coordinator.process.clock import SystemClock
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import Runtime
 from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages import (
@@ -22,6 +20,8 @@ from protocol.messages import (
     write_share_group_state,
 )
 from protocol.state_records import SharePartitionKey, decode_record
+from tests.builders import execute
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 VECTORS = Path(__file__).parent / "vectors"
 RELEASES_WITH_LOG = ("4.1.1", "4.3.1", "4.4.0")
@@ -113,23 +113,13 @@ async def send_requests(topics: StaticTopics, requests: list[RecordedRequest]) -
     """Send the requests one after another to a coordinator without state. Return the responses and the
     runtime.
     """
-    runtime = Runtime(
-        log=MemoryLog(50),
-        clock=SystemClock(),
-        topics=topics,
-        metrics=Metrics(),
-        policy=SnapshotPolicy(),
-        limits=RuntimeLimits(),
-        state_partitions=50,
-        cold_interval_ms=300_000,
-        prune_interval_ms=300_000,
-    )
+    runtime = make_runtime(MemoryLog(50), 50, topics=topics)
     await runtime.start()
     service = Service(runtime)
     responses = []
     for recorded in requests:
         request = CODECS[recorded.api_key].decode_request(recorded.request, 0, recorded.version)
         done = asyncio.get_running_loop().create_future()
-        service.handle(RPCS[recorded.api_key], request, None, done.set_result)
+        execute(service, RPCS[recorded.api_key], request, None, done.set_result)
         responses.append(await done)
     return responses, runtime

@@ -19,7 +19,7 @@ from types import ModuleType
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "coordinator/fastpath"
 BUILT = ROOT / "build/instrumented"
-MODULES = ("_compiled", "_loading")
+MODULES = ("_compiled",)
 # The fuzz targets that execute compiled modules. AddressSanitizer hides functions of libFuzzer from Atheris,
 # so the coverage of Python code is lost. Therefore the other targets run without AddressSanitizer.
 COMPILED_TARGETS = ("loading", "writes")

@@ -19,7 +19,7 @@ from coordinator.fastpath.operation_queue import WriteDecider
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
 from coordinator.serve.server.api import CloseConnection
 from coordinator.serve.service import Service
@@ -37,6 +37,7 @@ from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
 from tests.manual_clock import ManualClock
 from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 from tests.unit.runtime.test_runtime import FakeOrigin
 from tests.unit.server.wire import request_frame
 
@@ -93,16 +94,14 @@ class CoordinatorUnderTest:
         self.log = SizeCheckingLog(STATE_PARTITIONS)
         self.log.record_bytes_max = record_bytes_max
         self.metrics = Metrics()
-        self.runtime = Runtime(
-            log=self.log,
+        self.runtime = make_runtime(
+            self.log,
+            STATE_PARTITIONS,
             clock=ManualClock(),
             topics=topics,
             metrics=self.metrics,
             policy=policy,
             limits=limits,
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
         )
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=STATE_PARTITIONS
@@ -266,7 +265,7 @@ async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> Non
 
     one = CoordinatorUnderTest(SnapshotPolicy(), FakeTopicDirectory())
     await one.start_and_initialize()
-    monkeypatch.setattr(Service, "handle_in_steps", fail_on_python_path)
+    monkeypatch.setattr(Service, "handle", fail_on_python_path)
     parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
     request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
     body = read_api.encode_request(request, 0)

@@ -6,7 +6,7 @@ also contain unsupported value versions, unknown tags and record types, and unus
 
 from collections.abc import Iterator
 from random import Random
-from time import process_time
+from typing import Any
 
 import cramjam
 import pytest
@@ -26,8 +26,8 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
 
-loading = pytest.importorskip(
-    "coordinator.fastpath._loading", reason="it was not built: is there a C compiler?"
+compiled = pytest.importorskip(
+    "coordinator.fastpath._compiled", reason="it was not built: is there a C compiler?"
 )
 
 GROUPS = ("group", "grüße:😀", "")
@@ -151,8 +151,8 @@ def shard_contents(shard: Shard) -> tuple[object, ...]:
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
     draw = LogGenerator(seed)
-    general, compiled = make_shard(), make_shard()
-    one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
+    general, own = make_shard(), make_shard()
+    one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
     end = 0
     for _ in range(batches):
         data, end = draw.data(end)
@@ -160,9 +160,7 @@ def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
             more, end = draw.data(end)
             data += more
         assert other.replay_batches(data) == one.replay_batches(data)
-    while not other.finish(2):
-        pass
-    assert shard_contents(compiled) == shard_contents(general)
+    assert shard_contents(own) == shard_contents(general)
 
 
 @settings(max_examples=300, deadline=None)
@@ -174,8 +172,8 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
     if data.draw(st.booleans()) and len(spoiled) > HEADER_BYTES:
         crc = crc32c(spoiled[COVERED_AT:])
         spoiled = spoiled[:17] + crc.to_bytes(4, "big") + spoiled[COVERED_AT:]
-    general, compiled = make_shard(), make_shard()
-    one, other = GeneralReplay(general), loading.Replay(compiled, loading.InternedNames(), replay_record)
+    general, own = make_shard(), make_shard()
+    one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
     try:
         expected: object = one.replay_batches(spoiled)
     except (DecodeError, AssertionError) as error:
@@ -186,21 +184,18 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
         found = type(error)
     assert found == expected
     if isinstance(expected, int):
-        while not other.finish(100):
-            pass
-        assert shard_contents(compiled) == shard_contents(general)
+        assert shard_contents(own) == shard_contents(general)
 
 
 def test_names_are_shared_by_all_shards() -> None:
-    names = loading.InternedNames()
+    names: dict[Any, Any] = {}
     keys = []
     for partition in range(2):
         key = SharePartitionKey("group", bytes(bytearray(TOPIC_ID)), partition)
         made = ShareSnapshotValue(0, 0, 0, 1, 2, 2, b"")
         own = make_shard()
-        replay = loading.Replay(own, names, replay_record)
+        replay = compiled.Replay(own, names, replay_record)
         replay.replay_batches(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
-        assert replay.finish(10)
         keys += own.share_partitions()
     assert keys[0].group_id is keys[1].group_id
     assert keys[0].topic_id is keys[1].topic_id
@@ -208,9 +203,8 @@ def test_names_are_shared_by_all_shards() -> None:
 
 def test_empty_log_gives_an_empty_shard() -> None:
     own = make_shard()
-    replay = loading.Replay(own, loading.InternedNames(), replay_record)
+    replay = compiled.Replay(own, {}, replay_record)
     assert replay.replay_batches(b"") == 0
-    assert replay.finish(1)
     assert shard_contents(own) == shard_contents(make_shard())
 
 
@@ -223,23 +217,22 @@ def test_batch_is_decoded_once_for_all_records_replayed_in_python(
         decoded.append(data)
         return record_batch.decode_batches(data)
 
-    monkeypatch.setattr(loading, "decode_batches", count_and_replay)
+    monkeypatch.setattr(compiled, "decode_batches", count_and_replay)
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     # Reinitialized states, which the compiled replay leaves to Python.
     made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
     data = encode_batch(0, 1, list(map(encode_record, made)))
     own = make_shard()
-    replay = loading.Replay(own, loading.InternedNames(), replay_record)
+    replay = compiled.Replay(own, {}, replay_record)
     assert replay.replay_batches(data) == len(keys)
     assert decoded == [data]
-    assert replay.finish(1_000)
     assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)
 
 
 def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A record that Python replays does not move other share-partitions off the fast path either."""
+    """Nor does a record that Python replays."""
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
     update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
@@ -252,65 +245,9 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
         return replay_record(own, record)
 
     general, own = make_shard(), make_shard()
-    replay = loading.Replay(own, loading.InternedNames(), count_and_replay)
+    replay = compiled.Replay(own, {}, count_and_replay)
     for offset in range(201, 301):
         data += encode_batch(offset, 1, [(update_key, update)])
     assert replay.replay_batches(data) == GeneralReplay(general).replay_batches(data) == 301
-    assert replay.finish(1_000)
     assert replayed == [200]
     assert shard_contents(own) == shard_contents(general)
-
-
-def groups_with_equal_crc(count: int) -> list[str]:
-    """Return group ids for which the keys of partition 0 have equal CRC-32C.
-
-    CRC-32C is linear, so a change of five bytes can be compensated by a change of the next four bytes.
-    """
-    width = 9
-    zeros = bytes(width)
-    base = crc32c(zeros)
-    columns = {bit: crc32c((1 << bit).to_bytes(width, "big")) ^ base for bit in range(8 * width)}
-    # The bits that may change while the text stays printable: the lower six bits of each byte 01xxxxxx.
-    free = [bit for bit in range(8 * width) if bit % 8 < 6]
-    reduced: dict[int, tuple[int, int]] = {}
-    kernel = []
-    for bit in free:
-        value, made_of = columns[bit], 1 << bit
-        while value and value.bit_length() in reduced:
-            other, its = reduced[value.bit_length()]
-            value, made_of = value ^ other, made_of ^ its
-        if value:
-            reduced[value.bit_length()] = value, made_of
-        else:
-            kernel.append(made_of)
-    first = int.from_bytes(b"@" * width, "big")
-    names = []
-    for number in range(count):
-        name = first
-        for place, change in enumerate(kernel):
-            if number >> place & 1:
-                name ^= change
-        names.append(name.to_bytes(width, "big").decode())
-    return names
-
-
-@pytest.mark.slow
-def test_names_with_equal_checksums_load_as_fast_as_others() -> None:
-    def make_log(groups: list[str]) -> bytes:
-        made = ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0)
-        records = [
-            encode_record(StateRecord(SharePartitionKey(group, TOPIC_ID, 0), made)) for group in groups
-        ]
-        return encode_batch(0, 1, records)
-
-    def load_s(data: bytes) -> float:
-        replay = loading.Replay(make_shard(), loading.InternedNames(), replay_record)
-        began_s = process_time()
-        replay.replay_batches(data)
-        return process_time() - began_s
-
-    twins = groups_with_equal_crc(100_000)
-    assert len({crc32c(name.encode()) for name in twins}) == 1
-    assert len(set(twins)) == len(twins)
-    same, others = make_log(twins), make_log([f"{number:09}" for number in range(100_000)])
-    assert min(load_s(same) for _ in range(3)) < 2 * min(load_s(others) for _ in range(3))

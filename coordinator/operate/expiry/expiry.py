@@ -177,7 +177,7 @@ class Expiry:
                     removals.append(removal)
                     self._log_removal(removal)
             self._last_round_ms = observation.now_ms
-            self._metrics.expiry_round_done(observation.now_ms)
+            self._metrics.expiry_round_ms = observation.now_ms
             return ExpiryRoundResult(removals, len(due) - len(removals))
 
     async def _run_rounds(self) -> None:
@@ -185,12 +185,12 @@ class Expiry:
             try:
                 await self.run_round(all_groups=False)
             except CoordinatorError as error:
-                self._metrics.expiry_failed()
+                self._metrics.count("expiry_failures")
                 if self._trouble is None:
                     _logger.warning("Expiry failed, retrying in %g s: %s", self._interval_s, error)
                 self._trouble = str(error)
             except Exception:
-                self._metrics.expiry_failed()
+                self._metrics.count("expiry_failures")
                 _logger.exception("Internal error in expiry. Retrying in %g s.", self._interval_s)
             else:
                 if self._trouble is not None:
@@ -216,9 +216,9 @@ class Expiry:
     def _log_removal(self, removal: RemovalResult) -> None:
         each = removal.abandoned
         if removal.failed:
-            self._metrics.expiry_failed()
+            self._metrics.count("expiry_failures")
         if removal.share_partitions:
-            self._metrics.state_expired(each.reason, removal.share_partitions)
+            self._metrics.count("expired_share_partitions", each.reason, removal.share_partitions)
         if removal.refused:
             _logger.info("%s does not expire now: %s", topic_label(each), removal.refused)
             return

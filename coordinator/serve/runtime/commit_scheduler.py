@@ -28,20 +28,6 @@ from coordinator.serve.runtime.limits import RuntimeLimits
 class CommitScheduler:
     """Processes scheduled queues in the order in which they were scheduled."""
 
-    __slots__ = (
-        "_clock",
-        "_gathering_log",
-        "_linger",
-        "_log",
-        "_loop",
-        "_metrics",
-        "_operations_per_run_max",
-        "_run_scheduled",
-        "_scheduled",
-        "kernel",
-        "topics_to_check",
-    )
-
     def __init__(
         self,
         *,
@@ -133,7 +119,7 @@ class CommitScheduler:
                 except Exception as failure:
                     self._on_batch_failed(queue, failure)
             if kernel is not None:
-                self._metrics.count_write_operations(kernel.end())
+                self._metrics.count("write_operations", by=kernel.end())
             return commit.decided
         finally:
             if log is not None:

@@ -21,8 +21,9 @@ from typing import Any
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch, SharedLog, StateLog
 from coordinator.metrics import Metrics
+from coordinator.process.heap import trim_heap
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.replay import FINISH_BATCH, Replay, make_replays, release_memory
+from coordinator.serve.runtime.replay import make_replays
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard
@@ -290,16 +291,9 @@ class ShardLoader:
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
                         await asyncio.sleep(0)
-            while replays:
-                state_partition, replay = replays.popitem()
-                try:
-                    if state_partition not in failed:
-                        await _finish_replay(replay)
-                except Exception as error:
-                    failed[state_partition] = error
-                # Delete the last reference to the replay, so that its memory is released.
-                del replay
-        release_memory()
+        # Delete the last references to the names that only loading needs.
+        replays.clear()
+        trim_heap()
         load_s = loop.time() - began_s
         for state_partition, runner in runners.items():
             if state_partition in failed:
@@ -348,7 +342,7 @@ class ShardLoader:
             return
         self.on_loaded(shard)
         runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
-        self._metrics.shard_loaded(partition, records, load_s)
+        self._metrics.histogram("shard_load_duration_seconds").add(load_s)
         self._apart.discard(partition)
         self._backoffs_s.pop(partition, None)
         self._burst_shards += 1
@@ -377,11 +371,6 @@ def _log_failure(what: str, error: Exception) -> None:
     """Log a failure, with a traceback only for unexpected exceptions."""
     unexpected = not isinstance(error, LogError | DecodeError)
     _logger.error("%s: %s", what, error, exc_info=error if unexpected else None)
-
-
-async def _finish_replay(replay: Replay) -> None:
-    while not replay.finish(FINISH_BATCH):  # noqa: ASYNC110
-        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ class MaintenanceJobs:
         log_offset = runner.shard.redundant_offset
         if log_offset > self._log.start_offset(runner.state_partition):
             self._log.prune(runner.state_partition, log_offset)
-            self._metrics.log_pruned(runner.state_partition, log_offset)
+            self._metrics.prune_offsets[runner.state_partition] = log_offset
 
     async def compact(self) -> None:
         """Snapshot the states whose records alone keep the oldest segments of the log, and prune the log.

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from coordinator import fastpath
 from coordinator.shard import Shard
@@ -11,19 +11,12 @@ from protocol.state_records import decode_record
 
 _logger = logging.getLogger(__name__)
 
-# The number of states that are moved to a shard before other callbacks of the event loop run.
-FINISH_BATCH = 2_000
-
 
 class Replay(Protocol):
-    """Replays the log of one shard, in log order. The shard must not be read before `finish` returns True."""
+    """Replays the log of one shard, in log order."""
 
     def replay_batches(self, data: bytes, /) -> int:
         """Replay one or more record batches; return the number of valid records. Raises DecodeError."""
-        ...
-
-    def finish(self, count_max: int, /) -> bool:
-        """Complete up to `count_max` share-partitions; return whether all are complete."""
         ...
 
 
@@ -42,25 +35,13 @@ class GeneralReplay:
                     count += replay_record(self._shard, log_record)
         return count
 
-    def finish(self, count_max: int, /) -> bool:
-        """Return True: `replay_batches` leaves nothing to complete."""
-        return True
-
 
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
-    """Return a replay for each shard; the replays share their strings of names."""
-    if fastpath.loading is None:
+    """Return a replay for each shard; the replays share the objects of group ids and topic ids."""
+    if fastpath.compiled is None:
         return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
-    names = fastpath.loading.InternedNames()
-    return {
-        partition: fastpath.loading.Replay(shard, names, replay_record) for partition, shard in shards.items()
-    }
-
-
-def release_memory() -> None:
-    """Return unused memory of completed replays to the system."""
-    if fastpath.loading is not None:
-        fastpath.loading.release_memory()
+    make_replay, names = fastpath.compiled.Replay, dict[Any, Any]()
+    return {partition: make_replay(shard, names, replay_record) for partition, shard in shards.items()}
 
 
 def replay_record(shard: Shard, log_record: LogRecord) -> bool:

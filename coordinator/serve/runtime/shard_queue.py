@@ -19,7 +19,7 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 import asyncio
 from collections.abc import Callable
 
-from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
+from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.fastpath.commit_batch import CommitBatch, CommitContext, new_batch
 from coordinator.fastpath.operation_queue import OperationQueue
 from coordinator.log.base import AppendCallback, StateLog
@@ -42,38 +42,6 @@ _COST_IN_PYTHON = 16
 
 class ShardQueue(OperationQueue):
     """Executes the operations of a shard while it is active; `ShardRunner` loads and closes the shard."""
-
-    __slots__ = (
-        "_append_bytes",
-        "_append_callback",
-        "_append_finished",
-        "_append_histograms",
-        "_append_started_s",
-        "_awaiting_append",
-        "_batch",
-        "_batch_bytes_max",
-        "_batch_operations_max",
-        "_batch_scheduled",
-        "_decider",
-        "_in_flight_indexed",
-        "_in_flight_keys",
-        "_limits",
-        "_log",
-        "_loop",
-        "_metrics",
-        "_next_log_offset",
-        "_on_failure",
-        "_queue",
-        "_queue_max",
-        "_queued_indexed",
-        "_queued_keys",
-        "_reads_arrived",
-        "_records_in_flight",
-        "_scheduler",
-        "shard",
-        "state_partition",
-        "status",
-    )
 
     def __init__(
         self,
@@ -100,7 +68,11 @@ class ShardQueue(OperationQueue):
         self._log = log
         self._decider = decider
         self._metrics = metrics
-        self._append_histograms = metrics.append_histograms()
+        self._append_histograms = (
+            metrics.histogram("append_batch_records"),
+            metrics.histogram("append_duration_seconds"),
+            metrics.append_bytes,
+        )
         self._limits = limits
         self._on_failure = on_failure
         self._queue_max = limits.queued_operations_max
@@ -281,7 +253,7 @@ class ShardQueue(OperationQueue):
         if result is None:
             return
         if operation.decide is Shard.write_state or (result.records and operation.decide is Shard.read_state):
-            self._metrics.count_write_operations(1)
+            self._metrics.count("write_operations")
         if result.records and not accepts_writes:
             refuse_operation(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE, self._log_unavailable_message())
             return
@@ -351,13 +323,13 @@ class ShardQueue(OperationQueue):
 
     def _count_append(self, records: int, error: LogError | None) -> None:
         seconds = self._loop.time() - self._append_started_s
-        if error is not None:
-            self._metrics.append_done(records, self._append_bytes, seconds, error)
-            return
         record_counts, append_seconds, append_bytes = self._append_histograms
         append_seconds.add(seconds)
-        record_counts.add(records)
-        append_bytes.add(self._append_bytes)
+        if error is None:
+            record_counts.add(records)
+            append_bytes.add(self._append_bytes)
+        elif not isinstance(error, LogFenced):
+            self._metrics.count("append_failures")
 
     def _mark_durable_or_recover(
         self, records: list[StateRecord | None], base_offset: int, waiting: list[Operation]
@@ -386,7 +358,7 @@ class ShardQueue(OperationQueue):
         if isinstance(record.value, ShareSnapshotValue):
             # Only a maintenance job keeps the creation time of the state.
             by_job = record.value.create_timestamp != record.value.write_timestamp
-            self._metrics.snapshot_written("job" if by_job else "request")
+            self._metrics.count("snapshots", "job" if by_job else "request")
 
     def _log_unavailable_message(self) -> str:
         return f"The log takes no writes: {self._log.health()}"

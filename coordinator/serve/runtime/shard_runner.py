@@ -31,17 +31,6 @@ _logger = logging.getLogger(__name__)
 class ShardRunner(ShardQueue):
     """Runs one shard on the event loop without a task. `Runtime` creates and closes it."""
 
-    __slots__ = (
-        "_on_fenced",
-        "_policy",
-        "_reload",
-        "elected",
-        "failure",
-        "load_ms",
-        "loaded_records",
-        "owner_epoch",
-    )
-
     def __init__(
         self,
         state_partition: int,
@@ -119,7 +108,7 @@ class ShardRunner(ShardQueue):
         """Refuse queued operations with NOT_COORDINATOR. The append in flight completes as usual."""
         self.status = ShardStatus.CLOSED
         self.elected = False
-        self._metrics.shard_closed(self.state_partition)
+        self._metrics.prune_offsets.pop(self.state_partition, None)
         waiting, self._queue = self._queue, []
         self._clear_queued_keys()
         refuse_all(waiting, ErrorCode.NOT_COORDINATOR, reason)

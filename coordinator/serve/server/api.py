@@ -18,7 +18,7 @@ from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
 from coordinator.serve.runtime.operations import FastPathRequests
 from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
-from coordinator.serve.server.find_coordinator import CoordinatorDirectory
+from coordinator.serve.server.find_coordinator import CoordinatorDirectory, EncodedPart, join_parts
 from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
     LARGE_FRAME_BYTES,
@@ -88,13 +88,6 @@ class _RpcCodec(NamedTuple):
     encode_response: Callable[[Any, int], bytes]
 
 
-class _CachedResponse(NamedTuple):
-    """A FindCoordinator response: the bytes after the correlation id, and the first error code in it."""
-
-    body: bytes
-    error_code: int
-
-
 def _make_codec(rpc: Rpc) -> _RpcCodec:
     api: Any = APIS[rpc.api_key].module
     return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
@@ -110,6 +103,7 @@ _FAST_PATH_BYTES = {
     READ.api_key: LARGE_FRAME_BYTES,
     SUMMARY.api_key: LARGE_FRAME_BYTES,
 }
+_WRITE_KEY = WRITE.api_key.to_bytes(2, "big")
 _SASL_KEYS = (sasl_handshake.API_KEY, sasl_authenticate.API_KEY)
 
 
@@ -136,7 +130,7 @@ class Api:
             versions_api.ApiVersion(api_key, APIS[api_key].min_version, APIS[api_key].max_version)
             for api_key in (*_SERVED_KEYS, *(_SASL_KEYS if sasl else ()))
         ]
-        self._find_coordinator_cache: dict[bytes, _CachedResponse] = {}
+        self._find_coordinator_cache: dict[bytes, EncodedPart] = {}
         self._cached_route_version = directory.route_version
 
     def handle(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
@@ -151,45 +145,35 @@ class Api:
             # Queue it after the large request, so that the requests of one connection keep their order.
             self._queue_large_request(frame, origin, respond)
             return
-        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        api_key, _, _ = _HEADER_BEGIN.unpack_from(frame)
         if len(frame) < _FAST_PATH_BYTES.get(api_key, 0) and self._try_fast_path(frame, origin, respond):
             return
         if len(frame) >= (LARGE_FIND_BYTES if api_key == find_api.API_KEY else LARGE_FRAME_BYTES):
             self._queue_large_request(frame, origin, respond)
             return
-        codec = _RPCS.get(api_key)
-        if codec is not None:
-            for _ in self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond):
-                pass
-        elif api_key == find_api.API_KEY:
-            self._find_coordinator(frame, api_version, correlation_id, respond)
-        else:
-            self._handle_other_api(api_key, frame, origin, respond)
+        for _ in self._handle_in_steps(frame, origin, respond):
+            pass
 
     def _queue_large_request(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> None:
-        self._large.add(origin, len(frame), respond, partial(self._handle_in_steps, frame, origin))
+        self._large.add(origin, len(frame), respond, partial(self._handle_queued, frame, origin))
 
-    def _handle_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
-        """Handle a request in steps, between which the event loop serves other clients."""
-        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-        codec = _RPCS.get(api_key)
-        if api_key == WRITE.api_key and self._fast_path_requests is not None:
+    def _handle_queued(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
+        """Handle a large request, or one that waited for a large request of its connection."""
+        if frame[:2] == _WRITE_KEY and self._fast_path_requests is not None:
             yield from self._fast_path_requests.cache_share_partitions(frame)
             if self._try_fast_path(frame, origin, respond):
                 return
+        yield from self._handle_in_steps(frame, origin, respond)
+
+    def _handle_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
+        """Handle a request in steps of about a millisecond; the steps of a small request need no pause."""
+        api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
+        codec = _RPCS.get(api_key)
         if codec is not None:
             yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
-        elif api_key == find_api.API_KEY and len(frame) >= LARGE_FIND_BYTES:
-            yield from self._find_many_coordinators(frame, api_version, correlation_id, respond)
         elif api_key == find_api.API_KEY:
-            self._find_coordinator(frame, api_version, correlation_id, respond)
-        else:
-            self._handle_other_api(api_key, frame, origin, respond)
-
-    def _handle_other_api(
-        self, api_key: int, frame: bytes, origin: LargeRequestOrigin, respond: Respond
-    ) -> None:
-        if api_key == versions_api.API_KEY:
+            yield from self._find_coordinator(frame, api_version, correlation_id, respond)
+        elif api_key == versions_api.API_KEY:
             self.answer_api_versions(frame, respond)
         elif api_key in _SASL_KEYS:
             _answer_sasl_request(frame, origin, respond)
@@ -243,7 +227,7 @@ class Api:
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
-        return service.handle_in_steps(codec.rpc, request, origin, send_response, forwarded=forwarded)
+        return service.handle(codec.rpc, request, origin, send_response, forwarded=forwarded)
 
     def _encode_next(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
@@ -258,58 +242,37 @@ class Api:
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
-    ) -> None:
+    ) -> Steps:
         """Respond to FindCoordinator, from the cache if an identical request was handled before."""
         began_s = monotonic_seconds()
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # The response depends on everything in the request except the correlation id.
-        asked = frame[:4] + frame[8:]
-        if self._cached_route_version != self._directory.route_version:
+        asked = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
+        route_version = self._directory.route_version
+        if self._cached_route_version != route_version:
             self._find_coordinator_cache.clear()
-            self._cached_route_version = self._directory.route_version
-        found = self._find_coordinator_cache.get(asked)
+            self._cached_route_version = route_version
+        found = None if asked is None else self._find_coordinator_cache.get(asked)
         if found is None:
-            found = self._find_coordinator_response(frame, api_version)
-            if len(asked) <= CACHED_REQUEST_BYTES_MAX:
+            parts = []
+            for part in self._directory.find_in_steps(self._decode_find(frame, api_version), api_version):
+                parts.append(part)
+                yield
+            found = join_parts(parts, api_version)
+            if asked is not None and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
                 self._find_coordinator_cache[asked] = found
-        respond(_SIZE_AND_CORRELATION_ID.pack(len(found.body) + 4, correlation_id) + found.body)
+        respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
-    def _find_many_coordinators(
-        self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
-    ) -> Steps:
-        """Respond to a FindCoordinator request with many keys, in steps."""
-        began_s = monotonic_seconds()
-        if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
-            raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
-        request = self._decode_find_coordinator(frame, api_version)
-        yield
-        pieces = [b"\0" if api_version >= 3 else b""]
-        error_code = 0
-        for part in self._directory.find_in_steps(request, api_version):
-            pieces.append(part.encoded)
-            error_code = error_code or part.error_code
-            yield
-        body = b"".join(pieces)
-        respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
-        self._metrics.request_done(find_api.API_KEY, error_code, monotonic_seconds() - began_s)
-
-    def _decode_find_coordinator(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
+    def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
             _, offset = request_header.decode(frame, 0, 2 if api_version >= 3 else 1)
             return find_api.decode_request(frame, offset, api_version, self._elements_max)
         except DecodeError as error:
             raise undecodable_request(f"FindCoordinator v{api_version}", error) from None
-
-    def _find_coordinator_response(self, frame: bytes, api_version: int) -> _CachedResponse:
-        request = self._decode_find_coordinator(frame, api_version)
-        response = self._directory.find(request, api_version)
-        body = (b"\0" if api_version >= 3 else b"") + find_api.encode_response(response, api_version)
-        errors = (response.error_code, *(each.error_code for each in response.coordinators))
-        return _CachedResponse(body, next(filter(None, errors), 0))
 
     def answer_api_versions(self, frame: bytes, respond: Respond) -> bool:
         """Respond with the supported APIs and versions; return False if the request is refused.

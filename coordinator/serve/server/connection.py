@@ -16,7 +16,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from coordinator import fastpath
 from coordinator.metrics import Metrics
@@ -25,13 +25,15 @@ from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import peer_address
 from coordinator.serve.server.api import CloseConnection
-from coordinator.serve.server.connection_registry import ConnectionRegistry
 from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import FrameHandler
 from coordinator.serve.server.sasl_authenticator import SaslAuthenticator
 from protocol.errors import FrameError
 from protocol.frames import FrameReader
+
+if TYPE_CHECKING:
+    from coordinator.serve.server.listener import Listener
 
 _logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ class Connection:
     def __init__(
         self,
         handler: FrameHandler,
-        connections: ConnectionRegistry,
+        connections: "Listener",
         metrics: Metrics,
         limits: ServerLimits,
         trust: CertificateTrust | None = None,
@@ -129,7 +131,7 @@ class Connection:
                 self._file = own_socket.fileno()
         self._limit_receive_buffer()
         if not self._connections.connection_opened(self):
-            self._close("too_many_connections", "too many connections")
+            self.close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the request memory, and drop queued frames."""
@@ -143,7 +145,7 @@ class Connection:
         self.partial_bytes = 0
         self._request_memory.hold(-held)
         self._connections.connection_closed(self)
-        self._metrics.connection_closed(self._closing_reason or "client")
+        self._metrics.count("connections_closed", self._closing_reason or "client")
 
     def data_received(self, data: bytes) -> None:
         """Split the received bytes into frames and handle them."""
@@ -180,9 +182,9 @@ class Connection:
         except FrameError as error:
             if data.startswith(_TLS_HANDSHAKE):
                 self._connections.warn_client("a client with TLS came to a port without it", self.peer)
-                self._close("tls_to_plaintext", "TLS on a port without it")
+                self.close("tls_to_plaintext", "TLS on a port without it")
                 return
-            self._close("bad_frame", str(error))
+            self.close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
@@ -263,13 +265,13 @@ class Connection:
     def handler_failed(self, failure: Exception) -> None:
         """Close the connection because its request is malformed or because of an internal error."""
         if isinstance(failure, CloseConnection):
-            self._metrics.frame_refused(failure.reason)
+            self._metrics.count("frames_refused", failure.reason)
             if failure.advice:
                 self._connections.warn_client(failure.advice, self.peer)
-            self._close(failure.reason, str(failure))
+            self.close(failure.reason, str(failure))
             return
         _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
-        self._close("internal_error", "handling a frame failed")
+        self.close("internal_error", "handling a frame failed")
 
     def _flush(self) -> None:
         """Write the ready responses at the head of the queue."""
@@ -375,12 +377,18 @@ class Connection:
 
     def evict(self) -> None:
         """Close at once, because another client needs the connection."""
-        self._close("too_many_connections", "another client needs the connection")
+        self.close("too_many_connections", "another client needs the connection")
         cast(asyncio.Transport, self._transport).abort()
 
-    def close(self, reason: str) -> None:
-        """Close after the written bytes are sent."""
-        self._close(reason, reason)
+    def close(self, reason: str, message: str = "") -> None:
+        """Close after the written bytes are sent; `reason` is a metric label, `message` is logged."""
+        _logger.debug("Closing a connection: %s", message or reason)
+        if self._closing_reason is None:
+            self._closing_reason = reason
+            self._closing_since_s = self._loop.time()
+        self.disconnected = True
+        assert self._transport is not None
+        self._transport.close()
 
     def stop_reading(self) -> None:
         """Stop accepting requests; requests in progress still get their responses."""
@@ -389,12 +397,3 @@ class Connection:
         self._queued_frames.clear()
         self._unsplit.clear()
         self._update_reading()
-
-    def _close(self, reason: str, message: str) -> None:
-        _logger.debug("Closing a connection: %s", message)
-        if self._closing_reason is None:
-            self._closing_reason = reason
-            self._closing_since_s = self._loop.time()
-        self.disconnected = True
-        assert self._transport is not None
-        self._transport.close()

@@ -26,6 +26,7 @@ from protocol.wire import write_uvarint
 
 SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
+FLEXIBLE_MIN_VERSION = 3
 BATCHED_KEYS_MIN_VERSION = 4
 # A step of a large request handles at most this many keys or characters; other clients are served in between.
 _STEP_KEYS = 200
@@ -46,7 +47,7 @@ class CoordinatorRoute(NamedTuple):
 
 
 class EncodedPart(NamedTuple):
-    """A part of an encoded response, and the first error code in it."""
+    """A response or a part of one, encoded, and the first error code in it."""
 
     encoded: bytes
     error_code: int
@@ -120,7 +121,7 @@ class CoordinatorDirectory:
         )
 
     def find_in_steps(self, request: FindCoordinatorRequest, api_version: int) -> Iterator[EncodedPart]:
-        """Yield the parts of the response to a request with many keys; each takes about a millisecond."""
+        """Yield the encoded parts of the response; each takes about a millisecond."""
         if api_version < BATCHED_KEYS_MIN_VERSION:
             response = self.find(request, api_version)
             yield EncodedPart(encode_response(response, api_version), response.error_code)
@@ -159,6 +160,13 @@ class CoordinatorDirectory:
         return Coordinator(
             key=text, node_id=-1, host="", port=-1, error_code=int(error_code), error_message=message
         )
+
+
+def join_parts(parts: list[EncodedPart], api_version: int) -> EncodedPart:
+    """Return the response that consists of these parts, with the tagged fields of its header."""
+    header = b"\0" if api_version >= FLEXIBLE_MIN_VERSION else b""
+    error_code = next((part.error_code for part in parts if part.error_code), 0)
+    return EncodedPart(header + b"".join(part.encoded for part in parts), error_code)
 
 
 def _split_into_steps(keys: list[str]) -> Iterator[list[str]]:

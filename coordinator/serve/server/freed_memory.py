@@ -1,22 +1,12 @@
-"""Return freed memory to the system after many connections were closed.
+"""Decide when to return freed memory to the system: after many connections were closed.
 
-The C library keeps freed memory that lies between allocations in use. Without trimming, it kept 70 to 400 MB
-after 1 000 TLS connections.
+Without trimming, the C library kept 70 to 400 MB after 1 000 TLS connections.
 """
-
-import ctypes
 
 # Number of closed connections in an interval that leads to a trim. Normal operation does not reach this
 # number, because connections of brokers stay open for hours.
 CLOSED_MIN = 200
 INTERVAL_S = 10.0
-
-
-def trim_heap() -> None:
-    """Return free memory of the heap to the system, if the C library can do that (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class HeapTrimmer:

@@ -9,12 +9,13 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
 from coordinator.process.fair_queue import FairQueue
+from coordinator.process.heap import trim_heap
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import FairAcceptor, PlaintextAcceptor, peer_address
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
-from coordinator.serve.server.freed_memory import HeapTrimmer, trim_heap
+from coordinator.serve.server.freed_memory import HeapTrimmer
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.serve.server.request_memory import RequestMemory
@@ -187,8 +188,8 @@ class Listener:
 
     def _record_rejection(self, reason: str, sentence: str, peer: str) -> None:
         """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""
-        self._metrics.connection_opened()
-        self._metrics.connection_closed(reason)
+        self._metrics.count("connections_opened")
+        self._metrics.count("connections_closed", reason)
         self._freed_memory.connection_closed()
         if sentence:
             self.warn_client(sentence, peer)
@@ -201,7 +202,7 @@ class Listener:
 
     def connection_opened(self, connection: Connection) -> bool:
         """Register a connection; return False if there are too many."""
-        self._metrics.connection_opened()
+        self._metrics.count("connections_opened")
         if len(self._connections) >= self._limits.connections_max:
             return False
         self._connections.add(connection)

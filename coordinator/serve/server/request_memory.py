@@ -5,19 +5,11 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 """
 
 import asyncio
-from typing import Protocol
+from typing import Any
 
 # Reading resumes below this share of the limit. The share is below 1, so that reading does not pause again at
 # once.
 _RESUME_SHARE = 0.75
-
-
-class MemoryWaiter(Protocol):
-    """A connection that waits for request memory."""
-
-    def memory_available(self) -> None:
-        """Resume: memory is available again."""
-        ...
 
 
 class RequestMemory:
@@ -28,7 +20,8 @@ class RequestMemory:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.held_bytes = 0
-        self.waiting: set[MemoryWaiter] = set()
+        # Connections that wait for memory.
+        self.waiting: set[Any] = set()
         # True while a shutdown waits for the responses to accepted requests.
         self.draining = False
 

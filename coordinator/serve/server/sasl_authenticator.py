@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange, SaslStep
 from coordinator.serve.server.api import CloseConnection, undecodable_request
@@ -25,12 +25,15 @@ from coordinator.serve.server.error_responses import (
     error_response,
     read_api_key,
 )
-from coordinator.serve.server.large_requests import LargeRequestOrigin, Respond
-from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity
+from coordinator.serve.server.large_requests import Respond
+from coordinator.serve.server.listener_security import ListenerSecurity
 from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from coordinator.serve.server.connection import Connection
 
 _logger = logging.getLogger(__name__)
 
@@ -44,27 +47,6 @@ class _SaslState(Enum):
     AUTHENTICATE = auto()
     COMPLETE = auto()
     FAILED = auto()
-
-
-class SaslConnection(LargeRequestOrigin, Protocol):
-    """The connection methods that the authenticator calls."""
-
-    @property
-    def peer(self) -> str:
-        """The client's address, for logs."""
-        ...
-
-    def set_handler(self, handler: FrameHandler) -> None:
-        """Pass all further frames to a handler."""
-        ...
-
-    def stop_reading(self) -> None:
-        """Accept no further frames."""
-        ...
-
-    def close(self, reason: str) -> None:
-        """Close after the written bytes are sent."""
-        ...
 
 
 class SaslAuthenticator:
@@ -90,7 +72,7 @@ class SaslAuthenticator:
 
     # Called by the connection.
 
-    def handle(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
+    def handle(self, frame: bytes, origin: "Connection", respond: Respond) -> None:
         """Handle a frame of a client that is not authenticated. Raises CloseConnection."""
         if self._task is not None:
             raise CloseConnection("illegal_sasl_state", "a frame arrived before the response to a token")
@@ -103,7 +85,7 @@ class SaslAuthenticator:
         else:
             self._process_token(None, frame, origin, respond)
 
-    def handle_authenticated(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
+    def handle_authenticated(self, frame: bytes, origin: "Connection", respond: Respond) -> None:
         """Handle a SASL frame of an authenticated client, or any frame after its session has expired."""
         now_s = self._loop.time()
         if (
@@ -124,7 +106,7 @@ class SaslAuthenticator:
         respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message))
         self._count_request(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
 
-    def timeout_reason(self, now_s: float, origin: SaslConnection) -> str | None:
+    def timeout_reason(self, now_s: float, origin: "Connection") -> str | None:
         """Return the reason for closing a timed-out connection, or None; called periodically."""
         if self._identity is not None and not self._is_valid():
             self._listener_security.rate_limited_log.warn(
@@ -145,7 +127,7 @@ class SaslAuthenticator:
 
     # Before authentication.
 
-    def _handle_before_mechanism(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
+    def _handle_before_mechanism(self, frame: bytes, origin: "Connection", respond: Respond) -> None:
         api_key = read_api_key(frame)
         if api_key == api_versions.API_KEY and self._state is _SaslState.INITIAL_REQUEST:
             if self._listener_security.api.answer_api_versions(frame, respond):
@@ -158,7 +140,7 @@ class SaslAuthenticator:
             )
             raise CloseConnection("illegal_sasl_state", f"API key {api_key} during the SASL handshake")
 
-    def _handle_handshake(self, asked: DecodedRequest, origin: SaslConnection, respond: Respond) -> None:
+    def _handle_handshake(self, asked: DecodedRequest, origin: "Connection", respond: Respond) -> None:
         wanted = asked.message.mechanism
         response = SaslHandshakeResponse(mechanisms=list(self._security.mechanisms))
         mechanism = self._security.mechanisms.get(wanted)
@@ -180,7 +162,7 @@ class SaslAuthenticator:
 
     # Authentication.
 
-    def _handle_authenticate(self, frame: bytes, origin: SaslConnection, respond: Respond) -> None:
+    def _handle_authenticate(self, frame: bytes, origin: "Connection", respond: Respond) -> None:
         asked = _decode_request(frame)
         if asked.api_key == sasl_authenticate.API_KEY:
             self._process_token(asked, asked.message.auth_bytes, origin, respond)
@@ -193,13 +175,13 @@ class SaslAuthenticator:
         )
 
     def _process_token(
-        self, asked: DecodedRequest | None, token: bytes, origin: SaslConnection, respond: Respond
+        self, asked: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
     ) -> None:
         # Process each token in a task, because a mechanism may wait for a file, a URL or another thread.
         self._task = self._loop.create_task(self._authenticate(asked, token, origin, respond))
 
     async def _authenticate(
-        self, asked: DecodedRequest | None, token: bytes, origin: SaslConnection, respond: Respond
+        self, asked: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
     ) -> None:
         assert self._exchange is not None
         response = SaslAuthenticateResponse()
@@ -236,7 +218,7 @@ class SaslAuthenticator:
         turn: SaslStep,
         response: SaslAuthenticateResponse,
         asked: DecodedRequest | None,
-        origin: SaslConnection,
+        origin: "Connection",
         respond: Respond,
     ) -> None:
         if origin.disconnected:
@@ -265,7 +247,7 @@ class SaslAuthenticator:
     # Failure.
 
     def _reject_login(
-        self, origin: SaslConnection, respond: Respond, response: bytes | None, why: str, mechanism: str
+        self, origin: "Connection", respond: Respond, response: bytes | None, why: str, mechanism: str
     ) -> None:
         """Send the response after a delay, which slows down password guessing, and close the connection."""
         self._state = _SaslState.FAILED
@@ -274,7 +256,7 @@ class SaslAuthenticator:
         origin.stop_reading()
         self._loop.call_later(self._security.failed_delay_s, _respond_and_close, origin, respond, response)
 
-    def _log_failed_login(self, why: str, mechanism: str, origin: SaslConnection) -> None:
+    def _log_failed_login(self, why: str, mechanism: str, origin: "Connection") -> None:
         self._listener_security.rate_limited_log.warn(
             "A login failed.", reason=why, mechanism=mechanism, peer=origin.peer
         )
@@ -311,7 +293,7 @@ def _decode_request(frame: bytes) -> DecodedRequest:
         raise undecodable_request("SASL", error) from None
 
 
-def _respond_and_close(origin: SaslConnection, respond: Respond, response: bytes | None) -> None:
+def _respond_and_close(origin: "Connection", respond: Respond, response: bytes | None) -> None:
     if origin.disconnected:
         return
     if response is not None:

@@ -29,6 +29,7 @@ from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
+from tests.builders import execute
 from tests.unit.client.our_coordinator import make_memory_runtime
 
 FIND, VERSIONS = find_coordinator.API_KEY, api_versions.API_KEY
@@ -195,7 +196,7 @@ class FakeCoordinator:
                 ]
             )
         response: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._service.handle(RPC_BY_API_KEY[request.api_key], request.message, None, response.set_result)
+        execute(self._service, RPC_BY_API_KEY[request.api_key], request.message, None, response.set_result)
         return await response
 
 

@@ -3,16 +3,14 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
-from coordinator.process.clock import SystemClock
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.serve.service import Service
-from coordinator.shard import SnapshotPolicy
 from tests.kafka.ports import free_ports
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 STATE_PARTITIONS = 5
 NODE_IDS = 4
@@ -20,17 +18,7 @@ NODE_IDS = 4
 
 def make_memory_runtime(metrics: Metrics) -> Runtime:
     """Return a runtime over a memory log, not started."""
-    return Runtime(
-        log=MemoryLog(STATE_PARTITIONS),
-        clock=SystemClock(),
-        topics=AllTopics(),
-        metrics=metrics,
-        policy=SnapshotPolicy(),
-        limits=RuntimeLimits(),
-        state_partitions=STATE_PARTITIONS,
-        cold_interval_ms=3_600_000,
-        prune_interval_ms=3_600_000,
-    )
+    return make_runtime(MemoryLog(STATE_PARTITIONS), STATE_PARTITIONS, metrics=metrics)
 
 
 @asynccontextmanager

@@ -12,27 +12,25 @@ from typing import Any
 
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.ownership import Assignment, Replica
-from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.metrics import Metrics
 from coordinator.process.clock import SystemClock
 from coordinator.serve.forwarding import Forwarder, ForwardingLimits
-from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
 from coordinator.serve.service import Rpc, Service
-from coordinator.shard import SnapshotPolicy
 from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.builders import TOPIC_ID
+from tests.builders import TOPIC_ID, execute
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 from tests.simulation.kafka.connections import PROCESS_NAME, connect_to_brokers
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.unit.forwarding.faulty_proxy import FaultyProxy
 from tests.unit.log.kafka_logs import loop_time
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 STATE_PARTITIONS = 6
 GROUP = "group"
@@ -81,17 +79,8 @@ class CoordinatorNode:
 
     async def start(self) -> None:
         """Start without owned shards."""
-        runtime = self.runtime = Runtime(
-            log=self._log,
-            clock=SystemClock(),
-            topics=AllTopics(),
-            metrics=self.metrics,
-            policy=SnapshotPolicy(),
-            limits=RuntimeLimits(),
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-            may_claim=lambda: self.lease_is_fresh,
+        runtime = self.runtime = make_runtime(
+            self._log, STATE_PARTITIONS, metrics=self.metrics, may_claim=lambda: self.lease_is_fresh
         )
         self.forwarder = Forwarder(
             runtime, instance=self.replica.instance, metrics=self.metrics, limits=self._limits
@@ -136,7 +125,8 @@ class CoordinatorNode:
             if name.endswith("StateData") or name.endswith("StateSummaryData")
         )
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(
+        execute(
+            self.service,
             rpc,
             request(GROUP, [topic(TOPIC_ID, list(parts))]),
             origin,

@@ -35,17 +35,6 @@ async def read_values(journal: Journal) -> list[bytes | None]:
     return [found for _, _, found in (await read_all(journal)).get(0, [])]
 
 
-def create_closed_journal(world: LogEnvironment, count: int) -> None:
-    """Create a journal with `count` commits. The process that writes the journal also closes it."""
-
-    async def main() -> None:
-        journal = await open_journal(world)
-        await append_records(journal, count)
-        await journal.close()
-
-    world.run(main())
-
-
 async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type[None]]:
     """Append to every state partition and close at once. Return the types of the errors that the appends
     received.
@@ -59,17 +48,17 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
     return {type(error) for _, error in await asyncio.gather(*waiting)}
 
 
-def create_journal(world: SimulatedEnvironment, count: int, end: str) -> None:
-    """Create a journal with `count` commits. Then close the journal, or kill its process."""
+def create_journal(world: LogEnvironment, count: int, end: str) -> None:
+    """Create a journal with `count` commits. Then close the journal, or kill its process if simulated."""
 
     async def main() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, count)
-        if end == "closed":
-            await journal.close()
-        else:
+        if end == "killed" and isinstance(world, SimulatedEnvironment):
             world.storage.kill()
+        else:
+            await journal.close()
 
     world.run(main())
 

@@ -12,7 +12,6 @@ from tests.unit.log.environments import RealDiskEnvironment, SimulatedEnvironmen
 from tests.unit.log.journals import (
     FIRST_POSITION,
     copy_files,
-    create_closed_journal,
     create_journal,
     encode_entry,
     expected_values,
@@ -75,7 +74,7 @@ def test_lost_sector_is_detected_if_later_data_was_written() -> None:
 @pytest.mark.parametrize("damage", ["flipped bit", "end of the file missing"])
 def test_damage_error_has_file_position_and_advice(tmp_path: Path, damage: str) -> None:
     world = RealDiskEnvironment(tmp_path / "journal")
-    create_closed_journal(world, 10)
+    create_journal(world, 10, "closed")
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
     position = data.find(record_value(5))

@@ -1,24 +1,18 @@
 """The journal removes only what is not needed: pruning, whole segments, compaction."""
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.log.journal import Journal
 from coordinator.log.journal.scan import segment_name
-from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
-from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import SnapshotPolicy
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import write_share_group_state as write_api
+from coordinator.serve.runtime import RuntimeLimits
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from tests.builders import (
     ACKNOWLEDGED,
     AVAILABLE,
-    TOPIC_ID,
     make_initialize,
     make_read,
     make_write,
@@ -34,22 +28,18 @@ from tests.unit.log.environments import (
     read_all,
 )
 from tests.unit.log.journals import open_journal, used_segments
+from tests.unit.runtime.test_runtime import RuntimeDriver
 
 
 def make_records(size: int = 900) -> Records:
     return [(b"key", bytes([7]) * size)]
 
 
-def used_segment_names(world: SimulatedEnvironment) -> list[str]:
-    """Return the names of the segments in use."""
-    return used_segments(world)
-
-
 async def fill_segments(
     world: SimulatedEnvironment, journal: Journal, count: int, state_partition: int = 0
 ) -> int:
     """Append until `count` segments are in use. Return the end offset."""
-    while len(used_segment_names(world)) < count:
+    while len(used_segments(world)) < count:
         await append_durably(journal, state_partition, make_records())
     return journal.end_offset(state_partition)
 
@@ -70,7 +60,7 @@ def test_segments_pruned_before_a_close_are_removed() -> None:
         await journal.close()
 
     world.run(prune_and_close())
-    assert len(used_segment_names(world)) == 1
+    assert len(used_segments(world)) == 1
 
 
 @pytest.mark.parametrize("sync", ["always", "os"])
@@ -86,13 +76,13 @@ def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -
         await wait_for_pruning(journal)
         journal.prune(0, first_of_second)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(1)
+        assert used_segments(world)[0] == segment_name(1)
         journal.prune(1, 1)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(2)
+        assert used_segments(world)[0] == segment_name(2)
         journal.prune(0, first_of_second + 1)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(2)
+        assert used_segments(world)[0] == segment_name(2)
         await journal.close()
 
     world.run(main())
@@ -119,7 +109,7 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
 
     async def reopen_journal(ends: dict[int, int]) -> None:
         journal = await open_journal(world)
-        assert len(used_segment_names(world)) == 1
+        assert len(used_segments(world)) == 1
         assert 0 not in await read_all(journal)
         assert {partition: journal.end_offset(partition) for partition in ends} == ends
         assert journal.start_offset(0) == ends[0]
@@ -158,123 +148,89 @@ def test_segments_are_kept_until_a_running_read_ends() -> None:
         offsets = [int.from_bytes(batch[:8]) for _, batch in await anext(reading)]
         journal.prune(0, end_offset)
         await wait_for_pruning(journal)
-        assert used_segment_names(world)[0] == segment_name(1)
+        assert used_segments(world)[0] == segment_name(1)
         async for chunk in reading:
             offsets += [int.from_bytes(batch[:8]) for _, batch in chunk]
         assert offsets == list(range(end_offset))
         await asyncio.sleep(1)
-        assert used_segment_names(world)[0] > segment_name(1)
+        assert used_segments(world)[0] > segment_name(1)
         await journal.close()
 
     world.run(main())
 
 
-class JournalRuntime:
-    """A runtime on a journal, with a few share-partitions that are written repeatedly."""
+GROUPS = [f"group {number}" for number in range(4)]
+PARTITIONS = range(5)
+STEP_OFFSETS = 3
+States = list[tuple[int, list[tuple[int, int, int, int]]]]
 
-    GROUPS = 4
-    PARTITIONS = 5
-    STEP_OFFSETS = 3
 
-    def __init__(self, journal: Journal) -> None:
-        self.runtime = Runtime(
-            log=journal,
-            clock=self,
-            topics=AllTopics(),
-            metrics=Metrics(),
-            policy=SnapshotPolicy(),
-            limits=RuntimeLimits(compaction_interval_s=0.25),
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
+@asynccontextmanager
+async def run_runtime(journal: Journal) -> AsyncIterator[RuntimeDriver]:
+    """Run a runtime that compacts the journal."""
+    limits = RuntimeLimits(compaction_interval_s=0.25)
+    driver = RuntimeDriver(journal, limits, STATE_PARTITIONS)  # type: ignore[arg-type]
+    await driver.runtime.start()
+    yield driver
+    await driver.runtime.stop()
+
+
+async def write_repeatedly(driver: RuntimeDriver, group: str, turns: int) -> None:
+    """Write to all share-partitions of a group, each time at higher offsets."""
+    for turn in range(turns):
+        offset = turn * STEP_OFFSETS
+        batches = (offset, offset, ACKNOWLEDGED, 1), (offset + 1, offset + 2, AVAILABLE, 1)
+        parts = [
+            make_write(*batches, start_offset=max(0, offset - 10), partition=number) for number in PARTITIONS
+        ]
+        results = await driver.send_request(WRITE, *parts, group=group)
+        assert {result.error_code for result in results} == {0}
+
+
+async def read_states(driver: RuntimeDriver) -> States:
+    return [
+        (result.start_offset, unpack_batches(result.state_batches))
+        for group in GROUPS
+        for result in await driver.send_request(
+            READ, *(make_read(partition=number) for number in PARTITIONS), group=group
         )
-        self.service = Service(self.runtime)
-
-    def now_ms(self) -> int:
-        """Return the time of the loop: this object is also the clock of the runtime."""
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    async def send_request(self, rpc: Rpc, request: Any) -> list[Any]:
-        """Send a request for one topic. Return the results of its partitions."""
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(rpc, request, None, done.set_result)
-        results: list[Any] = (await done).results[0].partitions
-        assert [result.error_code for result in results] == [0] * len(results)
-        return results
-
-    async def initialize(self) -> None:
-        for group in range(self.GROUPS):
-            parts = [make_initialize(partition=partition) for partition in range(self.PARTITIONS)]
-            topics = [initialize_api.InitializeStateData(TOPIC_ID, parts)]
-            await self.send_request(
-                INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"group {group}", topics)
-            )
-
-    async def write(self, group: int, turns: int) -> None:
-        for turn in range(turns):
-            offset = turn * self.STEP_OFFSETS
-            parts = [
-                make_write(
-                    (offset, offset, ACKNOWLEDGED, 1),
-                    (offset + 1, offset + 2, AVAILABLE, 1),
-                    start_offset=max(0, offset - 10),
-                    partition=partition,
-                )
-                for partition in range(self.PARTITIONS)
-            ]
-            topics = [write_api.WriteStateData(TOPIC_ID, parts)]
-            await self.send_request(WRITE, write_api.WriteShareGroupStateRequest(f"group {group}", topics))
-
-    async def states(self) -> list[tuple[int, list[tuple[int, int, int, int]]]]:
-        found = []
-        for group in range(self.GROUPS):
-            parts = [make_read(partition=partition) for partition in range(self.PARTITIONS)]
-            topics = [read_api.ReadStateData(TOPIC_ID, parts)]
-            request = read_api.ReadShareGroupStateRequest(f"group {group}", topics)
-            found += [
-                (result.start_offset, unpack_batches(result.state_batches))
-                for result in await self.send_request(READ, request)
-            ]
-        return found
+    ]
 
 
 @pytest.mark.slow
 def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
-    turns = 100_000 // ((JournalRuntime.GROUPS - 1) * JournalRuntime.PARTITIONS)
+    turns = 100_000 // ((len(GROUPS) - 1) * len(PARTITIONS))
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     segment_bytes = 64 << 10
 
-    async def main() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
+    async def main() -> States:
         journal = world.journal(segment_bytes=segment_bytes)
-        driven = JournalRuntime(journal)
-        await driven.runtime.start()
-        await driven.initialize()
-        # This group is written only at the start. The state of this group must survive, and must not prevent
-        # the removal of segments.
-        await driven.write(0, 3)
-        writers = [asyncio.ensure_future(driven.write(group, turns)) for group in range(1, driven.GROUPS)]
-        largest_bytes = written_bytes = 0
-        while not all(writer.done() for writer in writers):
-            await asyncio.sleep(0.1)
-            largest_bytes = max(largest_bytes, journal.size_bytes())
-        written_bytes = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS)) * 100
-        assert written_bytes > 50 * segment_bytes
-        assert largest_bytes < 20 * segment_bytes
-        await asyncio.sleep(1)
-        # Four segments that are needed, the current segment, and the spare one.
-        assert journal.size_bytes() <= 6 * segment_bytes
-        states = await driven.states()
-        await driven.runtime.stop()
-        return states
+        async with run_runtime(journal) as driver:
+            for group in GROUPS:
+                parts = (make_initialize(partition=number) for number in PARTITIONS)
+                await driver.send_request(INITIALIZE, *parts, group=group)
+            # The first group is written only at the start. The state of this group must survive, and must not
+            # prevent the removal of segments.
+            await write_repeatedly(driver, GROUPS[0], 3)
+            writers = [asyncio.ensure_future(write_repeatedly(driver, group, turns)) for group in GROUPS[1:]]
+            largest_bytes = 0
+            while not all(writer.done() for writer in writers):
+                await asyncio.sleep(0.1)
+                largest_bytes = max(largest_bytes, journal.size_bytes())
+            await asyncio.gather(*writers)
+            written_bytes = sum(map(journal.end_offset, range(STATE_PARTITIONS))) * 100
+            assert written_bytes > 50 * segment_bytes
+            assert largest_bytes < 20 * segment_bytes
+            await asyncio.sleep(1)
+            # Four segments that are needed, the current segment, and the spare one.
+            assert journal.size_bytes() <= 6 * segment_bytes
+            return await read_states(driver)
 
-    async def reload_states() -> list[tuple[int, list[tuple[int, int, int, int]]]]:
-        driven = JournalRuntime(world.journal(segment_bytes=segment_bytes))
-        await driven.runtime.start()
-        states = await driven.states()
-        loaded = sum(view.loaded_records for view in driven.runtime.shard_views())
-        assert loaded < 5_000
-        await driven.runtime.stop()
-        return states
+    async def reload_states() -> States:
+        async with run_runtime(world.journal(segment_bytes=segment_bytes)) as driver:
+            states = await read_states(driver)
+            assert sum(view.loaded_records for view in driver.runtime.shard_views()) < 5_000
+            return states
 
     states = world.run(main())
     assert states[0] == (
@@ -290,20 +246,15 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
 
     async def main() -> None:
         journal = world.journal(segment_bytes=64 << 10)
-        driven = JournalRuntime(journal)
-        await driven.runtime.start()
-        for group in range(groups):
-            request = initialize_api.InitializeShareGroupStateRequest(
-                f"group {group:05}" + "x" * 1000,
-                [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])],
-            )
-            await driven.send_request(INITIALIZE, request)
-        await asyncio.sleep(1)
-        ends = sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS))
-        await asyncio.sleep(10)
-        # Compaction writes each state again at most once.
-        assert ends <= 2 * groups
-        assert sum(journal.end_offset(partition) for partition in range(STATE_PARTITIONS)) == ends
-        await driven.runtime.stop()
+        async with run_runtime(journal) as driver:
+            for number in range(groups):
+                group = f"group {number:05}" + "x" * 1000
+                assert await driver.request_error_code(INITIALIZE, make_initialize(), group=group) == 0
+            await asyncio.sleep(1)
+            ends = sum(map(journal.end_offset, range(STATE_PARTITIONS)))
+            await asyncio.sleep(10)
+            # Compaction writes each state again at most once.
+            assert ends <= 2 * groups
+            assert sum(map(journal.end_offset, range(STATE_PARTITIONS))) == ends
 
     world.run(main())

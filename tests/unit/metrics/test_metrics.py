@@ -10,7 +10,6 @@ from timeit import repeat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.fastpath.histogram import Histogram
 from coordinator.metrics import Metrics, ShardView, render_exposition
 from coordinator.observe.signals import GroupSignals, Problem
@@ -101,22 +100,27 @@ def metrics_with_events() -> Metrics:
     metrics.attach_forwarder(FakeForwarder())
     metrics.forward_done(85, 0, 0.001)
     metrics.forward_done(84, 13, 0.1)
-    metrics.shard_fenced()
+    metrics.count("fenced")
     metrics.attach_runtime(FakeRuntime(), log="journal", log_bytes=lambda: 4096)
     metrics.request_done(85, 0, 0.002)
-    metrics.count_write_operations(1)
-    metrics.append_done(3, 700, 0.001, None)
-    metrics.append_done(9, 999, 0.5, LogUnavailable("the disk is full"))
-    metrics.append_done(9, 999, 0.5, LogFenced("somebody else owns it"))
-    metrics.shard_loaded(7, 40, 0.02)
-    metrics.snapshot_written("cold")
-    metrics.state_expired("group_empty", 3)
-    metrics.log_pruned(7, 150)
-    metrics.prune_failed("refused")
-    metrics.connection_opened()
-    metrics.connection_opened()
-    metrics.connection_closed("idle")
-    metrics.frame_refused("size")
+    metrics.count("write_operations")
+    metrics.append_bytes.add(700)
+    metrics.count("append_failures")
+    for family, value in (
+        ("append_batch_records", 3.0),
+        ("append_duration_seconds", 0.001),
+        ("append_duration_seconds", 0.5),
+        ("append_duration_seconds", 0.5),
+        ("shard_load_duration_seconds", 0.02),
+    ):
+        metrics.histogram(family).add(value)
+    metrics.count("snapshots", "cold")
+    metrics.count("expired_share_partitions", "group_empty", 3)
+    metrics.prune_offsets[7] = 150
+    metrics.count("prune_failures", "refused")
+    metrics.count("connections_opened", by=2)
+    metrics.count("connections_closed", "idle")
+    metrics.count("frames_refused", "size")
     metrics.http_refused(401)
     metrics.set_event_loop_lag(0.003)
     return metrics

@@ -11,7 +11,15 @@ from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.state_records import StateRecord
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
+from tests.builders import (
+    ACKNOWLEDGED,
+    TOPIC_ID,
+    execute,
+    make_initialize,
+    make_read,
+    make_write,
+    unpack_batches,
+)
 from tests.simulation.loop import run
 from tests.unit.runtime.test_runtime import run_driver
 
@@ -50,7 +58,7 @@ async def test_unencodable_record_fails_one_request() -> None:
         topic = initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])
         # A group id longer than 32767 bytes does not fit into a record.
         request = initialize_api.InitializeShareGroupStateRequest("g" * 40_000, [topic])
-        one.service.handle(INITIALIZE, request, None, done.set_result)
+        execute(one.service, INITIALIZE, request, None, done.set_result)
         assert await one.request_error_code(WRITE, make_write((0, 0, ACKNOWLEDGED, 1))) == ErrorCode.NONE
         refused = (await done).results[0].partitions[0]
         assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR

@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 from coordinator import fastpath
 from coordinator.log.journal import Journal
 from coordinator.process import event_loop
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger, LingerTimer
-from coordinator.serve.service import INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
-from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_read, make_write
+from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_read, make_write
 from tests.simulation.disk import DiskFaults
-from tests.simulation.loop import SimLoop
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment
-from tests.unit.runtime.runtime_without_jobs import make_runtime
+from tests.unit.runtime.test_runtime import RuntimeDriver
 
 
 class LingerDriver:
@@ -161,21 +158,13 @@ async def test_stopped_linger_timer_does_not_fire() -> None:
     assert not fired
 
 
-class ConcurrentCallers:
+class ConcurrentCallers(RuntimeDriver):
     """A runtime over a journal on a simulated disk, and callers that write in a closed loop."""
 
     def __init__(self, world: SimulatedEnvironment) -> None:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimLoop)
-        self.loop = loop
         self.journal: Journal = world.journal(segment_bytes=1 << 20)
-        self.runtime = make_runtime(self.journal, STATE_PARTITIONS, clock=self)
-        self.service = Service(self.runtime)
+        super().__init__(self.journal, RuntimeLimits(), STATE_PARTITIONS)  # type: ignore[arg-type]
         self.latency_s = 0.0
-
-    def now_ms(self) -> int:
-        """Return the time of the event loop; this object is also the clock of the runtime."""
-        return int(self.loop.time() * 1000)
 
     @property
     def commits(self) -> int:
@@ -189,35 +178,16 @@ class ConcurrentCallers:
             await asyncio.sleep(0)
         pytest.fail("no commit begins")
 
-    async def send_request(self, rpc: Rpc, request: object) -> list[int]:
-        done: asyncio.Future[list[int]] = self.loop.create_future()
-        self.service.handle(
-            rpc,
-            request,
-            None,
-            lambda response: done.set_result([part.error_code for part in response.results[0].partitions]),
-        )
-        return await done
-
-    async def initialize(self, caller: int) -> None:
-        topics = [initialize_api.InitializeStateData(TOPIC_ID, [make_initialize()])]
-        await self.send_request(
-            INITIALIZE, initialize_api.InitializeShareGroupStateRequest(f"caller {caller}", topics)
-        )
-
-    async def write(self, caller: int, turn: int) -> list[int]:
-        topics = [
-            write_api.WriteStateData(TOPIC_ID, [make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)])
-        ]
-        return await self.send_request(
-            WRITE, write_api.WriteShareGroupStateRequest(f"caller {caller}", topics)
-        )
+    async def write(self, caller: int, turn: int) -> int:
+        part = make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)
+        return await self.request_error_code(WRITE, part, group=f"caller {caller}")
 
     async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
         for turn in writes:
-            asked_s = self.loop.time()
-            assert await self.write(caller, turn) == [0]
-            self.latency_s += self.loop.time() - asked_s
+            loop = asyncio.get_running_loop()
+            asked_s = loop.time()
+            assert await self.write(caller, turn) == 0
+            self.latency_s += loop.time() - asked_s
             await asyncio.sleep(pause_s())
 
 
@@ -231,7 +201,8 @@ def run_callers(
     async def scenario() -> None:
         one = ConcurrentCallers(world)
         await one.runtime.start()
-        await asyncio.gather(*(one.initialize(caller) for caller in range(callers)))
+        for caller in range(callers):
+            assert await one.request_error_code(INITIALIZE, make_initialize(), group=f"caller {caller}") == 0
         await main(one, world)
         await one.runtime.stop()
 
@@ -304,9 +275,9 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
             codes = await asyncio.gather(first, other)
         if "prepare" in faults:
             # The outcome of the first write is unknown; the second was not written.
-            assert codes == [[ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE]]
+            assert codes == [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE]
         else:
-            assert codes == [[ErrorCode.NONE]] * 2
+            assert codes == [ErrorCode.NONE] * 2
 
     run_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
 
@@ -316,11 +287,8 @@ def test_reads_do_not_wait_for_a_commit() -> None:
         writing = asyncio.ensure_future(one.write(0, 5))
         await one.wait_until_committing()
         for caller in range(1, 8):
-            topics = [read_api.ReadStateData(TOPIC_ID, [make_read()])]
-            assert await one.send_request(
-                READ, read_api.ReadShareGroupStateRequest(f"caller {caller}", topics)
-            ) == [0]
+            assert await one.request_error_code(READ, make_read(), group=f"caller {caller}") == 0
         assert not writing.done()
-        assert await writing == [0]
+        assert await writing == 0
 
     run_callers(main, DiskFaults(sync_s=1.0), 8)

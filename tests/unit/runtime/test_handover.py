@@ -3,71 +3,28 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
 
 import pytest
 
 from coordinator.log.base import LoggedBatch
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.log.kafka import KafkaLogLimits
 from coordinator.metrics import render_exposition
-from coordinator.process.clock import SystemClock
-from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
+from tests.unit.runtime.topic_runtimes import (
+    LIMITS,
+    FakeLease,
+    elect_shard,
+    owner_epoch,
+    run_replica,
+    shard_status,
+)
 
 pytestmark = pytest.mark.run_with(function=run)
-
-TOPIC = "state"
-LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
-
-
-class FakeLease:
-    """The freshness of the lease, and the shards that another process has claimed."""
-
-    def __init__(self) -> None:
-        self.fresh = True
-        self.taken: list[int] = []
-
-
-@asynccontextmanager
-async def run_replica(
-    fake: FakeKafka, limits: RuntimeLimits = LIMITS, lease: FakeLease | None = None
-) -> AsyncIterator[RuntimeDriver]:
-    """Run a coordinator that owns no shard until it is elected."""
-    lease = lease or FakeLease()
-    log = KafkaLog(
-        fake.cluster(TOPIC),
-        TopicConfig(TOPIC, STATE_PARTITIONS),
-        owner="test",
-        clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=3.0),
-        monotonic=loop_time,
-    )
-    one = RuntimeDriver(log, limits, may_claim=lambda: lease.fresh, on_fenced=lease.taken.append)  # type: ignore[arg-type]
-    await one.runtime.start(elect_all=False)
-    try:
-        yield one
-    finally:
-        await one.runtime.stop()
-
-
-async def elect_shard(one: RuntimeDriver, **more: bool) -> RuntimeDriver:
-    one.runtime.elect(0, **more)
-    await one.wait_until(lambda: shard_status(one) == "ACTIVE")
-    return one
-
-
-def shard_status(one: RuntimeDriver) -> str:
-    return one.runtime.shard_views()[0].status
-
-
-def owner_epoch(one: RuntimeDriver) -> int:
-    return one.runtime.shard_views()[0].owner_epoch
 
 
 async def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:

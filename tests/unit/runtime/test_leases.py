@@ -1,50 +1,31 @@
 """Reads under the lease of an owner: when they are answered, and which broker requests they cause."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
-from coordinator.process.clock import SystemClock
-from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
+from tests.unit.runtime.test_runtime import RuntimeDriver
+from tests.unit.runtime.topic_runtimes import LIMITS, run_replica
 
 pytestmark = pytest.mark.run_with(function=run)
 
-TOPIC = "state"
 LEASE_S = 2.0
-LIMITS = RuntimeLimits(reload_backoff_first_s=0.01, release_timeout_s=0.0)
 
 
-@asynccontextmanager
-async def run_owner(
+def run_owner(
     fake: FakeKafka, monotonic: Callable[[], float] = loop_time
-) -> AsyncIterator[RuntimeDriver]:
+) -> AbstractAsyncContextManager[RuntimeDriver]:
     """Run a coordinator that owns shard 0 until the end."""
-    log = KafkaLog(
-        fake.cluster(TOPIC),
-        TopicConfig(TOPIC, STATE_PARTITIONS),
-        owner="test",
-        clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=3.0, lease_s=LEASE_S),
-        monotonic=monotonic,
-    )
-    one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
-    await one.runtime.start(elect_all=False)
-    one.runtime.elect(0)
-    await one.wait_until(lambda: one.runtime.shard_views()[0].status == "ACTIVE")
-    try:
-        yield one
-    finally:
-        await one.runtime.stop()
+    limits = LIMITS._replace(release_timeout_s=0.0)
+    return run_replica(fake, limits, is_elected=True, monotonic=monotonic, lease_s=LEASE_S)
 
 
 def take_requests(fake: FakeKafka) -> list[str]:

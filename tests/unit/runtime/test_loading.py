@@ -8,20 +8,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from coordinator.log.base import LoggedBatch, StateLog
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
-from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.runtime_without_jobs import make_runtime
+from tests.unit.runtime.topic_runtimes import TOPIC, make_kafka_log
 
 pytestmark = pytest.mark.run_with(function=run)
 
-TOPIC = "state"
 SHARDS = 5
 BAD = 2
 # The retry pauses exceed the duration of any test, so a failed shard is retried only on request.
@@ -48,22 +45,10 @@ def shard_statuses(runtime: Runtime) -> list[str]:
 ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)]
 
 
-def kafka_log(fake: FakeKafka, append_timeout_s: float = 3.0) -> KafkaLog:
-    limits = KafkaLogLimits(append_timeout_s=append_timeout_s)
-    return KafkaLog(
-        fake.cluster(TOPIC),
-        TopicConfig(TOPIC, SHARDS),
-        owner="test",
-        clock=SystemClock(),
-        limits=limits,
-        monotonic=loop_time,
-    )
-
-
 async def make_damaged_topic() -> tuple[FakeKafka, bytes]:
     """Return a topic with a batch whose CRC is wrong, and the correct batch."""
     fake = FakeKafka()
-    async with run_runtime(kafka_log(fake)) as runtime:
+    async with run_runtime(make_kafka_log(fake, SHARDS)) as runtime:
         await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
     batches = fake.topics[TOPIC][BAD].batches
     good = batches[0]
@@ -74,7 +59,7 @@ async def make_damaged_topic() -> tuple[FakeKafka, bytes]:
 async def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCaptureFixture) -> None:
     fake, _ = await make_damaged_topic()
     caplog.clear()
-    async with run_runtime(kafka_log(fake)) as runtime:
+    async with run_runtime(make_kafka_log(fake, SHARDS)) as runtime:
         await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
         assert f"{TOPIC}-{BAD}" in runtime.health()[0]
         # Another shard can reload without waiting for the damaged one.
@@ -91,7 +76,7 @@ async def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCapt
 
 async def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
     fake, _ = await make_damaged_topic()
-    async with run_runtime(kafka_log(fake), elect_all=False) as runtime:
+    async with run_runtime(make_kafka_log(fake, SHARDS), elect_all=False) as runtime:
         runtime.elect(BAD)
         await wait_until(lambda: shard_statuses(runtime)[BAD] == "FAILED")
         runtime.elect(0)
@@ -100,7 +85,9 @@ async def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> Non
 
 async def test_repaired_shard_is_loaded() -> None:
     fake, good = await make_damaged_topic()
-    async with run_runtime(kafka_log(fake), RuntimeLimits(reload_backoff_first_s=0.01)) as runtime:
+    async with run_runtime(
+        make_kafka_log(fake, SHARDS), RuntimeLimits(reload_backoff_first_s=0.01)
+    ) as runtime:
         await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
         fake.topics[TOPIC][BAD].batches[0] = good
         await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
@@ -124,7 +111,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
 ) -> None:
     async def scenario() -> None:
         fake = FakeKafka()
-        log = kafka_log(fake, append_timeout_s=300.0)
+        log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
         read = log.read
         read_together: list[int] = []
 

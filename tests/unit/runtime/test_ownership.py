@@ -1,59 +1,20 @@
 """The runtime over a shared log: it claims a shard before loading, and closes a fenced shard."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 
 from coordinator.errors import LogFenced
-from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
-from coordinator.process.clock import SystemClock
-from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.log.kafka_logs import loop_time
-from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
+from tests.unit.runtime.topic_runtimes import run_replica
 
 pytestmark = pytest.mark.run_with(function=run)
 
-TOPIC = "state"
-LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
-
-
-@asynccontextmanager
-async def run_coordinator(fake: FakeKafka) -> AsyncIterator[RuntimeDriver]:
-    """Run a coordinator over a topic; yield it when its shard is active."""
-    log = KafkaLog(
-        fake.cluster(TOPIC),
-        TopicConfig(TOPIC, STATE_PARTITIONS),
-        owner="test",
-        clock=SystemClock(),
-        limits=KafkaLogLimits(append_timeout_s=0.5),
-        monotonic=loop_time,
-    )
-    one = RuntimeDriver(log, LIMITS)  # type: ignore[arg-type]
-    await one.runtime.start()
-    try:
-        await one.wait_until(lambda: one.runtime.health() == [])
-        yield one
-    finally:
-        await one.runtime.stop()
-
-
-async def test_next_owner_has_the_state_of_the_previous_one() -> None:
-    fake = FakeKafka()
-    async with run_coordinator(fake) as first:
-        assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        assert await first.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-        assert first.runtime.shard_views()[0].owner_epoch == 1
-    async with run_coordinator(fake) as second:
-        assert second.runtime.shard_views()[0].owner_epoch == 2
-        assert unpack_batches((await second.send_request(READ, make_read()))[0].state_batches) == [
-            (0, 4, ACKNOWLEDGED, 1)
-        ]
+run_coordinator = partial(run_replica, is_elected=True, append_timeout_s=0.5)
 
 
 async def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:

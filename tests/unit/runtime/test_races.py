@@ -14,16 +14,17 @@ from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
 from tests.simulation.loop import run
 from tests.unit.log.fake_kafka import FakeKafka
-from tests.unit.runtime.test_handover import (
+from tests.unit.runtime.test_loading import SHARDS, run_runtime, shard_statuses
+from tests.unit.runtime.topic_runtimes import (
     LIMITS,
     TOPIC,
     FakeLease,
     elect_shard,
+    make_kafka_log,
     owner_epoch,
     run_replica,
     shard_status,
 )
-from tests.unit.runtime.test_loading import kafka_log, run_runtime, shard_statuses
 
 pytestmark = pytest.mark.run_with(function=run)
 
@@ -90,7 +91,7 @@ def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
 async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
     turns: int, elected_again: bool
 ) -> None:
-    log = kafka_log(FakeKafka())
+    log = make_kafka_log(FakeKafka(), SHARDS)
     read, fails = log.read, asyncio.Event()
     together: list[int] = []
 

@@ -7,22 +7,29 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
-from coordinator.shard import SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
-from tests.builders import ACKNOWLEDGED, TOPIC_ID, make_initialize, make_read, make_write, unpack_batches
+from tests.builders import (
+    ACKNOWLEDGED,
+    TOPIC_ID,
+    execute,
+    make_initialize,
+    make_read,
+    make_write,
+    unpack_batches,
+)
 from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 pytestmark = pytest.mark.run_with(function=run)
 
@@ -37,28 +44,25 @@ class FakeOrigin:
 
 
 class RuntimeDriver:
-    """A service and a runtime over a BlockingLog."""
+    """A service and a runtime over a log, usually a BlockingLog."""
 
-    def __init__(self, log: BlockingLog, limits: RuntimeLimits, **ownership: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        log: BlockingLog,
+        limits: RuntimeLimits,
+        state_partitions: int = STATE_PARTITIONS,
+        **ownership: Callable[..., Any],
+    ) -> None:
         self.log = log
         self.clock = ManualClock()
         self.metrics = Metrics()
-        self.runtime = Runtime(
-            log=log,
-            clock=self.clock,
-            topics=AllTopics(),
-            metrics=self.metrics,
-            policy=SnapshotPolicy(),
-            limits=limits,
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
-            **ownership,
+        self.runtime = make_runtime(
+            log, state_partitions, clock=self.clock, metrics=self.metrics, limits=limits, **ownership
         )
         self.service = Service(self.runtime)
 
     def send_request(
-        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, topic_id: bytes = TOPIC_ID
+        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, group: str = "group"
     ) -> Any:
         """Send a request for one topic; return a future of its partition results."""
         request, topic = {
@@ -71,9 +75,10 @@ class RuntimeDriver:
             DELETE.name: (delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData),
         }[rpc.name]
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.service.handle(
+        execute(
+            self.service,
             rpc,
-            request("group", [topic(topic_id, list(parts))]),
+            request(group, [topic(TOPIC_ID, list(parts))]),
             origin,
             lambda response: done.set_result(response.results[0].partitions),
         )
@@ -118,6 +123,7 @@ async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -
             one.log.fail_appends(error)
         expected = ErrorCode.NONE if error is None else error.error_code
         assert (await answer)[0].error_code == expected
+        assert one.metrics.counted("append_failures") == (error is not None)
 
 
 async def test_state_equals_the_log_after_a_failed_append() -> None:

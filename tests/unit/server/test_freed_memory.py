@@ -6,8 +6,9 @@ import platform
 
 import pytest
 
+from coordinator.process.heap import trim_heap
 from coordinator.serve.server import ServerLimits, freed_memory, listener
-from coordinator.serve.server.freed_memory import CLOSED_MIN, INTERVAL_S, HeapTrimmer, trim_heap
+from coordinator.serve.server.freed_memory import CLOSED_MIN, INTERVAL_S, HeapTrimmer
 from tests.benchmarks.machine import resident_bytes
 from tests.unit.server.wire import serve_coordinator
 

@@ -90,7 +90,7 @@ def test_corrupted_sasl_frames_close_only_their_connection(
                     client.writer.close()
 
         await asyncio.gather(*(send_dialogues() for _ in range(AT_A_TIME)))
-        assert one.metrics._connections_closed["internal_error"] == 0
+        assert one.metrics.counted("connections_closed", "internal_error") == 0
         await one.wait_until(lambda: one.listener.connection_count == 0)
         assert one.listener.held_bytes == 0
         client = await one.connect()

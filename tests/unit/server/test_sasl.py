@@ -108,8 +108,7 @@ async def test_wrong_password_returns_an_error_and_closes_the_connection(
             assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert answer.error_message == "Authentication failed: Invalid username or password"
             assert await client.wait_until_closed()
-        closed = one.metrics._connections_closed
-        await one.wait_until(lambda: closed["authentication_failed"] == 3)
+        await one.wait_until(lambda: one.metrics.counted("connections_closed", "authentication_failed") == 3)
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert [record.getMessage() for record in warnings] == ["A login failed."]
     assert "guess-1234" not in caplog.text
@@ -293,7 +292,7 @@ async def test_login_that_takes_too_long_is_closed(serve_with_sasl: ServeWithSas
         clock_skipping.skip_time(31)
         assert await silent.wait_until_closed()
         assert await slow.wait_until_closed()
-        assert one.metrics._connections_closed["authentication_timeout"] == 2
+        assert one.metrics.counted("connections_closed", "authentication_timeout") == 2
         assert await find_coordinator_error_code(known) == 0
 
 
@@ -303,7 +302,7 @@ async def test_large_frame_before_login_closes_the_connection(serve_with_sasl: S
         stranger.send((64 * 1024 + 1).to_bytes(4, "big"))
         assert await stranger.wait_until_closed()
         # The connection was closed because of the size, not by a timeout.
-        assert one.metrics._connections_closed["bad_frame"] == 1
+        assert one.metrics.counted("connections_closed", "bad_frame") == 1
         known = await one.connect()
         await log_in(known)
         keys = [f"{'x' * 1000}:AAAAAAAAAAAAAAAAAAAAAQ:{number}" for number in range(100)]

@@ -49,7 +49,7 @@ async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWi
         assert await find_coordinator_error_code(client) == 0
         idle.send(request_frame(10, 6, 3, FIND_BODY))
         assert await idle.wait_until_closed()
-        assert one.metrics._connections_closed["session_expired"] == 1
+        assert one.metrics.counted("connections_closed", "session_expired") == 1
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ async def test_session_ends_when_its_token_expires(serve_with_sasl: ServeWithSas
         assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.wait_until_closed()
-        assert one.metrics._connections_closed["session_expired"] == 1
+        assert one.metrics.counted("connections_closed", "session_expired") == 1
 
 
 async def test_failing_mechanism_closes_the_connection(serve_with_sasl: ServeWithSasl) -> None:
@@ -114,7 +114,7 @@ async def test_failing_mechanism_closes_the_connection(serve_with_sasl: ServeWit
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
         assert await client.wait_until_closed()
-        assert one.metrics._connections_closed["internal_error"] == 1
+        assert one.metrics.counted("connections_closed", "internal_error") == 1
 
 
 async def test_reauthentication_has_the_full_handshake_timeout(serve_with_sasl: ServeWithSasl) -> None:
@@ -152,5 +152,4 @@ async def test_removed_user_or_changed_password_closes_its_connections(tmp_path:
         (tmp_path / "users.properties").write_text(change)
         assert users.reload_if_changed()
         assert await client.wait_until_closed()
-        closed = one.metrics._connections_closed
-        await one.wait_until(lambda: closed["credentials_revoked"] == 1)
+        await one.wait_until(lambda: one.metrics.counted("connections_closed", "credentials_revoked") == 1)

@@ -79,7 +79,7 @@ def tls_listener(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener:
 
 
 def closed_connection_counts(one: ServedCoordinator) -> dict[str, int]:
-    return one.metrics._connections_closed
+    return one.metrics._counts["connections_closed"]
 
 
 def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -6,16 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from struct import Struct
 
-from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.metrics import Metrics
-from coordinator.serve.runtime import Runtime, RuntimeLimits
+from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ListenerSecurityConfig, ServerLimits
 from coordinator.serve.service import Service
-from coordinator.shard import SnapshotPolicy
 from tests.manual_clock import ManualClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.runtime.blocking_log import BlockingLog
+from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 STATE_PARTITIONS = 4
 _SIZE = Struct(">i")
@@ -70,16 +69,12 @@ class ServedCoordinator:
         self.log = BlockingLog(STATE_PARTITIONS)
         self.log.blocking = False
         self.metrics = Metrics()
-        self.runtime = Runtime(
-            log=self.log,
+        self.runtime = make_runtime(
+            self.log,
+            STATE_PARTITIONS,
             clock=ManualClock(),
-            topics=AllTopics(),
             metrics=self.metrics,
-            policy=SnapshotPolicy(),
             limits=runtime_limits or RuntimeLimits(),
-            state_partitions=STATE_PARTITIONS,
-            cold_interval_ms=3_600_000,
-            prune_interval_ms=3_600_000,
         )
         self.directory = CoordinatorDirectory(
             HostPort("localhost", 9095),

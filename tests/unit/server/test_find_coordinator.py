@@ -1,4 +1,4 @@
-"""The metrics of FindCoordinator: error codes and durations; and the duration of ApiVersions."""
+"""FindCoordinator: the cache of its responses, and its metrics; and the duration of ApiVersions."""
 
 from itertools import count
 
@@ -30,6 +30,27 @@ def count_by_error(one: ServedCoordinator) -> dict[int, int]:
     return {code: number for (_, code), number in one.metrics.request_histograms()[0].items() if number}
 
 
+async def test_cached_responses_are_dropped_when_owners_change() -> None:
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        await send_find(client, str(KEY))
+        one.directory.follow(None)
+        await send_find(client, str(KEY))
+        one.directory.advertise(one.directory.advertised)
+        await send_find(client, str(KEY))
+        assert count_by_error(one) == {ErrorCode.NONE: 2, ErrorCode.COORDINATOR_NOT_AVAILABLE: 1}
+
+
+async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "CACHED_RESPONSES_MAX", 3)
+    async with serve_coordinator() as one:
+        client = await one.connect()
+        for partition in range(10):
+            await send_find(client, str(KEY._replace(partition=partition)))
+            assert len(one.listener._listener_security.api._find_coordinator_cache) <= 3
+        assert count_by_error(one) == {ErrorCode.NONE: 10}
+
+
 async def test_requests_are_counted_by_the_first_error_code() -> None:
     async with serve_coordinator() as one:
         client = await one.connect()
@@ -40,9 +61,6 @@ async def test_requests_are_counted_by_the_first_error_code() -> None:
         assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
         await send_find(client, "a consumer group", version=2)
         assert count_by_error(one) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
-        one.directory.follow(None)
-        await send_find(client, str(KEY))
-        assert count_by_error(one)[ErrorCode.COORDINATOR_NOT_AVAILABLE] == 1
 
 
 async def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,84 @@
+"""Coordinators over a log in a topic, which they can share; each has one shard by default."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
+from coordinator.process.clock import SystemClock
+from coordinator.serve.runtime import RuntimeLimits
+from tests.unit.log.fake_kafka import FakeKafka
+from tests.unit.log.kafka_logs import loop_time
+from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
+
+TOPIC = "state"
+LIMITS = RuntimeLimits(reload_backoff_first_s=0.01)
+
+
+class FakeLease:
+    """The freshness of the lease, and the shards that another process has claimed."""
+
+    def __init__(self) -> None:
+        self.fresh = True
+        self.taken: list[int] = []
+
+
+def make_kafka_log(
+    fake: FakeKafka,
+    state_partitions: int = STATE_PARTITIONS,
+    *,
+    monotonic: Callable[[], float] = loop_time,
+    **limits: float,
+) -> KafkaLog:
+    """Return a log in the topic; `limits` are those of `KafkaLogLimits`."""
+    return KafkaLog(
+        fake.cluster(TOPIC),
+        TopicConfig(TOPIC, state_partitions),
+        owner="test",
+        clock=SystemClock(),
+        limits=KafkaLogLimits(**{"append_timeout_s": 3.0, **limits}),  # type: ignore[arg-type]
+        monotonic=monotonic,
+    )
+
+
+@asynccontextmanager
+async def run_replica(
+    fake: FakeKafka,
+    limits: RuntimeLimits = LIMITS,
+    lease: FakeLease | None = None,
+    *,
+    is_elected: bool = False,
+    **log: Any,
+) -> AsyncIterator[RuntimeDriver]:
+    """Run a coordinator that owns no shard until it is elected; `log` is passed to `make_kafka_log`."""
+    lease = lease or FakeLease()
+    one = RuntimeDriver(
+        make_kafka_log(fake, **log),  # type: ignore[arg-type]
+        limits,
+        may_claim=lambda: lease.fresh,
+        on_fenced=lease.taken.append,
+    )
+    await one.runtime.start(elect_all=False)
+    try:
+        if is_elected:
+            await elect_shard(one)
+        yield one
+    finally:
+        await one.runtime.stop()
+
+
+async def elect_shard(one: RuntimeDriver, **more: bool) -> RuntimeDriver:
+    """Elect the shard, and wait until it is served."""
+    one.runtime.elect(0, **more)
+    await one.wait_until(lambda: shard_status(one) == "ACTIVE")
+    return one
+
+
+def shard_status(one: RuntimeDriver) -> str:
+    """Return the status of the shard."""
+    return one.runtime.shard_views()[0].status
+
+
+def owner_epoch(one: RuntimeDriver) -> int:
+    """Return the owner epoch of the shard."""
+    return one.runtime.shard_views()[0].owner_epoch
