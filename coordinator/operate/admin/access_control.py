@@ -71,11 +71,11 @@ class AccessControl:
         self._loopback_only = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
         self._metrics_open = config.http_metrics_open == "true"
-        self._by_certificate = config.http_ssl_client_auth != "none"
+        self._by_certificate = config.http_ssl.client_auth != "none"
         self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
         self._readers = _parse_principals("http.allowed.principals", config.http_allowed_principals)
         self._writers = _parse_principals("http.write.principals", config.http_write_principals)
-        rules = config.http_ssl_principal_mapping_rules
+        rules = config.http_ssl.principal_mapping_rules
         try:
             self._rules = MappingRules.parse(rules)
         except ValueError as error:

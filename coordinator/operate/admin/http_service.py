@@ -8,7 +8,7 @@ from coordinator.operate.admin.application import create_app
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.http_server import HttpServer
 from coordinator.process.clock import SystemClock
-from coordinator.security.tls import make_server_tls
+from coordinator.security.tls import ServerTls
 
 _logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class HttpService:
         self._view = view
         config = view.config
         self._access = AccessControl(config)
-        self._tls = make_server_tls(config, "http") if config.http_uses_tls else None
+        self._tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
         app = create_app(view, self._access)
         self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
         self._clock = SystemClock()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.config import Config, HostPort
+from coordinator.config.admin import HttpTlsSettings
 from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES, AccessControl, AccessDenied
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
@@ -249,7 +250,7 @@ def test_exposed_http_address_without_protection_is_warned_about() -> None:
     assert Config().http_exposure_warning(HostPort("::1", 9096)) is None
     assert "to everybody who can reach it" in (Config().http_exposure_warning(everywhere) or "")
     assert "takes tokens in clear" in (Config(http_token_file="t").http_exposure_warning(everywhere) or "")
-    safe = Config(http_token_file="t", http_ssl_certificate_location="c")
+    safe = Config(http_token_file="t", http_ssl=HttpTlsSettings(certificate_location="c"))
     assert safe.http_exposure_warning(everywhere) is None
 
 
