@@ -15,7 +15,6 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import BuiltInRig, wait_until
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 
 pytestmark = pytest.mark.broker
@@ -35,15 +34,10 @@ def topic(built_in: BuiltInRig) -> tuple[str, str]:
 @pytest.fixture
 def coordinator(built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]) -> Iterator[CoordinatorProcess]:
     """A coordinator with state of the topic, and state of an unknown topic."""
-    port, http_port = free_ports(2)
     settings = {"bootstrap.servers": built_in.broker.bootstrap}
-    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory", settings=settings)
-    process.start()
-    try:
-        asyncio.run(write_states(port, parse_topic_id(topic[1])))
+    with CoordinatorProcess(tmp_path, log="memory", settings=settings) as process:
+        asyncio.run(write_states(process.port, parse_topic_id(topic[1])))
         yield process
-    finally:
-        process.stop()
 
 
 async def write_states(port: int, topic_id: bytes) -> None:
