@@ -13,24 +13,6 @@ from coordinator.errors import ConfigError
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize(
-    ("name", "default"),
-    [
-        ("share.coordinator.state.topic.num.partitions", "50"),
-        ("share.coordinator.snapshot.update.records.per.snapshot", "500"),
-        ("share.coordinator.write.timeout.ms", "5000"),
-        ("share.coordinator.state.topic.prune.interval.ms", "300000"),
-        ("share.coordinator.cold.partition.snapshot.interval.ms", "300000"),
-        ("connections.max.idle.ms", "600000"),
-        ("share.coordinator.state.topic.replication.factor", "3"),
-        ("share.coordinator.state.topic.min.isr", "2"),
-        ("security.protocol", "PLAINTEXT"),
-    ],
-)
-def test_kafka_setting_keeps_its_name_and_default(name: str, default: str) -> None:
-    assert {setting.name: setting.default for setting in SETTINGS}[name] == default
-
-
 def test_setting_has_three_spellings() -> None:
     spellings = {setting.name: (setting.env, setting.flag) for setting in SETTINGS}
     assert spellings["max.connections"] == ("SHARE_COORDINATOR_MAX_CONNECTIONS", "--max-connections")
