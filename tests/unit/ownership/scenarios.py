@@ -120,6 +120,7 @@ async def restarted_static_member_keeps_shards(
             (one, owned, []) for one, owned in before
         ]
     await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in replicas))
+    assert took_s < fleet.limits.session_timeout_s
     return took_s
 
 
