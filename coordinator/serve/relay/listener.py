@@ -9,6 +9,7 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue, address_network
+from coordinator.process.freed_memory import HeapTrimmer, trim_heap
 from coordinator.security.connection_eviction import evict_oldest
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.serve.relay.connection import Connection, UpstreamRoute
@@ -37,6 +38,7 @@ class Listener:
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._warn = RateLimitedLog().warn_by_kind
         self._handshakes = FairQueue()
+        self._freed_memory = HeapTrimmer()
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
@@ -117,14 +119,17 @@ class Listener:
 
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
+        self._freed_memory.connection_closed()
 
     async def _close_idle_connections(self) -> None:
-        """Close idle connections periodically."""
+        """Close idle connections periodically, and return the memory of closed ones to the system."""
         loop, limits = asyncio.get_running_loop(), self.limits
         seen: dict[Connection, tuple[int, float]] = {}
         while True:
             await asyncio.sleep(limits.sweep_s)
             now_s, now_ms = loop.time(), self._clock.now_ms()
+            if self._freed_memory.is_due(now_s):
+                trim_heap()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
                     self._metrics.count_refusal("certificate_revoked")
