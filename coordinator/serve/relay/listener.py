@@ -1,6 +1,7 @@
 """Accept connections, enforce the connection limit and the idle timeout, and stop all connections."""
 
 import asyncio
+import gc
 import itertools
 import socket
 from functools import partial
@@ -129,6 +130,8 @@ class Listener:
             await asyncio.sleep(limits.sweep_s)
             now_s, now_ms = loop.time(), self._clock.now_ms()
             if self._freed_memory.is_due(now_s):
+                # The objects of a TLS connection form cycles, which hold its buffers of 256 KiB.
+                gc.collect()
                 trim_heap()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
