@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from coordinator.config.security_groups import ListenerTlsSettings
+
 Subject = x509.Name
 
 _A_DAY = timedelta(days=1)
@@ -41,6 +43,15 @@ class IssuedCertificate(NamedTuple):
     key: Path
     combined_file: Path
     key_password: str
+
+    def listener_tls(self, **more: str) -> ListenerTlsSettings:
+        """Return the TLS settings of a listener with this certificate."""
+        own = {
+            "certificate_location": str(self.certificate),
+            "key_location": str(self.key),
+            "key_password": self.key_password,
+        }
+        return ListenerTlsSettings.model_validate({**own, **more})
 
 
 class CertificateAuthority:

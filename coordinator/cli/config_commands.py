@@ -60,7 +60,7 @@ def check(
     """
     from coordinator.operate.admin.access_control import AccessControl
     from coordinator.process.clock import SystemClock
-    from coordinator.security.tls import make_server_tls
+    from coordinator.security.tls import ServerTls
     from coordinator.serve.server import make_listener_security
 
     loaded = flags.load_settings(ctx.args, config, settings)
@@ -68,7 +68,7 @@ def check(
     make_listener_security(loaded.config, SystemClock())
     AccessControl(loaded.config)
     if loaded.config.http_uses_tls:
-        make_server_tls(loaded.config, "http")
+        ServerTls(loaded.config.http_ssl, "http")
     if loaded.config.bootstrap_servers:
         flags.client_security(None, loaded.config)
     if output is Output.JSON:

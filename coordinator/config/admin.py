@@ -10,39 +10,29 @@ from coordinator.config.fields import (
     ClientAuth,
     File,
     HostPort,
-    MappingRulesText,
     Principals,
-    Secret,
     SettingGroup,
     Switch,
-    require_values,
 )
+from coordinator.config.security_groups import ListenerTlsSettings
 from coordinator.errors import ConfigError
 
 ANONYMOUS = "User:ANONYMOUS"
 
 
-class HttpSettings(SettingGroup):
-    """The settings of `Config` for the HTTP server."""
+class HttpTlsSettings(ListenerTlsSettings):
+    """The TLS settings of the HTTP server, which uses TLS if it has a certificate."""
 
-    http_ssl_certificate_location: File = ""
-    """A PEM file with the server certificate of HTTP, reloaded when it changes. Empty: no TLS."""
-
-    http_ssl_key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
-
-    http_ssl_key_password: Secret = ""
-    """The password of the key."""
-
-    http_ssl_ca_location: File = ""
-    """A PEM file with the authorities of client certificates, reloaded when it changes."""
-
-    http_ssl_client_auth: ClientAuth = "none"
+    client_auth: ClientAuth = "none"
     """required: every client needs a certificate, including probes. requested: clients without one can use
     the probes, and need a token for everything else."""
 
-    http_ssl_principal_mapping_rules: MappingRulesText = "DEFAULT"
-    """As Kafka's ssl.principal.mapping.rules."""
+
+class HttpSettings(SettingGroup):
+    """The settings of `Config` for the HTTP server."""
+
+    http_ssl: HttpTlsSettings = HttpTlsSettings()
+    """Empty: no TLS."""
 
     http_token_file: File = ""
     """The bearer tokens: a file with lines NAME SCOPE TOKEN, reloaded when it changes. SCOPE is read or
@@ -69,7 +59,7 @@ class HttpSettings(SettingGroup):
     @property
     def http_uses_tls(self) -> bool:
         """True if the HTTP server uses TLS."""
-        return bool(self.http_ssl_certificate_location)
+        return bool(self.http_ssl.certificate_location)
 
     @property
     def http_requires_login(self) -> bool:
@@ -78,21 +68,19 @@ class HttpSettings(SettingGroup):
 
     def check_http(self) -> None:
         """Raise ConfigError if the settings are inconsistent."""
-        by_certificate = self.http_ssl_client_auth != "none"
+        tls = self.http_ssl
+        by_certificate = tls.client_auth != "none"
         tls_only = {
-            "http.ssl.key.location": self.http_ssl_key_location,
-            "http.ssl.key.password": self.http_ssl_key_password and MASK,
-            "http.ssl.ca.location": self.http_ssl_ca_location,
-            "http.ssl.client.auth": self.http_ssl_client_auth if by_certificate else "",
+            "http.ssl.key.location": tls.key_location,
+            "http.ssl.key.password": tls.key_password and MASK,
+            "http.ssl.ca.location": tls.ca_location,
+            "http.ssl.client.auth": tls.client_auth if by_certificate else "",
         }
         for name, value in tls_only.items():
             if value and not self.http_uses_tls:
                 raise ConfigError(name, value, "given together with http.ssl.certificate.location")
-        if by_certificate:
-            require_values(
-                {"http.ssl.ca.location": self.http_ssl_ca_location},
-                f"given with http.ssl.client.auth={self.http_ssl_client_auth}",
-            )
+        if self.http_uses_tls:
+            tls.check_files("http.ssl", "given with TLS")
         readers = self.http_allowed_principals or self.http_write_principals
         if self.http_requires_login and not (
             self.http_token_file or (by_certificate and readers) or ANONYMOUS in self.http_allowed_principals

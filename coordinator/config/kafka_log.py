@@ -8,16 +8,14 @@ from coordinator.config.fields import (
     Addresses,
     Count,
     EndpointIdentification,
-    File,
     Milliseconds,
-    SaslMechanism,
-    Secret,
     SecurityProtocol,
     SettingGroup,
     TopicName,
     named,
     require_values,
 )
+from coordinator.config.security_groups import SaslSettings, TlsSettings
 from coordinator.errors import ConfigError
 
 
@@ -54,29 +52,11 @@ class KafkaLogSettings(SettingGroup):
     security_protocol: SecurityProtocol = "PLAINTEXT"
     """The security protocol of connections to brokers."""
 
-    sasl_mechanism: SaslMechanism = "PLAIN"
-    """The SASL mechanism for connections to brokers."""
+    sasl: SaslSettings = SaslSettings()
+    """For connections to brokers."""
 
-    sasl_username: str = ""
-    """The SASL user name."""
-
-    sasl_password: Secret = ""
-    """The SASL password. Set it in the environment or in a file: other users can see flags."""
-
-    sasl_token_file: File = named("sasl.oauthbearer.token.file", "")
-    """With OAUTHBEARER: a file with the token; read at each login."""
-
-    ssl_ca_location: File = ""
-    """A PEM file with the authorities of the brokers. Empty: the system's authorities."""
-
-    ssl_certificate_location: File = ""
-    """A PEM file with the client certificate. Empty: none."""
-
-    ssl_key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
-
-    ssl_key_password: Secret = ""
-    """The password of the key."""
+    ssl: TlsSettings = TlsSettings()
+    """For connections to brokers."""
 
     ssl_endpoint_identification_algorithm: EndpointIdentification = "https"
     """https: a broker's certificate must match its host. none: the host is not checked."""
@@ -90,14 +70,8 @@ class KafkaLogSettings(SettingGroup):
 
     def check_sasl_client(self) -> None:
         """Raise ConfigError if a setting for the SASL login to brokers is missing."""
-        if not self.security_protocol.startswith("SASL"):
-            return
-        wanted = (
-            {"sasl.oauthbearer.token.file": self.sasl_token_file}
-            if self.sasl_mechanism == "OAUTHBEARER"
-            else {"sasl.username": self.sasl_username, "sasl.password": self.sasl_password}
-        )
-        require_values(wanted, f"given with security.protocol={self.security_protocol}")
+        if self.security_protocol.startswith("SASL"):
+            self.sasl.check_login("sasl", f"given with security.protocol={self.security_protocol}")
 
     def check_single_replica(self) -> None:
         """Raise ConfigError if replication settings are given for a log with one copy."""

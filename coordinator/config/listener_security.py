@@ -12,23 +12,20 @@ from coordinator.config.admin import ANONYMOUS, is_loopback
 from coordinator.config.fields import (
     Allowed,
     ClaimName,
-    ClientAuth,
     EndpointIdentification,
     File,
     HostPort,
-    MappingRulesText,
     Mechanisms,
     Milliseconds,
     NonNegative,
     Principals,
-    SaslMechanism,
-    Secret,
     SecurityProtocol,
     SettingGroup,
     Switch,
     named,
     require_values,
 )
+from coordinator.config.security_groups import ListenerTlsSettings, SaslSettings
 from coordinator.errors import ConfigError
 
 
@@ -47,24 +44,8 @@ class ListenerSecuritySettings(SettingGroup):
     """With TLS or SASL: the allowed principals (brokers, coordinators, tools) in the format of Kafka's
     super.users. Others get CLUSTER_AUTHORIZATION_FAILED."""
 
-    listen_ssl_certificate_location: File = ""
-    """With SSL or SASL_SSL: a PEM file with the server certificate. All files of listen are reloaded when
-    they change."""
-
-    listen_ssl_key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
-
-    listen_ssl_key_password: Secret = ""
-    """The password of the key."""
-
-    listen_ssl_ca_location: File = ""
-    """A PEM file with the authorities of clients and of other coordinators."""
-
-    listen_ssl_client_auth: ClientAuth = "none"
-    """Whether clients present a certificate. With SSL, it identifies the client."""
-
-    listen_ssl_principal_mapping_rules: MappingRulesText = "DEFAULT"
-    """As Kafka's ssl.principal.mapping.rules."""
+    listen_ssl: ListenerTlsSettings = ListenerTlsSettings()
+    """Required with SSL and SASL_SSL. Connections to other coordinators use these files, too."""
 
     listen_sasl_enabled_mechanisms: Mechanisms = ""
     """The enabled SASL mechanisms."""
@@ -118,18 +99,8 @@ class ListenerSecuritySettings(SettingGroup):
     listen_reload_interval_ms: Milliseconds = 5000
     """How often files of certificates, keys and users are checked for changes."""
 
-    forwarding_sasl_mechanism: SaslMechanism = "SCRAM-SHA-512"
-    """With ownership=group and SASL: the mechanism for connections to other coordinators. TLS uses the
-    settings listen.ssl."""
-
-    forwarding_sasl_username: str = ""
-    """The user name at other coordinators."""
-
-    forwarding_sasl_password: Secret = ""
-    """The password at other coordinators."""
-
-    forwarding_sasl_token_file: File = named("forwarding.sasl.oauthbearer.token.file", "")
-    """A file with the token for other coordinators; read at each login."""
+    forwarding_sasl: SaslSettings = SaslSettings(mechanism="SCRAM-SHA-512")
+    """With ownership=group and SASL, for connections to other coordinators."""
 
     forwarding_endpoint_identification: EndpointIdentification = named(
         "forwarding.ssl.endpoint.identification.algorithm", "https"
@@ -157,19 +128,14 @@ class ListenerSecuritySettings(SettingGroup):
             return
         given = f"given with listen.security.protocol={protocol}"
         if self.listen_uses_tls:
-            require_values({"listen.ssl.certificate.location": self.listen_ssl_certificate_location}, given)
+            self.listen_ssl.check_files("listen.ssl", given)
         require_values(
             {"listen.allowed.principals": self.listen_allowed_principals},
             f"{given}; without it no client is allowed",
         )
-        if self.listen_ssl_client_auth != "none":
-            require_values(
-                {"listen.ssl.ca.location": self.listen_ssl_ca_location},
-                f"given with listen.ssl.client.auth={self.listen_ssl_client_auth}",
-            )
         if protocol != "SSL":
             self._check_sasl(given, forwards=forwards)
-        elif self.listen_ssl_client_auth == "none" and ANONYMOUS not in self.listen_allowed_principals:
+        elif self.listen_ssl.client_auth == "none" and ANONYMOUS not in self.listen_allowed_principals:
             raise ConfigError(
                 "listen.ssl.client.auth",
                 "none",
@@ -199,7 +165,7 @@ class ListenerSecuritySettings(SettingGroup):
             ("listen.allowed.principals", self.listen_allowed_principals),
             ("listen.sasl.users.file", self.listen_sasl_users_file),
             ("listen.sasl.enabled.mechanisms", self.listen_sasl_enabled_mechanisms),
-            ("listen.ssl.certificate.location", self.listen_ssl_certificate_location),
+            ("listen.ssl.certificate.location", self.listen_ssl.certificate_location),
         ):
             if value:
                 raise ConfigError(
@@ -222,12 +188,4 @@ class ListenerSecuritySettings(SettingGroup):
                 "given with OAUTHBEARER in listen.sasl.enabled.mechanisms",
             )
         if forwards:
-            wanted = (
-                {"forwarding.sasl.oauthbearer.token.file": self.forwarding_sasl_token_file}
-                if self.forwarding_sasl_mechanism == "OAUTHBEARER"
-                else {
-                    "forwarding.sasl.username": self.forwarding_sasl_username,
-                    "forwarding.sasl.password": self.forwarding_sasl_password,
-                }
-            )
-            require_values(wanted, f"{given} and ownership=group")
+            self.forwarding_sasl.check_login("forwarding.sasl", f"{given} and ownership=group")

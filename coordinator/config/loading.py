@@ -186,10 +186,13 @@ def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigErr
 
 def _make_config(values: Mapping[str, _SettingValue]) -> Config:
     try:
-        return Config.model_validate({_BY_NAME[name].attribute: value.text for name, value in values.items()})
+        return Config.model_validate(
+            {_BY_NAME[name].attribute.replace(".", "_"): value.text for name, value in values.items()}
+        )
     except ValidationError as error:
         # Replace pydantic's message, which contains Python types, by the allowed values of the setting.
-        setting = _BY_ATTRIBUTE[str(error.errors()[0]["loc"][0])]
+        field, *rest = map(str, error.errors()[0]["loc"])
+        setting = _BY_ATTRIBUTE.get(field) or _BY_ATTRIBUTE[f"{field}.{rest[0]}"]
         raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
         # Some settings are inconsistent. The setting that the error names may be unset, and thus have its

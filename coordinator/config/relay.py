@@ -10,21 +10,18 @@ from coordinator.config.fields import (
     UPPER_CASE,
     Address,
     ClaimName,
-    ClientAuth,
     Count,
-    File,
     HostName,
     HostPort,
-    MappingRulesText,
     Milliseconds,
     NonNegative,
     Principals,
-    Secret,
     SecurityProtocol,
     SettingGroup,
     named,
     require_values,
 )
+from coordinator.config.security_groups import ListenerTlsSettings, TlsSettings
 from coordinator.errors import ConfigError
 
 
@@ -56,23 +53,8 @@ class RelaySettings(SettingGroup):
     relay_sub_claim_name: ClaimName = named("relay.sasl.oauthbearer.sub.claim.name", "sub")
     """The claim that contains the user name, as the broker's sasl.oauthbearer.sub.claim.name."""
 
-    relay_ssl_certificate_location: File = ""
-    """A PEM file with the relay's server certificate for the advertised host, reloaded when it changes."""
-
-    relay_ssl_key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
-
-    relay_ssl_key_password: Secret = ""
-    """The password of the key."""
-
-    relay_ssl_ca_location: File = ""
-    """A PEM file with the authorities of the brokers' client certificates, reloaded when it changes."""
-
-    relay_ssl_client_auth: ClientAuth = "none"
-    """Whether brokers present a client certificate. Must be required with SSL."""
-
-    relay_ssl_principal_mapping_rules: MappingRulesText = "DEFAULT"
-    """As Kafka's ssl.principal.mapping.rules."""
+    relay_ssl: ListenerTlsSettings = ListenerTlsSettings()
+    """The certificate must be valid for the advertised host."""
 
     relay_coordinator_security_protocol: Annotated[Literal["PLAINTEXT", "SSL"], UPPER_CASE] = "PLAINTEXT"
     """The security protocol of connections to the coordinator. Use PLAINTEXT only if no other client can
@@ -81,17 +63,8 @@ class RelaySettings(SettingGroup):
     relay_coordinator_server_name: HostName = ""
     """The host name in the coordinator's certificate, if it is not the host of relay.coordinator."""
 
-    relay_coordinator_ssl_ca_location: File = ""
-    """A PEM file with the coordinator's authority. Empty: the system's authorities."""
-
-    relay_coordinator_ssl_certificate_location: File = ""
-    """A PEM file with the relay's client certificate for the coordinator."""
-
-    relay_coordinator_ssl_key_location: File = ""
-    """A PEM file with the key, if it is not in that of the certificate."""
-
-    relay_coordinator_ssl_key_password: Secret = ""
-    """The password of the key."""
+    relay_coordinator_ssl: TlsSettings = TlsSettings()
+    """For connections to the coordinator."""
 
     relay_connections_max: Count = named("relay.max.connections", 4000)
     """The maximum number of connections; further ones are closed at once."""
@@ -123,10 +96,10 @@ class RelaySettings(SettingGroup):
         given = f"given with relay.security.protocol={protocol}"
         require_values({"relay.allowed.principals": self.relay_allowed_principals}, given)
         if self.relay_uses_tls:
-            require_values({"relay.ssl.certificate.location": self.relay_ssl_certificate_location}, given)
-        if protocol == "SSL" and self.relay_ssl_client_auth != "required":
+            self.relay_ssl.check_files("relay.ssl", given)
+        if protocol == "SSL" and self.relay_ssl.client_auth != "required":
             raise ConfigError(
                 "relay.ssl.client.auth",
-                self.relay_ssl_client_auth,
+                self.relay_ssl.client_auth,
                 "required with relay.security.protocol=SSL: to the broker every peer looks like the relay",
             )

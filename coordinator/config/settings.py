@@ -5,16 +5,25 @@ for the command line, the documentation and error messages. If Kafka has a setti
 used. If a default intentionally differs, the meaning mentions it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args, get_origin
 
 from annotated_types import Ge, Le
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 from pydantic.fields import FieldInfo
 
 from coordinator.config.admin import HttpSettings
-from coordinator.config.fields import INT32_MAX, MASK, WILDCARD_HOSTS, Allowed, HostPort, SecretMark
+from coordinator.config.fields import (
+    INT32_MAX,
+    MASK,
+    WILDCARD_HOSTS,
+    Allowed,
+    HostPort,
+    SecretMark,
+    SettingGroup,
+)
 from coordinator.config.groups import ExpirySettings, SignalSettings
 from coordinator.config.kafka_log import KafkaLogSettings
 from coordinator.config.listener_security import ListenerSecuritySettings
@@ -45,10 +54,19 @@ class Config(
 
     @model_validator(mode="before")
     @classmethod
-    def _default_advertised_address(cls, values: object) -> object:
-        if isinstance(values, Mapping) and "listen" in values and "advertise" not in values:
-            return {**values, "advertise": values["listen"]}
-        return values
+    def _complete_values(cls, values: object) -> object:
+        """Let `advertise` default to `listen`, and collect the values of groups: `http_ssl_client_auth`."""
+        if not isinstance(values, Mapping):
+            return values
+        complete = dict(values)
+        if "listen" in complete:
+            complete.setdefault("advertise", complete["listen"])
+        for name, group in _groups(cls):
+            given = {field: complete.pop(f"{name}_{field}", None) for field in type(group).model_fields}
+            given = {field: value for field, value in given.items() if value is not None}
+            if given:
+                complete[name] = {**group.model_dump(), **given}
+        return complete
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
@@ -82,8 +100,14 @@ class Config(
             raise ConfigError("node.id.first", str(self.node_id_first), f"at most {most} with {why}")
 
 
+def _groups(config: type[BaseModel]) -> list[tuple[str, SettingGroup]]:
+    """Return the names and defaults of the fields that are groups of settings."""
+    fields = config.model_fields.items()
+    return [(name, field.default) for name, field in fields if isinstance(field.default, SettingGroup)]
+
+
 class Setting(NamedTuple):
-    """One row of the table of settings; `attribute` is the field name in `Config`."""
+    """One row of the table of settings; `attribute` is the field name in `Config`, or `group.field`."""
 
     attribute: str
     name: str
@@ -97,7 +121,7 @@ class Setting(NamedTuple):
 
     def display_value(self, config: Config) -> str:
         """Return the setting's value as text; secrets are masked."""
-        value = str(getattr(config, self.attribute))
+        value = str(attrgetter(self.attribute)(config))
         return MASK if self.secret and value else value
 
 
@@ -128,8 +152,23 @@ def _type_and_allowed_values(field: FieldInfo) -> tuple[str, str]:
     return "int", f"a whole number from {low} to {high}"
 
 
-def _make_setting(attribute: str, field: FieldInfo) -> Setting:
-    name = field.title or attribute.replace("_", ".")
+def _make_settings(config: type[BaseModel]) -> Iterator[Setting]:
+    groups = dict(_groups(config))
+    for attribute, field in config.model_fields.items():
+        name = field.title or attribute.replace("_", ".")
+        if attribute not in groups:
+            yield _make_setting(attribute, name, field, field.default, field.description or "")
+            continue
+        # The meaning of the group is added to that of its first setting.
+        more = f" {field.description}"
+        for part, inner in type(groups[attribute]).model_fields.items():
+            whole_name = f"{name}.{inner.title or part.replace('_', '.')}"
+            default, meaning = getattr(groups[attribute], part), f"{inner.description}{more}"
+            yield _make_setting(f"{attribute}.{part}", whole_name, inner, default, meaning)
+            more = ""
+
+
+def _make_setting(attribute: str, name: str, field: FieldInfo, default: object, meaning: str) -> Setting:
     kind, allowed = _type_and_allowed_values(field)
     return Setting(
         attribute,
@@ -137,11 +176,11 @@ def _make_setting(attribute: str, field: FieldInfo) -> Setting:
         env_variable_name(name),
         flag_name(name),
         kind,
-        "as listen" if attribute == "advertise" else str(field.default),
+        "as listen" if attribute == "advertise" else str(default),
         allowed,
-        " ".join((field.description or "").split()),
+        " ".join(meaning.split()),
         any(isinstance(mark, SecretMark) for mark in field.metadata),
     )
 
 
-SETTINGS = tuple(_make_setting(attribute, field) for attribute, field in Config.model_fields.items())
+SETTINGS = tuple(_make_settings(Config))

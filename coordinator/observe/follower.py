@@ -18,7 +18,7 @@ from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import keep_valid_records
 from coordinator.metrics import ShardView
-from coordinator.process.heap import trim_heap
+from coordinator.process.freed_memory import trim_heap
 from coordinator.serve.runtime.replay import Replay, make_replays
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.errors import DecodeError, ErrorCode

@@ -2,35 +2,40 @@
 
 from coordinator.client import ClientSecurity
 from coordinator.config import Config
+from coordinator.config.security_groups import SaslSettings, TlsSettings
 
 
 def make_client_security(config: Config) -> ClientSecurity:
     """Return the settings of `security.protocol`, `sasl.*` and `ssl.*`, for connections to brokers."""
-    return ClientSecurity(
-        protocol=config.security_protocol,
-        mechanism=config.sasl_mechanism,
-        username=config.sasl_username,
-        password=config.sasl_password,
-        token_file=config.sasl_token_file,
-        ca_file=config.ssl_ca_location,
-        certificate_file=config.ssl_certificate_location,
-        key_file=config.ssl_key_location,
-        key_password=config.ssl_key_password,
-        check_hostname=config.ssl_endpoint_identification_algorithm == "https",
+    return combine_groups(
+        config.security_protocol, config.ssl, config.sasl, config.ssl_endpoint_identification_algorithm
     )
 
 
 def make_peer_security(config: Config) -> ClientSecurity:
     """Return the settings for connections to other coordinators; they use the listener's certificate."""
+    return combine_groups(
+        config.listen_security_protocol,
+        config.listen_ssl,
+        config.forwarding_sasl,
+        config.forwarding_endpoint_identification,
+    )
+
+
+def combine_groups(
+    protocol: str, tls: TlsSettings, sasl: SaslSettings | None = None, identification: str = "https"
+) -> ClientSecurity:
+    """Return the settings of a connection, with those of two groups."""
+    sasl = sasl or SaslSettings()
     return ClientSecurity(
-        protocol=config.listen_security_protocol,
-        mechanism=config.forwarding_sasl_mechanism,
-        username=config.forwarding_sasl_username,
-        password=config.forwarding_sasl_password,
-        token_file=config.forwarding_sasl_token_file,
-        ca_file=config.listen_ssl_ca_location,
-        certificate_file=config.listen_ssl_certificate_location,
-        key_file=config.listen_ssl_key_location,
-        key_password=config.listen_ssl_key_password,
-        check_hostname=config.forwarding_endpoint_identification == "https",
+        protocol=protocol,
+        mechanism=sasl.mechanism,
+        username=sasl.username,
+        password=sasl.password,
+        token_file=sasl.token_file,
+        ca_file=tls.ca_location,
+        certificate_file=tls.certificate_location,
+        key_file=tls.key_location,
+        key_password=tls.key_password,
+        check_hostname=identification == "https",
     )

@@ -10,13 +10,11 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from coordinator.config import Config
+from coordinator.config.security_groups import ListenerTlsSettings
 from coordinator.errors import ConfigError
 from coordinator.security.reloading_files import ReloadingFiles
-
-ClientAuth = Literal["none", "requested", "required"]
 
 _VERIFY = {
     "none": ssl.CERT_NONE,
@@ -30,36 +28,17 @@ _PEM = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----.+?-----END", re.DO
 _SNI_CALLBACK: Any = vars(ssl.SSLContext.__mro__[1])["sni_callback"]
 
 
-class TlsFiles(NamedTuple):
-    """The PEM files of a listener; an empty string means that the setting is not set.
-
-    If `key` is empty, the key is in the certificate file. `client_auth` is Kafka's ssl.client.auth:
-    "requested" accepts clients without a certificate, but rejects invalid certificates.
-    """
-
-    certificate: str
-    key: str = ""
-    key_password: str = ""
-    ca: str = ""
-    client_auth: ClientAuth = "none"
-
-    def __repr__(self) -> str:
-        """Omit the password, because the text may be logged."""
-        return (
-            f"TlsFiles({self.certificate!r}, {self.key!r}, ca={self.ca!r}, client_auth={self.client_auth!r})"
-        )
-
-
 class ServerTls(ReloadingFiles):
     """The TLS configuration of one listener; `watch` reloads its files."""
 
-    def __init__(self, files: TlsFiles, setting: str) -> None:
+    def __init__(self, settings: ListenerTlsSettings, setting: str) -> None:
         """Load the files; `setting` is the prefix of their settings ("listen", "http").
 
         Raises ConfigError with the setting and the file if a file is invalid.
         """
-        super().__init__("TLS files", tuple(filter(None, (files.certificate, files.key, files.ca))))
-        self._files = files
+        files = (settings.certificate_location, settings.key_location, settings.ca_location)
+        super().__init__("TLS files", tuple(filter(None, files)))
+        self._settings = settings
         self._setting = setting
         self._anchors: frozenset[bytes] = frozenset()
         # Number of times that a certificate authority was removed.
@@ -69,7 +48,7 @@ class ServerTls(ReloadingFiles):
     @property
     def context(self) -> ssl.SSLContext:
         """A new context for one handshake, so that no other handshake can resume its session."""
-        context = _make_empty_context(self._files.client_auth)
+        context = _make_empty_context(self._settings.client_auth)
         _SNI_CALLBACK.__set__(context, self._on_server_name)
         return context
 
@@ -80,46 +59,34 @@ class ServerTls(ReloadingFiles):
 
     def _load(self) -> None:
         self._current_context = self._make_context()
-        anchors = (
-            frozenset(_PEM.findall(Path(self._files.ca).read_bytes())) if self._files.ca else frozenset()
-        )
+        ca = self._settings.ca_location
+        anchors = frozenset(_PEM.findall(Path(ca).read_bytes())) if ca else frozenset()
         if self._anchors - anchors:
             self.removals += 1
         self._anchors = anchors
 
     def _make_context(self) -> ssl.SSLContext:
-        files, prefix = self._files, self._setting + ".ssl."
-        context = _make_empty_context(files.client_auth)
+        settings, prefix = self._settings, self._setting + ".ssl."
+        certificate, ca = settings.certificate_location, settings.ca_location
+        context = _make_empty_context(settings.client_auth)
         try:
             # Without a callback, OpenSSL would prompt for the password on the terminal.
-            context.load_cert_chain(files.certificate, files.key or None, lambda: files.key_password)
+            context.load_cert_chain(certificate, settings.key_location or None, lambda: settings.key_password)
         except (OSError, ValueError) as error:
             raise ConfigError(
                 prefix + "certificate.location",
-                files.certificate,
+                certificate,
                 f"a PEM file with a certificate, and its key there or in {prefix}key.location "
                 f"({_describe_error(error)})",
             ) from None
-        if files.client_auth != "none" and not files.ca:
+        try:
+            if ca:
+                context.load_verify_locations(ca)
+        except (OSError, ValueError) as error:
             raise ConfigError(
-                prefix + "ca.location", "", f"given with {prefix}client.auth={files.client_auth}"
-            )
-        if files.ca:
-            try:
-                context.load_verify_locations(files.ca)
-            except (OSError, ValueError) as error:
-                raise ConfigError(
-                    prefix + "ca.location",
-                    files.ca,
-                    f"a PEM file with certificates ({_describe_error(error)})",
-                ) from None
+                prefix + "ca.location", ca, f"a PEM file with certificates ({_describe_error(error)})"
+            ) from None
         return context
-
-
-def make_server_tls(config: Config, prefix: Literal["listen", "http", "relay"]) -> ServerTls:
-    """Return the TLS configuration of a listener, from its settings. Raises ConfigError for invalid files."""
-    names = ("certificate_location", "key_location", "key_password", "ca_location", "client_auth")
-    return ServerTls(TlsFiles(*(getattr(config, f"{prefix}_ssl_{name}") for name in names)), prefix)
 
 
 class CertificateTrust:
@@ -138,7 +105,7 @@ class CertificateTrust:
         return self._removals == self._tls.removals and now_ms / 1000 < self._ends_s
 
 
-def _make_empty_context(client_auth: ClientAuth) -> ssl.SSLContext:
+def _make_empty_context(client_auth: str) -> ssl.SSLContext:
     """Return a context without certificates."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

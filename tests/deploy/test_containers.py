@@ -30,15 +30,11 @@ from tests.deploy.local_images import (
     make_python_image,
 )
 from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
     Ledger,
-    consume_in_thread,
-    consume_rest,
     mixed_acknowledgements,
     new_topic,
     produce_records,
 )
-from tests.e2e.test_share_consumer import is_done
 from tests.kafka import (
     Broker,
     ConditionTimeout,
@@ -54,10 +50,6 @@ from tests.kafka import (
 
 pytestmark = [pytest.mark.needs(*NEEDED), pytest.mark.timeout(1800)]
 
-PARTITIONS = 2
-KILLS = 2
-A_ROUND = 200
-RECORDS = KILLS * A_ROUND
 
 ORDER = re.compile(r"order (\d+)$", re.M)
 ENOUGH_ORDERS = 80
@@ -177,40 +169,6 @@ def test_container_is_healthy_without_privileges(
     assert container.get("/runbook")[0] == 200
     code, body = container.get(f"/api/v1/delivery-history?group=none&topic={'A' * 22}&partition=0")
     assert (code, b"has no records" in body) == (404, True), body
-
-
-@pytest.mark.broker
-def test_kills_of_container_undo_no_commit_of_share_consumer(
-    rig: StandaloneRig, container: CoordinatorContainer
-) -> None:
-    client = rig.client
-    topic, group, topic_id = new_topic(client, "contained", partitions=PARTITIONS)
-    ledger = Ledger()
-    for kill in range(KILLS):
-        produce_records(client, topic, PARTITIONS, first=kill * A_ROUND, count=A_ROUND)
-        goal = len(ledger.settled) + A_ROUND // 2
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-            ledger.wait_until_acknowledged(goal, seconds=120)
-            container.kill()
-            container.start()
-        # The group is empty for a moment, so that the broker reads the state again.
-        consumer.close()
-    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-
-    def is_nothing_open() -> bool:
-        ledger.consume(consumer, mixed_acknowledgements)
-        known = len(ledger.settled) + len(ledger.in_doubt) == PARTITIONS * RECORDS
-        return known and all(is_done(rig, group, topic_id, record) for record in ledger.in_doubt)
-
-    wait_until(is_nothing_open, seconds=120, what="every record is acknowledged, or stored in a final state")
-    consumer.close()
-
-    assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
-    assert ledger.broken_promises == []
-    container.stop()
-    container.start()
-    assert all(is_done(rig, group, topic_id, record) for record in ledger.settled)
 
 
 @pytest.mark.broker

@@ -24,7 +24,6 @@ from tests.deploy.files import DASHBOARD, GRAFANA, alert_rules, read_yaml, recor
 from tests.deploy.prometheus import PrometheusServer, metric_names
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.observer import ObserverProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.processes import ConditionTimeout, wait_until
 from tests.kafka.recovery_process import RecoveryProcess
 from tests.kafka.rig import BuiltInRig
@@ -118,16 +117,10 @@ def coordinators(
         "group.id": "watched-coordinators",
     }
     with ExitStack() as stack:
-        started = []
-        for log, settings in (("journal", journal), ("kafka", group)):
-            port, http_port = free_ports(2)
-            coordinator = CoordinatorProcess(
-                tmp_path_factory.mktemp(log), port=port, http_port=http_port, log=log, settings=settings
-            )
-            stack.callback(coordinator.kill)
-            coordinator.start()
-            started.append(coordinator)
-        yield started
+        yield [
+            stack.enter_context(CoordinatorProcess(tmp_path_factory.mktemp(log), log=log, settings=settings))
+            for log, settings in (("journal", journal), ("kafka", group))
+        ]
 
 
 @pytest.fixture(scope="module")

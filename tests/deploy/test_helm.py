@@ -140,7 +140,7 @@ def test_properties_for_hosted_cluster_are_valid() -> None:
     path = DEPLOY / "observe" / "hosted.properties"
     secret = {"SHARE_COORDINATOR_SASL_PASSWORD": "secret", "SHARE_COORDINATOR_BOOTSTRAP_SERVERS": "host:9092"}
     config = load_config(file=path, environ=secret).config
-    assert (config.security_protocol, config.sasl_username) == ("SASL_SSL", "API_KEY")
+    assert (config.security_protocol, config.sasl.username) == ("SASL_SSL", "API_KEY")
 
 
 def test_journal_is_on_persistent_volume() -> None:

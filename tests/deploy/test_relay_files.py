@@ -33,7 +33,7 @@ def test_readme_has_the_commands_to_make_the_key_readable() -> None:
     service = read_unit(SERVICE)["Service"]
     assert service["DynamicUser"] == "yes", "a dynamic user owns no files"
     group = service["SupplementaryGroups"]
-    key = load_config(file=RELAY / "relay.properties").config.relay_ssl_certificate_location
+    key = load_config(file=RELAY / "relay.properties").config.relay_ssl.certificate_location
     page = (RELAY / "README.md").read_text("utf-8")
     for command in (f"groupadd --system {group}", f"chgrp {group} {key}", f"chmod 640 {key}"):
         assert command in page

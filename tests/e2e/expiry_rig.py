@@ -115,13 +115,6 @@ class ThreadedCoordinator:
         await self._listener.stop()
         await self.runtime.stop()
 
-    def restart(self, *, keeps_file: bool = True) -> None:
-        """Restart the coordinator, with its stored observations of the groups (`expiry.json`) or without."""
-        self.stop()
-        if not keeps_file:
-            (self.config.data_dir / "expiry.json").unlink()
-        self.start()
-
     def run_round(self) -> ExpiryRoundResult:
         """Run one expiry round. A coordinator process does that periodically."""
         return self.run(self.expiry.run_round())

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client import ShareCoordinatorClient
 from coordinator.operate.expiry import ExpiryStatus
-from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.expiry_rig import (
     GRACE_MINUTES,
     LOOK_MINUTES,
@@ -17,7 +15,7 @@ from tests.e2e.expiry_rig import (
     expiring_rig,
     run_before_call,
 )
-from tests.kafka import RELEASES, KafkaJars, fetch_jars, wait_until
+from tests.kafka import RELEASES, KafkaJars, fetch_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -33,18 +31,6 @@ def rig(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 def coordinator(rig: ExpiringRig) -> ThreadedCoordinator:
     return rig.coordinator
-
-
-def wait_for_expiry(coordinator: ThreadedCoordinator, group: str) -> None:
-    """Wait until the state of a group has expired.
-
-    If a restarted coordinator has not reached a broker yet, it deletes the state in a later round.
-    """
-    wait_until(
-        lambda: coordinator.states(group) == set() or not coordinator.run_round(),
-        seconds=120,
-        what="it expires",
-    )
 
 
 def test_group_that_is_empty_for_retention_time_expires(
@@ -77,20 +63,6 @@ def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
         coordinator.advance_with_rounds(LOOK_MINUTES)
         assert coordinator.states("leaving") == set()
         assert "leaving" not in rig.tool.list()
-
-
-def test_group_with_members_does_not_expire(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
-    rig.client.create_topic("busy")
-    member = rig.join("staying", "busy")
-    coordinator.run_round()
-    coordinator.advance_with_rounds(3 * RETENTION_MINUTES)
-    assert len(coordinator.states("staying")) == 1
-    assert coordinator.status("staying") == {}
-    member.close()
-    coordinator.run_round()
-    assert coordinator.status("staying") == {"busy": EMPTY_LATER}, (
-        "the retention time starts when the group becomes empty"
-    )
 
 
 def test_unsubscribed_topic_expires_by_its_own_retention_time(
@@ -126,30 +98,6 @@ def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator:
     assert len(coordinator.states("visiting")) == 1
     coordinator.advance_with_rounds(LOOK_MINUTES)
     assert coordinator.states("visiting") == set()
-
-
-def test_restart_expires_nothing_early(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
-    rig.client.create_topic("restarted")
-    rig.consume_and_leave("quiet", "restarted")
-    rig.consume_and_leave("disturbed", "restarted")
-    coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES // 2)
-    coordinator.stop()
-    coordinator.clock.advance(RETENTION_MINUTES // 2 - LOOK_MINUTES)
-    coordinator.start()
-    rig.consume_and_leave("disturbed", "restarted")
-    coordinator.run_round()
-    # Kafka's group epoch shows which group had members during the downtime.
-    coordinator.advance_with_rounds(LOOK_MINUTES)
-    assert coordinator.states("quiet") == set()
-    assert len(coordinator.states("disturbed")) == 1
-    # Without the file, the time since which a group is empty is unknown.
-    coordinator.restart(keeps_file=False)
-    coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
-    assert len(coordinator.states("disturbed")) == 1
-    coordinator.advance_with_rounds(LOOK_MINUTES)
-    wait_for_expiry(coordinator, "disturbed")
 
 
 def test_join_between_check_and_deletion_keeps_state(
@@ -194,23 +142,3 @@ def test_state_of_deleted_topic_expires_after_grace_time(
     assert len(coordinator.states("surviving")) == 3
     assert coordinator.read_counter("topic_deleted") >= 3
     member.close()
-
-
-def test_state_of_unknown_group_expires_after_grace_time(
-    rig: ExpiringRig, coordinator: ThreadedCoordinator
-) -> None:
-    topic_id = parse_topic_id(rig.client.create_topic("orphaned"))
-    keys = {SharePartitionKey("left-behind", topic_id, partition) for partition in range(4)}
-
-    async def leave_state() -> None:
-        async with ShareCoordinatorClient(f"127.0.0.1:{coordinator.port}") as client:
-            for key in keys:
-                await client.initialize(key, 1, 0)
-
-    coordinator.run(leave_state())
-    coordinator.run_round()
-    coordinator.advance_with_rounds(GRACE_MINUTES - LOOK_MINUTES)
-    assert coordinator.states("left-behind") == keys
-    coordinator.advance_with_rounds(LOOK_MINUTES)
-    assert coordinator.states("left-behind") == set()
-    assert coordinator.read_counter("group_deleted") >= 4

@@ -1,8 +1,6 @@
 """Test `share-coordinator observe` with unmodified brokers that use their own share coordinator."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +18,6 @@ pytestmark = pytest.mark.broker
 
 GROUP = "workers"
 RECORDS = 12
-
-
-@contextmanager
-def run_observer(rig: BuiltInRig, directory: Path) -> Iterator[ObserverProcess]:
-    """Run an observer of the rig's cluster; kill it at the end."""
-    observer = ObserverProcess(directory, rig.broker.bootstrap)
-    observer.start()
-    try:
-        yield observer
-    finally:
-        observer.kill()
 
 
 def get_json(observer: ObserverProcess, path: str) -> Any:
@@ -59,7 +46,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", RECORDS)
-        with run_observer(rig, tmp_path) as observer:
+        with ObserverProcess(tmp_path, rig.broker.bootstrap) as observer:
             # The state topic is created when the first share group consumes.
             wait_until(lambda: observer.get("/livez")[0] == 200, seconds=60, what="HTTP is served")
             consume_all(rig, "orders", "ACCEPT")
@@ -108,7 +95,7 @@ def test_observer_survives_broker_restart_and_creates_nothing(tmp_path: Path) ->
         rig.client.produce("orders", RECORDS)
         consume_all(rig, "orders", "REJECT")
         topics = rig.client.topics()
-        with run_observer(rig, tmp_path) as observer:
+        with ObserverProcess(tmp_path, rig.broker.bootstrap) as observer:
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
             rig.broker.kill()
             rig.broker.start()

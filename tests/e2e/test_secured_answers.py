@@ -22,7 +22,6 @@ from tests.builders import TOPIC_ID, make_initialize, make_read, make_write
 from tests.kafka import KafkaJars
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.secured import PLAIN, LoginCredentials, sasl_between_brokers
 from tests.unit.security.test_passwords import PLAIN_TOKENS
 from tests.unit.server.sasl_clients import authenticate_frame
@@ -60,11 +59,8 @@ def server_ports(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactor
     }
     broker = Broker(newest_jars, folder, overrides={**security.overrides, **authorizer})
     (folder / "users.properties").write_text("".join(f"{user}={word}\n" for user, word in (BROKERS, EVE)))
-    port, http_port = free_ports(2)
     coordinator = CoordinatorProcess(
         folder,
-        port=port,
-        http_port=http_port,
         log="memory",
         settings={
             "listen.security.protocol": "SASL_PLAINTEXT",
@@ -75,10 +71,9 @@ def server_ports(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactor
     )
     try:
         broker.start()
-        coordinator.start()
-        yield ListenerPorts(broker.internal_port, coordinator.port)
+        with coordinator:
+            yield ListenerPorts(broker.internal_port, coordinator.port)
     finally:
-        coordinator.kill()
         broker.kill()
 
 

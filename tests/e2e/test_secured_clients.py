@@ -12,7 +12,6 @@ from tests.certificates import CertificateAuthority
 from tests.kafka import KafkaJars
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import QUICK_JVM
-from tests.kafka.ports import free_ports
 from tests.unit.security.token_issuer import TokenIssuer
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(600)]
@@ -30,17 +29,10 @@ MODULES = {
 @contextmanager
 def run_coordinator(directory: Path, settings: Mapping[str, str]) -> Iterator[CoordinatorProcess]:
     """Run a coordinator with these settings, and check that it stops without a traceback."""
-    port, http_port = free_ports(2)
-    coordinator = CoordinatorProcess(
-        directory, port=port, http_port=http_port, log="memory", settings=settings
-    )
-    coordinator.start()
-    try:
+    with CoordinatorProcess(directory, log="memory", settings=settings) as coordinator:
         yield coordinator
         coordinator.stop()
         assert "Traceback" not in coordinator.process.log.read_text()
-    finally:
-        coordinator.kill()
 
 
 def connect_clients(

@@ -14,7 +14,6 @@ from protocol.state_records import SharePartitionKey
 from tests.certificates import CertificateAuthority
 from tests.kafka import BuiltInRig
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
@@ -86,34 +85,25 @@ def coordinator_pair(
 ) -> Iterator[list[CoordinatorProcess]]:
     """Two coordinators that share a topic and forward requests for each other's shards."""
     topic = new_topic("peers")
+    common = {
+        "bootstrap.servers": built_in.broker.bootstrap,
+        "share.coordinator.state.topic.name": topic,
+        "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        "ownership": "group",
+        "group.id": topic,
+        "forwarding": "always",
+    }
     with ExitStack() as stack:
-        coordinators = []
-        for name in ("one", "two"):
-            folder = tmp_path / name
-            folder.mkdir()
-            port, http_port = free_ports(2)
-            coordinator = CoordinatorProcess(
-                folder,
-                port=port,
-                http_port=http_port,
-                log="kafka",
-                settings={
-                    **security_files.settings(name),
-                    "bootstrap.servers": built_in.broker.bootstrap,
-                    "share.coordinator.state.topic.name": topic,
-                    "share.coordinator.state.topic.num.partitions": str(PARTITIONS),
-                    "share.coordinator.state.topic.replication.factor": "1",
-                    "share.coordinator.state.topic.min.isr": "1",
-                    "ownership": "group",
-                    "group.id": topic,
-                    "forwarding": "always",
-                },
+        yield [
+            stack.enter_context(
+                CoordinatorProcess(
+                    tmp_path / name, log="kafka", settings={**security_files.settings(name), **common}
+                )
             )
-            stack.callback(coordinator.kill)
-            coordinators.append(coordinator)
-        for coordinator in coordinators:
-            coordinator.start()
-        yield coordinators
+            for name in ("one", "two")
+        ]
 
 
 def count_forwarded(coordinator: CoordinatorProcess) -> float:
@@ -160,50 +150,23 @@ def test_tools_authenticate_to_coordinator(
             MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress
         )
     )
-    port, http_port = free_ports(2)
-    coordinator = CoordinatorProcess(
-        tmp_path,
-        port=port,
-        http_port=http_port,
-        log="memory",
-        settings=security_files.settings("coordinator"),
-    )
-    try:
-        coordinator.start()
-        to = ("migrate", "--from", f"journal:{journal}", "--to", f"rpc:localhost:{port}", "--execute")
+    client = ("--coordinator-config", security_files.write_client_properties())
+    settings = security_files.settings("coordinator")
+    with CoordinatorProcess(tmp_path, log="memory", settings=settings) as coordinator:
+        address = f"localhost:{coordinator.port}"
+        to = ("migrate", "--from", f"journal:{journal}", "--to", f"rpc:{address}", "--execute")
         refused = share_coordinator(*to)
         assert refused.exit_code == 1
         assert refused.err.startswith("share-coordinator: the target cannot be reached: ")
-        carried = share_coordinator(*to, "--coordinator-config", security_files.write_client_properties())
+        carried = share_coordinator(*to, *client)
         assert (carried.exit_code, carried.err) == (0, "")
         assert carried.out.splitlines()[-1] == "Source and target have the same state of 5 share-partitions."
 
-        live = ("--from", f"journal:{journal}", "--live", f"localhost:{port}")
-        compared = share_coordinator(
-            *(
-                "recovery",
-                "diff",
-                *live,
-                "--coordinator-config",
-                security_files.write_client_properties(),
-                "-o",
-                "json",
-            )
-        )
-        found = json.loads(compared.out)
+        live = ("--from", f"journal:{journal}", "--live", address)
+        found = json.loads(share_coordinator("recovery", "diff", *live, *client, "-o", "json").out)
         # One share-partition was reinitialized in the journal, and RPCs cannot transfer its leader epoch.
         assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
-        played = share_coordinator(
-            *(
-                "demo",
-                "-b",
-                f"localhost:{port}",
-                "--coordinator-config",
-                security_files.write_client_properties(),
-            )
-        )
+        played = share_coordinator("demo", "-b", address, *client)
         assert played.exit_code == 0, played.err
-        stranger = share_coordinator("demo", "-b", f"localhost:{port}")
+        stranger = share_coordinator("demo", "-b", address)
         assert stranger.exit_code == 1
-    finally:
-        coordinator.kill()

@@ -11,12 +11,10 @@ import pytest
 
 from coordinator.client import ShareCoordinatorClient
 from coordinator.cluster.kafka.user_topics import UserTopics
-from coordinator.errors import LogUnavailable
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.kafka import BuiltInRig, wait_until
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 
 pytestmark = pytest.mark.broker
@@ -36,15 +34,10 @@ def topic(built_in: BuiltInRig) -> tuple[str, str]:
 @pytest.fixture
 def coordinator(built_in: BuiltInRig, tmp_path: Path, topic: tuple[str, str]) -> Iterator[CoordinatorProcess]:
     """A coordinator with state of the topic, and state of an unknown topic."""
-    port, http_port = free_ports(2)
     settings = {"bootstrap.servers": built_in.broker.bootstrap}
-    process = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="memory", settings=settings)
-    process.start()
-    try:
-        asyncio.run(write_states(port, parse_topic_id(topic[1])))
+    with CoordinatorProcess(tmp_path, log="memory", settings=settings) as process:
+        asyncio.run(write_states(process.port, parse_topic_id(topic[1])))
         yield process
-    finally:
-        process.stop()
 
 
 async def write_states(port: int, topic_id: bytes) -> None:
@@ -106,37 +99,3 @@ async def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: t
     finally:
         await topics.close()
     assert "no-such-topic" not in built_in.client.topics()
-
-
-def test_unreachable_cluster_is_reported(tmp_path: Path) -> None:
-    (dead,) = free_ports(1)
-
-    async def query_topic() -> None:
-        topics = UserTopics(f"127.0.0.1:{dead}")
-        try:
-            with pytest.raises(LogUnavailable, match=f"No broker of 127.0.0.1:{dead} can be reached"):
-                await topics.names([bytes(15) + b"x"])
-        finally:
-            await topics.close()
-
-    asyncio.run(query_topic())
-    port, http_port = free_ports(2)
-    process = CoordinatorProcess(
-        tmp_path,
-        port=port,
-        http_port=http_port,
-        log="memory",
-        settings={"bootstrap.servers": f"127.0.0.1:{dead}"},
-    )
-    process.start()
-    try:
-        asyncio.run(write_states(port, bytes(15) + b"y"))
-        assert run_groups_describe(process)[0]["lag"] is None
-        trouble = wait_until(
-            lambda: json.loads(process.get("/healthz")[1])["cluster_trouble"], seconds=120, what="trouble"
-        )
-        assert "can be reached" in trouble
-        # HTTP responses have no topic names and lag, but requests of brokers are served.
-        assert process.get("/readyz")[0] == 200
-    finally:
-        process.stop()

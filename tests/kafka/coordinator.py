@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from tests.kafka.ports import free_ports
 from tests.kafka.served_process import INSTALLED, ProgramBuild, ServedProcess
 
 
@@ -18,8 +19,8 @@ class CoordinatorProcess(ServedProcess):
         self,
         directory: Path,
         *,
-        port: int,
-        http_port: int,
+        port: int | None = None,
+        http_port: int | None = None,
         advertised_port: int | None = None,
         settings: Mapping[str, str] | None = None,
         log: str = "journal",
@@ -27,8 +28,11 @@ class CoordinatorProcess(ServedProcess):
     ) -> None:
         """Prepare a coordinator that serves brokers at `port` and HTTP at `http_port`, without starting it.
 
-        The coordinator advertises `advertised_port` to brokers, by default `port`.
+        The ports are free ones by default. The coordinator advertises `advertised_port` to brokers, by
+        default `port`. The directory is created if it is missing.
         """
+        port, http_port = port or free_ports(1)[0], http_port or free_ports(1)[0]
+        directory.mkdir(exist_ok=True)
         self.port = port
         self.data = directory / "journal"
         arguments = [

@@ -3,7 +3,7 @@
 import http.client
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from tests.kafka.processes import PROGRAM, ChildProcess
 
@@ -24,7 +24,10 @@ INSTALLED = ProgramBuild((PROGRAM,), {})
 
 
 class ServedProcess:
-    """A long-running `share-coordinator` command, which keeps its ports over kills and restarts."""
+    """A long-running `share-coordinator` command, which keeps its ports over kills and restarts.
+
+    It runs in a `with` block, or from `start` to `kill` or `stop`.
+    """
 
     def __init__(
         self,
@@ -40,6 +43,13 @@ class ServedProcess:
         given = (f"--set={setting}={value}" for setting, value in settings.items())
         command = [*build.command, *arguments, *given]
         self.process = ChildProcess(name, command, log, environment=build.environment)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def start(self) -> None:
         """Start the process and wait until /readyz succeeds."""

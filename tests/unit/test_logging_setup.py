@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.process.logging_setup import set_up_logging
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from tests.certificates import CertificateAuthority
 
 
@@ -136,7 +136,7 @@ def test_tls_exceptions_in_callbacks_are_logged_once_in_an_interval(
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     stream = io.StringIO()
     issued = CertificateAuthority(tmp_path / "authority").issue_certificate("server")
-    tls = ServerTls(TlsFiles(str(issued.certificate), str(issued.key)), "listen")
+    tls = ServerTls(issued.listener_tls(), "listen")
     set_up_logging("INFO", "json", stream)
     for _ in range(3):
         incoming, hello = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -33,15 +33,15 @@ class Pruner:
         self._failed = failed
         self._may_prune = may_prune
         self._prune_targets: dict[int, int] = {}
-        self._retry_after_s = False
+        self._is_disabled = False
         self._last_logged: set[int] = set()
         self._working: asyncio.Task[None] | None = None
 
     def prune(self, partition: int, before_offset: int) -> None:
         """Delete the records below a log offset soon. A failed deletion is retried at the next call."""
-        if self._retry_after_s:
+        if self._is_disabled:
             return
-        self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, 0))
+        self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, before_offset))
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._delete_pending())
 
@@ -70,8 +70,6 @@ class Pruner:
                 self._working.cancel()
 
     async def _delete_pending(self) -> None:
-        # Collect the other deletions of this iteration of the event loop.
-        await asyncio.sleep(0)
         tried: dict[int, int] = {}
         while wanted := {p: o for p, o in self._prune_targets.items() if tried.get(p) != o}:
             tried.update(wanted)
@@ -83,8 +81,6 @@ class Pruner:
                 by_node[self._cluster.leader(partition)][partition] = offset
             for node, offsets in by_node.items():
                 await self._delete_records(node, offsets)
-            if self._retry_after_s:
-                self._prune_targets.clear()
 
     async def _delete_records(self, node: int, offsets: dict[int, int]) -> None:
         if node == NO_NODE:
@@ -95,18 +91,18 @@ class Pruner:
         except UnsupportedApi as error:
             _logger.warning("pruning is off, and the state topic grows: %s", error)
             self._failed("unsupported")
-            self._retry_after_s = True
-            return
+            self._is_disabled = True
         except LogError:
             self._failed("unreachable")
-            return
-        for partition, offset in offsets.items():
-            code = answers.get(partition, -1)
-            if code == ErrorCode.NONE:
-                if self._prune_targets.get(partition) == offset:
-                    del self._prune_targets[partition]
-            else:
-                self._log_failure(partition, code)
+        else:
+            for partition, offset in offsets.items():
+                self._handle_answer(partition, offset, answers.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _handle_answer(self, partition: int, offset: int, code: int) -> None:
+        if code != ErrorCode.NONE:
+            self._log_failure(partition, code)
+        elif self._prune_targets.get(partition) == offset:
+            del self._prune_targets[partition]
 
     def _log_failure(self, partition: int, code: int) -> None:
         self._failed("refused")

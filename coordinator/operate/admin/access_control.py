@@ -71,7 +71,7 @@ class AccessControl:
         self._loopback_only = not self._guarded and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
         self._metrics_open = config.http_metrics_open == "true"
-        self._by_certificate = config.http_ssl_client_auth != "none"
+        self._by_certificate = config.http_ssl.client_auth != "none"
         self._tokens = TokenFile(config.http_token_file) if config.http_token_file else None
         self._readers = parse_setting(
             AllowedPrincipals.parse, "http.allowed.principals", config.http_allowed_principals
@@ -80,7 +80,7 @@ class AccessControl:
             AllowedPrincipals.parse, "http.write.principals", config.http_write_principals
         )
         self._rules = parse_setting(
-            MappingRules.parse, "http.ssl.principal.mapping.rules", config.http_ssl_principal_mapping_rules
+            MappingRules.parse, "http.ssl.principal.mapping.rules", config.http_ssl.principal_mapping_rules
         )
         self._login_throttle = LoginThrottle(seconds_since_boot)
 

@@ -21,7 +21,7 @@ from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue
 from coordinator.process.open_files import http_connection_limit
 from coordinator.security.rate_limited_log import RateLimitedLog
-from coordinator.security.tls import ServerTls, make_server_tls
+from coordinator.security.tls import ServerTls
 from coordinator.security.tls_acceptor import TOO_MANY_CONNECTIONS, FairAcceptor
 
 _logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class HttpService:
         self._view = view
         config = view.config
         self._access = AccessControl(config)
-        self._tls = make_server_tls(config, "http") if config.http_uses_tls else None
+        self._tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
         app = create_app(view, self._access)
         self._server = HttpServer(app, config.http, tls=self._tls, refused=view.metrics.http_refused)
         self._clock = SystemClock()

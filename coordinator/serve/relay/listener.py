@@ -1,6 +1,7 @@
 """Accept connections, enforce the connection limit and the idle timeout, and stop all connections."""
 
 import asyncio
+import gc
 import itertools
 import socket
 from functools import partial
@@ -9,6 +10,7 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.process.clock import SystemClock
 from coordinator.process.fair_queue import FairQueue, address_network
+from coordinator.process.freed_memory import HeapTrimmer, trim_heap
 from coordinator.security.connection_eviction import evict_oldest
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.serve.relay.connection import Connection, RelayContext, UpstreamRoute
@@ -37,6 +39,7 @@ class Listener:
         self._acceptor: asyncio.Task[None] | None = None
         self._sweeper: asyncio.Task[None] | None = None
         self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._freed_memory = HeapTrimmer()
         self._clock = SystemClock()
 
     async def start(self, address: HostPort, inherited: socket.socket | None = None) -> None:
@@ -108,14 +111,19 @@ class Listener:
 
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
+        self._freed_memory.connection_closed()
 
     async def _close_idle_connections(self) -> None:
-        """Close idle connections periodically."""
+        """Close idle connections periodically, and return the memory of closed ones to the system."""
         loop, limits = asyncio.get_running_loop(), self.limits
         seen: dict[Connection, tuple[int, float]] = {}
         while True:
             await asyncio.sleep(limits.sweep_s)
             now_s, now_ms = loop.time(), self._clock.now_ms()
+            if self._freed_memory.is_due(now_s):
+                # The objects of a TLS connection form cycles, which hold its buffers of 256 KiB.
+                gc.collect()
+                trim_heap()
             for connection in self._connections:
                 if not connection.is_trusted(now_ms):
                     self._metrics.refused["certificate_revoked"] += 1

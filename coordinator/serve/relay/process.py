@@ -8,15 +8,14 @@ import socket
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from coordinator.client import ClientSecurity
 from coordinator.config import Config
 from coordinator.config.admin import is_loopback
 from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
 from coordinator.process.open_files import raise_open_file_limit
-from coordinator.security.client_security import make_client_security
+from coordinator.security.client_security import combine_groups
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
-from coordinator.security.tls import make_server_tls
+from coordinator.security.tls import ServerTls
 from coordinator.serve.relay.connection import UpstreamRoute
 from coordinator.serve.relay.health_server import HealthServer
 from coordinator.serve.relay.limits import RelayLimits
@@ -51,19 +50,15 @@ def make_route(config: Config) -> UpstreamRoute:
     protocol = config.relay_security_protocol
     broker_tls = coordinator_tls = server_tls = None
     if config.relay_uses_tls:
-        server_tls = make_server_tls(config, "relay")
+        server_tls = ServerTls(config.relay_ssl, "relay")
         # The relay does not log in: it forwards the logins of peers.
-        broker_tls = ClientTls(make_client_security(config)._replace(protocol="SSL"), "ssl.")
+        broker_tls = ClientTls(
+            combine_groups("SSL", config.ssl, identification=config.ssl_endpoint_identification_algorithm),
+            "ssl.",
+        )
     if config.relay_coordinator_security_protocol == "SSL":
         coordinator_tls = ClientTls(
-            ClientSecurity(
-                protocol="SSL",
-                ca_file=config.relay_coordinator_ssl_ca_location,
-                certificate_file=config.relay_coordinator_ssl_certificate_location,
-                key_file=config.relay_coordinator_ssl_key_location,
-                key_password=config.relay_coordinator_ssl_key_password,
-            ),
-            "relay.coordinator.ssl.",
+            combine_groups("SSL", config.relay_coordinator_ssl), "relay.coordinator.ssl."
         )
     elif not is_loopback(config.relay_coordinator.host):
         _logger.warning(
@@ -81,7 +76,7 @@ def make_route(config: Config) -> UpstreamRoute:
             AllowedPrincipals.parse, "relay.allowed.principals", config.relay_allowed_principals
         ),
         rules=parse_setting(
-            MappingRules.parse, "relay.ssl.principal.mapping.rules", config.relay_ssl_principal_mapping_rules
+            MappingRules.parse, "relay.ssl.principal.mapping.rules", config.relay_ssl.principal_mapping_rules
         ),
         sub_claim=config.relay_sub_claim_name,
         tls=server_tls,

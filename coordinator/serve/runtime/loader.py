@@ -21,7 +21,7 @@ from typing import Any
 from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch, SharedLog, StateLog
 from coordinator.metrics import Metrics
-from coordinator.process.heap import trim_heap
+from coordinator.process.freed_memory import trim_heap
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.replay import make_replays
 from coordinator.serve.runtime.shard_runner import ShardRunner

@@ -9,13 +9,12 @@ from coordinator.config import HostPort
 from coordinator.errors import ListenError
 from coordinator.metrics import Metrics
 from coordinator.process.fair_queue import FairQueue
-from coordinator.process.heap import trim_heap
+from coordinator.process.freed_memory import HeapTrimmer, trim_heap
 from coordinator.security.principals import UnmappedCertificate
 from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import FairAcceptor, PlaintextAcceptor, peer_address
 from coordinator.serve.server.api import Api
 from coordinator.serve.server.connection import Connection
-from coordinator.serve.server.freed_memory import HeapTrimmer
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import FrameHandler, ListenerSecurity, ListenerSecurityConfig
 from coordinator.serve.server.request_memory import RequestMemory

@@ -13,7 +13,7 @@ from coordinator.security.jwks import open_key_source
 from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.sasl import OAUTHBEARER, PLAIN, Mechanism
-from coordinator.security.tls import make_server_tls
+from coordinator.security.tls import ServerTls
 from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
 from coordinator.security.users import Users
 from coordinator.serve.server.api import Api
@@ -49,7 +49,7 @@ def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConf
     watched: list[ReloadableSource] = []
     tls = None
     if config.listen_uses_tls:
-        tls = make_server_tls(config, "listen")
+        tls = ServerTls(config.listen_ssl, "listen")
         watched.append(tls)
     return ListenerSecurityConfig(
         tls=tls,
@@ -60,7 +60,7 @@ def make_listener_security(config: Config, clock: Clock) -> ListenerSecurityConf
         rules=parse_setting(
             MappingRules.parse,
             _PREFIX + "ssl.principal.mapping.rules",
-            config.listen_ssl_principal_mapping_rules,
+            config.listen_ssl.principal_mapping_rules,
         ),
         reauth_max_ms=config.listen_reauth_max_ms,
         failed_delay_s=config.listen_failed_authentication_delay_ms / 1000,

@@ -26,7 +26,7 @@ from coordinator.operate.admin.access_control import AccessControl
 from coordinator.operate.expiry import Expiry
 from coordinator.operate.history import HistoryProcess
 from coordinator.process.clock import SystemClock
-from coordinator.security.tls import make_server_tls
+from coordinator.security.tls import ServerTls
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from protocol.routing import state_partition
@@ -94,7 +94,7 @@ class AdminTester:
         self.metrics = metrics
         self.owners = OwnerDirectory()
         self.access = AccessControl(config)
-        self.tls = make_server_tls(config, "http") if config.http_uses_tls else None
+        self.tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
         # Requested hand-overs: (state partition, instance id).
         self.wishes: list[tuple[int, str]] = []
         self.view = CoordinatorView(

@@ -2,10 +2,9 @@
 
 import http.client
 import json
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -141,17 +140,6 @@ def test_unlisted_certificate_principal_gets_403_except_for_probes(
     assert certificate_required.send_request("/readyz", certificate=eve)[0] == 200
 
 
-@pytest.mark.parametrize("which", ["nobody", "stranger", "ended"])
-def test_missing_or_invalid_client_certificate_fails_the_connection(
-    certificate_required: SecuredServer, which: str
-) -> None:
-    files = certificate_required.files
-    certificate = None if which == "nobody" else getattr(files, which).combined_file
-    # In TLS 1.3 the client sees the refusal when it reads the first response.
-    with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-        certificate_required.send_request("/readyz", certificate=certificate)
-
-
 def test_probes_need_no_certificate_if_client_auth_is_requested(certificate_requested: SecuredServer) -> None:
     server, files = certificate_requested, certificate_requested.files
     assert server.send_request("/readyz")[0] == 200
@@ -164,51 +152,6 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(certificate_requ
     assert server.send_request("/healthz", token="x", certificate=files.bob.combined_file)[0] == 401
     with pytest.raises((ssl.SSLError, ConnectionError)):
         server.send_request("/readyz", certificate=files.stranger.combined_file)
-
-
-def test_client_rejects_server_of_another_authority(
-    certificate_requested: SecuredServer, tmp_path: Path
-) -> None:
-    other = CertificateAuthority(tmp_path, "somebody-else")
-    context = client_context(str(other.certificate))
-    connection = http.client.HTTPSConnection(*certificate_requested.address, context=context, timeout=60)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        connection.request("GET", "/readyz")
-
-
-def test_plaintext_to_the_tls_port_is_closed(certificate_requested: SecuredServer) -> None:
-    with socket.create_connection(certificate_requested.address, timeout=60) as connection:
-        connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
-        received = b""
-        try:
-            while data := connection.recv(4096):
-                received += data
-        except ConnectionResetError:
-            pass
-    assert b"HTTP" not in received
-    assert certificate_requested.send_request("/readyz")[0] == 200
-
-
-def test_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> None:
-    with serve_securely(tmp_path, http_token_file=str(tmp_path / "tokens")) as server:
-        assert _common_name(server) == "coordinator"
-        files = server.files
-        renewed = files.authority.issue_certificate("renewed")
-        files.server.key.write_bytes(renewed.key.read_bytes())
-        files.server.certificate.write_bytes(renewed.certificate.read_bytes())
-        tls = server.coordinator.tls
-        assert tls is not None
-        server.run_in_loop(tls.reload_if_changed)
-        assert _common_name(server) == "renewed"
-
-
-def _common_name(server: SecuredServer) -> str:
-    connection = server.connection()
-    connection.connect()
-    assert isinstance(connection.sock, ssl.SSLSocket)
-    certificate: Any = connection.sock.getpeercert()
-    connection.close()
-    return str(dict(part[0] for part in certificate["subject"])["commonName"])
 
 
 # Malformed requests of authenticated clients.
@@ -290,28 +233,6 @@ def test_oversized_request_head_is_refused(
         pass
     assert received == b"" or received.startswith(b"HTTP/1.1 431 ")
     connection.close()
-
-
-def test_silent_tls_handshakes_do_not_block_probes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coordinator.process.open_files.HTTP_CONNECTIONS_MAX", 2)
-    monkeypatch.setattr("coordinator.operate.admin.http_server._HANDSHAKE_S", 300.0)
-    # A separate coordinator, so that connections of other tests do not count.
-    with serve_securely(tmp_path, http_token_file=str(tmp_path / "tokens")) as server, ExitStack() as crowd:
-        silent = [crowd.enter_context(socket.create_connection(server.address, timeout=60)) for _ in range(3)]
-        assert silent[0].recv(1) == b"", "the limit is two, so the third connection closes the oldest one"
-        assert _is_served(server)
-        assert silent[1].recv(1) == b""
-        metrics = server.coordinator.metrics.registry
-        refused = metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "503"})
-        assert refused is not None
-        assert refused >= 2
-
-
-def _is_served(server: SecuredServer) -> bool:
-    try:
-        return server.send_request("/readyz")[0] == 200
-    except (ssl.SSLError, ConnectionError):
-        return False
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """The token file and the throttle of failed logins."""
 
-import logging
-import os
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -83,39 +81,6 @@ def test_invalid_token_file_is_refused_without_showing_tokens(tmp_path: Path, te
 def test_missing_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"a readable file \(no such file or directory\)"):
         TokenFile(str(tmp_path / "none"))
-
-
-def test_changed_token_file_is_reloaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = write_token_file(tmp_path, f"a read {READING}")
-    tokens = TokenFile(str(path))
-    assert not tokens.reload_if_changed()
-    write_token_file(tmp_path, f"a read {WRITING}")
-    assert tokens.reload_if_changed()
-    assert tokens.find(READING) is None
-    assert tokens.find(WRITING) is not None
-    # An invalid or deleted file keeps the previous tokens. Each error is logged once.
-    with caplog.at_level(logging.INFO):
-        path.write_text("a")
-        assert not tokens.reload_if_changed()
-        assert not tokens.reload_if_changed()
-        path.unlink()
-        assert not tokens.reload_if_changed()
-    assert tokens.find(WRITING) is not None
-    rate_limited_log = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert len(rate_limited_log) == 2
-    assert all("the previous ones stay in use" in complaint for complaint in rate_limited_log)
-
-
-def test_token_file_behind_kubernetes_links_is_reloaded(tmp_path: Path) -> None:
-    for folder, token in (("one", READING), ("two", WRITING)):
-        (tmp_path / folder).mkdir()
-        write_token_file(tmp_path / folder, f"a read {token}")
-    (tmp_path / "data").symlink_to("one")
-    tokens = TokenFile(str(tmp_path / "data" / "tokens"))
-    (tmp_path / "new").symlink_to("two")
-    os.replace(tmp_path / "new", tmp_path / "data")
-    assert tokens.reload_if_changed()
-    assert tokens.find(WRITING) is not None
 
 
 class ManualClock:

@@ -6,14 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages import find_coordinator as find_api
 from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
 from protocol.messages import request_header
 from protocol.messages import write_share_group_state as write_api
-from protocol.state_batches import StateBatch, pack, unpack
-from protocol.state_records import SharePartitionKey
-from tests.benchmarks.frames import HEADER_BYTES, RequestEntry, group_prefix
+from protocol.state_batches import StateBatch, pack
+from tests.benchmarks.frames import HEADER_BYTES, RequestEntry
 from tests.benchmarks.recorder import TrafficRecorder
 from tests.benchmarks.recording import (
     RequestRecording,
@@ -22,10 +19,9 @@ from tests.benchmarks.recording import (
     load_recording,
     save_recording,
 )
-from tests.benchmarks.replay import FIRST_EPOCH, FIRST_OFFSET, ReplayWorkload
-from tests.unit.benchmarks.test_frames import advance_frame
+from tests.benchmarks.replay import ReplayWorkload
 
-ORDERS, BILLS = bytes(range(16)), bytes(range(16, 32))
+BILLS = bytes(range(16, 32))
 TOPIC_IDS = [bytes([number]) * 16 for number in range(5)]
 ABOUT = {"workload": "test", "broker": "4.4.0"}
 
@@ -71,52 +67,11 @@ def test_write_request_is_recorded_as_its_shape() -> None:
     )
 
 
-def test_groups_topics_and_partitions_are_numbered_in_order_of_appearance() -> None:
-    key = SharePartitionKey("a:b", ORDERS, 9)
-    find = encode_frame(find_api, 6, find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)]))
-    read = encode_frame(
-        read_api,
-        0,
-        read_api.ReadShareGroupStateRequest(
-            "a:b",
-            [read_api.ReadStateData(ORDERS, [read_api.PartitionData(9, 8), read_api.PartitionData(3, 8)])],
-        ),
-    )
-    shapes = record_shapes(WRITE, find, read)
-    assert [(shape.ms, shape.api_key, shape.group) for shape in shapes] == [
-        (0, 85, 0),
-        (1000, 10, 1),
-        (2000, 84, 1),
-    ]
-    assert shapes[1].topics == [(1, [RequestEntry(0)])]
-    assert shapes[2].topics == [(1, [RequestEntry(0), RequestEntry(1)])]
-
-
-def test_requests_of_other_clients_are_not_recorded() -> None:
-    request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=["a:b:0"])
-    assert record_shapes(encode_frame(find_api, 6, request, "broker-1-fetcher-0")) == []
-
-
 @pytest.mark.parametrize("size", [1, 3, 50])
 def test_requests_in_pieces_are_recorded(size: int) -> None:
     data = WRITE + WRITE
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
     assert [shape.topics for shape in record_shapes(*pieces)] == [record_shapes(WRITE)[0].topics] * 2
-
-
-def test_recorder_stops_after_the_requested_number() -> None:
-    assert len(record_shapes(WRITE, WRITE, WRITE, requests_max=2)) == 2
-
-
-def test_new_recording_keeps_open_connections() -> None:
-    recorder = TrafficRecorder(partial(next, count(2.0)))
-    first, second = recorder.connection(), recorder.connection()
-    recorder.begin(10)
-    first(WRITE)
-    recorder.begin(10)
-    second(WRITE)
-    first(WRITE)
-    assert [(shape.ms, shape.connection) for shape in recorder.shapes()] == [(0, 0), (1000, 1)]
 
 
 def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
@@ -127,29 +82,6 @@ def test_saved_recording_is_loaded_unchanged(tmp_path: Path) -> None:
     assert again.about == ABOUT
     assert [shape.topics[0][1][0].start_offset for shape in again.shapes] == [0, 0]
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_replay_sends_shapes_with_increasing_epochs_and_offsets() -> None:
-    replay = ReplayWorkload(RequestRecording(ABOUT, record_shapes(WRITE)), brokers=2)
-    clients = replay.clients(3, TOPIC_IDS)
-    assert len(clients) == replay.connections == 2
-    for number, client in enumerate(clients):
-        ((first,), (second,)) = (
-            write_api.decode_request(data, HEADER_BYTES, 1).topics[0].partitions[:1]
-            for data in (
-                client.run[0].data,
-                advance_frame(client.run[0], replay.offset_step, replay.epoch_step),
-            )
-        )
-        assert group_prefix(3, number).encode() in client.run[0].data
-        assert (first.start_offset, first.leader_epoch) == (FIRST_OFFSET, FIRST_EPOCH)
-        assert unpack(first.state_batches) == [
-            StateBatch(FIRST_OFFSET + 1, FIRST_OFFSET + 5, 2, 1),
-            StateBatch(FIRST_OFFSET, FIRST_OFFSET, 0, 2),
-        ]
-        # The second entry of the shape adds 1 to the epoch and 6 to the offset; the next lap exceeds both.
-        assert second.leader_epoch == FIRST_EPOCH + 2
-        assert second.start_offset > FIRST_OFFSET + 6
 
 
 def test_replay_initializes_its_share_partitions() -> None:

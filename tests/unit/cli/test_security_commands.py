@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.cli import settings_flags as flags
 from coordinator.client import ClientSecurity
-from coordinator.config import Config
+from coordinator.config import load_config
 from coordinator.security.users import Users
 from tests.certificates import CertificateAuthority
 from tests.unit.cli.command_line import CommandLine, CommandResult
@@ -168,7 +168,9 @@ def test_scram_keys_refuses_a_user_name_that_is_not_one_line(
 
 
 def test_client_security_comes_from_the_given_file_or_the_settings(tmp_path: Path) -> None:
-    ours = Config(security_protocol="SASL_PLAINTEXT", sasl_username="cluster", sasl_password="x")
+    ours = load_config(
+        {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "cluster", "sasl.password": "x"}
+    ).config
     assert flags.client_security(None, ours).username == "cluster"
     file = tmp_path / "client.properties"
     file.write_text("sasl.username=not-used\n")

@@ -1,6 +1,5 @@
 """The contract between the client and the coordinator."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,22 +7,16 @@ import pytest
 
 from coordinator.client import (
     ONCE,
-    Connection,
     FencedLeaderEpoch,
     FencedStateEpoch,
     ReadState,
     ShareCoordinatorClient,
-    SharePartitionKey,
     StateBatch,
     StateSummary,
     Uninitialised,
 )
 from protocol.errors import ErrorCode
-from protocol.messages import find_coordinator
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import write_share_group_state as write_api
-from protocol.state_batches import pack
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY
 from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
 
@@ -95,60 +88,3 @@ async def test_old_state_epoch_is_fenced() -> None:
             await client.initialize(KEY, state_epoch=1, start_offset=0)
         with pytest.raises(FencedStateEpoch):
             await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
-
-
-async def test_concurrent_calls_get_their_own_responses() -> None:
-    keys = [SharePartitionKey(f"group-{n % 7}", TOPIC_ID, n) for n in range(200)]
-    async with open_client() as client:
-        await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
-        states = await asyncio.gather(*(client.read(key, 1) for key in keys))
-    assert [state.start_offset for state in states] == [key.partition for key in keys]
-
-
-async def test_group_id_may_contain_colons_and_non_ascii_letters() -> None:
-    key = SharePartitionKey("gruppe:ä:1", TOPIC_ID, 3)
-    async with open_client() as client:
-        await client.initialize(key, 1, 7)
-        assert (await client.summary(key)).start_offset == 7
-
-
-async def test_response_has_one_result_per_share_partition_in_request_order() -> None:
-    first, again = (
-        write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
-        for offset in (0, 1)
-    )
-    unknown = write_api.PartitionData(9, 1, 1, 0)
-    request = write_api.WriteShareGroupStateRequest(
-        "group",
-        [
-            write_api.WriteStateData(OTHER_TOPIC_ID, [unknown, first]),
-            write_api.WriteStateData(TOPIC_ID, [unknown]),
-            write_api.WriteStateData(OTHER_TOPIC_ID, [again]),
-        ],
-    )
-    key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
-    async with open_client() as client:
-        await client.initialize(key, 1, 0)
-        response = await client.send(request)
-        outcomes = [
-            (topic.topic_id, [(result.partition, result.error_code) for result in topic.partitions])
-            for topic in response.results
-        ]
-        assert outcomes == [(OTHER_TOPIC_ID, [(9, 42), (4, 0)]), (TOPIC_ID, [(9, 42)])]
-        assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
-
-
-async def test_connection_returns_the_unmodified_response() -> None:
-    async with serve_real_coordinator() as address:
-        host, _, port = address.rpartition(":")
-        connection = await Connection.open(host, int(port), client_id="test")
-        try:
-            assert await connection.request(read_api.ReadShareGroupStateRequest("group", [])) == (
-                read_api.ReadShareGroupStateResponse([])
-            )
-            found = await connection.request(
-                find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)]), version=6
-            )
-            assert [coordinator.key for coordinator in found.coordinators] == [str(KEY)]
-        finally:
-            await connection.close()

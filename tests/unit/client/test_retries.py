@@ -10,7 +10,6 @@ from coordinator.client import (
     RetryPolicy,
     ShareCoordinatorClient,
     ShareCoordinatorError,
-    UnknownTopicOrPartition,
 )
 from protocol.errors import ErrorCode
 from tests.builders import KEY
@@ -90,13 +89,6 @@ async def test_response_without_a_result_is_an_error() -> None:
     async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
         fake.plan_answers(DELETE, send_no_results)
         with pytest.raises(ShareCoordinatorError, match="no result for this share-partition"):
-            await client.delete(KEY)
-
-
-async def test_unknown_topic_is_raised_after_all_attempts() -> None:
-    async with FakeCoordinator() as fake, make_client(fake.address, FakeSleep()) as client:
-        fake.plan_answers(DELETE, *[error_answer(3)] * 5)
-        with pytest.raises(UnknownTopicOrPartition):
             await client.delete(KEY)
 
 

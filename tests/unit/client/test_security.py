@@ -17,7 +17,7 @@ from coordinator.client import (
     ShareCoordinatorError,
 )
 from coordinator.security.jwks import open_key_source
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from coordinator.security.tokens import TokenExchange, TokenRules, TokenValidator
 from coordinator.serve.server import ListenerSecurityConfig
 from protocol.errors import ErrorCode
@@ -145,10 +145,8 @@ def certificate_authority(tmp_path: Path) -> CertificateAuthority:
 
 
 def tls_security(authority: CertificateAuthority, **more: Any) -> ListenerSecurityConfig:
-    files = TlsFiles(
-        str(authority.issue_certificate("coordinator").combined_file),
-        ca=str(authority.certificate),
-        client_auth="required",
+    files = authority.issue_certificate("coordinator").listener_tls(
+        ca_location=str(authority.certificate), client_auth="required"
     )
     return ListenerSecurityConfig(tls=ServerTls(files, "listen"), **more)
 
@@ -185,8 +183,8 @@ async def test_client_verifies_authority_and_host_name(certificate_authority: Ce
                 await connect_to(one, unusable)
 
     elsewhere = certificate_authority.issue_certificate("elsewhere", hosts=("elsewhere",))
-    files = TlsFiles(str(elsewhere.combined_file))
-    async with serve_coordinator(security=ListenerSecurityConfig(tls=ServerTls(files, "listen"))) as one:
+    tls = ServerTls(elsewhere.listener_tls(), "listen")
+    async with serve_coordinator(security=ListenerSecurityConfig(tls=tls)) as one:
         with pytest.raises(AuthenticationFailed, match="Hostname mismatch"):
             await connect_to(one, security)
         await (await connect_to(one, security._replace(check_hostname=False))).close()

@@ -1,5 +1,6 @@
 """The security settings of the listener: valid combinations, and secrets from files."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,7 @@ def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
     assert {"sasl.password", "listen.ssl.key.password"} <= {setting.name for setting in secrets}
     for setting in secrets:
         loaded = load_config({f"{setting.name}.file": str(file)})
-        assert getattr(loaded.config, setting.attribute) == "  let me in "
+        assert attrgetter(setting.attribute)(loaded.config) == "  let me in "
         assert setting.display_value(loaded.config) == "********"
         assert loaded.origins[setting.name] == f"{file}, flag --set {setting.name}.file"
         environ = {f"{setting.env}_FILE": str(file)}

@@ -7,9 +7,10 @@ import pytest
 
 from coordinator.client import ClientSecurity, ShareCoordinatorError
 from coordinator.config import Config
+from coordinator.config.security_groups import SaslSettings
 from coordinator.security.client_security import make_peer_security
 from coordinator.security.principals import AllowedPrincipals
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from coordinator.serve.forwarding import ForwardingLimits
 from coordinator.serve.forwarding.peer_connections import PeerConnections
 from coordinator.serve.server import ListenerSecurityConfig
@@ -36,15 +37,12 @@ async def find_coordinator_error_code(security: ListenerSecurityConfig, ours: Cl
             await peer.close()
 
 
-def make_config(own: IssuedCertificate, authority: CertificateAuthority, **more: Any) -> Config:
+def make_config(
+    own: IssuedCertificate, authority: CertificateAuthority, client_auth: str = "none", **more: Any
+) -> Config:
     """Return the settings of a coordinator that listens with the given certificate."""
-    return Config(
-        listen_security_protocol="SSL",
-        listen_ssl_certificate_location=str(own.certificate),
-        listen_ssl_key_location=str(own.key),
-        listen_ssl_ca_location=str(authority.certificate),
-        **more,
-    )
+    tls = own.listener_tls(ca_location=str(authority.certificate), client_auth=client_auth)
+    return Config(listen_security_protocol="SSL", listen_ssl=tls, **more)
 
 
 async def test_coordinators_use_their_listener_certificate_as_client_certificate(tmp_path: Path) -> None:
@@ -53,14 +51,12 @@ async def test_coordinators_use_their_listener_certificate_as_client_certificate
     config = make_config(
         own,
         authority,
-        listen_ssl_client_auth="required",
+        client_auth="required",
         listen_allowed_principals="User:CN=coordinator",
     )
-    tls = ServerTls(
-        TlsFiles(str(own.certificate), str(own.key), "", str(authority.certificate), "required"), "listen"
-    )
     security = ListenerSecurityConfig(
-        tls=tls, allowed=AllowedPrincipals.parse(config.listen_allowed_principals)
+        tls=ServerTls(config.listen_ssl, "listen"),
+        allowed=AllowedPrincipals.parse(config.listen_allowed_principals),
     )
 
     assert await find_coordinator_error_code(security, make_peer_security(config)) == 0
@@ -79,7 +75,7 @@ async def test_host_name_check_of_peers_has_its_own_setting(
         forwarding_endpoint_identification=among_us,
         ssl_endpoint_identification_algorithm=to_brokers,
     )
-    tls = ServerTls(TlsFiles(str(own.certificate), str(own.key)), "listen")
+    tls = ServerTls(own.listener_tls(), "listen")
 
     connection = find_coordinator_error_code(ListenerSecurityConfig(tls=tls), make_peer_security(config))
     if among_us == "https":
@@ -98,9 +94,7 @@ async def test_coordinators_log_in_to_each_other_with_sasl(tmp_path: Path) -> No
         listen_sasl_enabled_mechanisms="SCRAM-SHA-256",
         listen_sasl_users_file="users",
         listen_allowed_principals="User:alice",
-        forwarding_sasl_mechanism="SCRAM-SHA-256",
-        forwarding_sasl_username="alice",
-        forwarding_sasl_password="alice-secret",
+        forwarding_sasl=SaslSettings(mechanism="SCRAM-SHA-256", username="alice", password="alice-secret"),
     )
 
     assert await find_coordinator_error_code(password_security(tmp_path), make_peer_security(config)) == 0

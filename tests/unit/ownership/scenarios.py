@@ -120,6 +120,7 @@ async def restarted_static_member_keeps_shards(
             (one, owned, []) for one, owned in before
         ]
     await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in replicas))
+    assert took_s < fleet.limits.session_timeout_s
     return took_s
 
 
@@ -161,6 +162,7 @@ async def replica_with_other_settings_is_refused(fleet: ReplicaGroup) -> float:
     took_s = await fleet.wait_until(lambda: all("refuses" in str(one.ownership.health()) for one in both))
     await fleet.wait_until(lambda: "topic another" in str(elsewhere.ownership.health()))
     assert all(one.owned == set() and one.listener.assignment is None for one in both)
+    assert all(one.ownership.members == 0 for one in both)
     await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
     assert all(one.listener.resignations == [] for one in replicas)
     return took_s

@@ -164,6 +164,49 @@ def test_moves_are_limited_and_increase_locality(
     assert gained >= (moves + 1) // 2
 
 
+# The leaders of shards 0 to 5: brokers 2, 2, 2, 1, 1, 1.
+EXCHANGED = {partition: 2 if partition < 3 else 1 for partition in range(6)}
+
+
+@pytest.mark.parametrize(
+    ("owned_by_0", "leaders", "moves_max", "owners"),
+    [
+        # A swap is two moves.
+        (3, EXCHANGED, 0, (0, 0, 0, 1, 1, 1)),
+        (3, EXCHANGED, 1, (0, 0, 0, 1, 1, 1)),
+        (3, EXCHANGED, 2, (1, 0, 0, 0, 1, 1)),
+        (3, EXCHANGED, 3, (1, 0, 0, 0, 1, 1)),
+        (3, EXCHANGED, 5, (1, 1, 0, 0, 0, 1)),
+        (3, EXCHANGED, 9, (1, 1, 1, 0, 0, 0)),
+        # A swap would only exchange which shard is next to its leader.
+        (3, dict.fromkeys(range(6), 2), 9, (0, 0, 0, 1, 1, 1)),
+        # One move within the balance, then swaps.
+        (4, EXCHANGED | {6: 2}, 1, (1, 0, 0, 0, 1, 1, 1)),
+        (4, EXCHANGED | {6: 2}, 2, (1, 0, 0, 0, 0, 1, 1)),
+        (4, EXCHANGED | {6: 2}, 3, (1, 1, 0, 0, 0, 1, 1)),
+        (4, EXCHANGED | {6: 2}, 4, (1, 1, 0, 0, 0, 0, 1)),
+        (4, dict.fromkeys(range(7), 2), 9, (1, 0, 0, 0, 1, 1, 1)),
+    ],
+)
+def test_shards_move_to_the_hosts_of_their_leaders_within_the_limit(
+    owned_by_0: int, leaders: dict[int, int], moves_max: int, owners: tuple[int, ...]
+) -> None:
+    members = [
+        make_member(0, broker_id=1, owned=frozenset(range(owned_by_0))),
+        make_member(1, broker_id=2, owned=frozenset(range(owned_by_0, len(leaders)))),
+    ]
+    assert assign_shards(members, leaders, len(leaders), moves_max=moves_max).owners == owners
+
+
+def test_shard_is_swapped_with_one_of_several_members_at_its_leader() -> None:
+    brokers = (1, 2, 2)
+    members = [
+        make_member(number, broker_id=broker, owned=frozenset({number}))
+        for number, broker in enumerate(brokers)
+    ]
+    assert assign_shards(members, {0: 2, 1: 1, 2: 1}, 3, moves_max=9).owners == (1, 0, 2)
+
+
 def test_unowned_shards_go_to_the_replica_next_to_their_leader() -> None:
     members = [make_member(number, broker_id=number) for number in range(3)]
     leaders = {partition: (partition + 1) % 3 for partition in range(12)}

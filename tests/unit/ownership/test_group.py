@@ -1,6 +1,7 @@
 """Replicas in a group in memory, on virtual time: scenarios, leases, draining and placement."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -19,7 +20,21 @@ HOUR_S = 3600.0
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
-    run_in_group(lambda group, fleet: scenario(fleet))
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        # Below the time limit of a drain, which is 20 s in the scenarios.
+        assert await scenario(fleet) < 15.0
+
+    run_in_group(scene)
+
+
+def test_drained_shards_are_released_before_their_next_owner(run_in_group: RunInGroup) -> None:
+    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+        replicas = await fleet.add_all(2)
+        await replicas[0].ownership.drain(20.0)
+        await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
+        assert {released for _, released in replicas[1].listener.elections} == {True}
+
+    run_in_group(scene)
 
 
 def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> None:
@@ -142,12 +157,18 @@ def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> 
     run_in_group(scene)
 
 
-@pytest.mark.slow
 def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group: RunInGroup) -> None:
+    interval_s = 20.0
+
     async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
-        replicas = [await fleet.add(broker_id=number) for number in range(3)]
-        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
+        fleet.limits = LIMITS._replace(locality_interval_s=interval_s, locality_moves_max=4)
+
+        async def wait_for_intervals(count: float) -> None:
+            began_s = fleet.now()
+            await fleet.wait_until(lambda: fleet.now() - began_s > count * interval_s, HOUR_S)
+
+        def lead_partitions(broker_of: Callable[[int], int]) -> None:
+            group.partition_leaders = {number: broker_of(number) for number in range(fleet.state_partitions)}
 
         def count_local_shards() -> int:
             leaders = group.partition_leaders
@@ -155,18 +176,25 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
                 leaders[partition] == one.replica.broker_id for one in replicas for partition in one.owned
             )
 
+        lead_partitions(lambda number: number % 3)
+        replicas = [await fleet.add(broker_id=number) for number in range(3)]
+        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         await fleet.wait_until(
             lambda: count_local_shards() == fleet.state_partitions and fleet.is_shared_by(*replicas), HOUR_S
         )
         generation = group.generation
-        # Short changes of partition leaders cause no moves.
-        group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
-        began = fleet.now()
-        await fleet.wait_until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
-        group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
-        await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
+        # Short changes of partition leaders cause no moves, and neither does time.
+        lead_partitions(lambda number: 0)
+        await wait_for_intervals(0.9)
+        lead_partitions(lambda number: number % 3)
+        await wait_for_intervals(5)
         assert group.generation == generation
         assert fleet.is_shared_by(*replicas)
+        # Lasting changes cause a few moves at a time.
+        lead_partitions(lambda number: (number + 1) % 3)
+        await wait_for_intervals(2.5)
+        assert 0 < count_local_shards() <= 2 * fleet.limits.locality_moves_max
+        await fleet.wait_until(lambda: count_local_shards() == fleet.state_partitions, HOUR_S)
 
     run_in_group(scene)
 

@@ -12,22 +12,12 @@ def encode_frames(*bodies: bytes) -> bytes:
     return b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
 
 
-def test_one_frame_is_read() -> None:
-    reader = FrameReader(100)
-    assert reader.receive_data(encode_frames(b"abc")) == [b"abc"]
-    assert reader.buffered_bytes == 0
-
-
 def test_several_frames_and_a_partial_frame_are_read() -> None:
     reader = FrameReader(100)
     assert reader.receive_data(encode_frames(b"abc", b"", b"d") + b"\0\0") == [b"abc", b"", b"d"]
     assert reader.buffered_bytes == 2
     assert reader.receive_data(b"\0\1e") == [b"e"]
     assert reader.buffered_bytes == 0
-
-
-def test_empty_data_returns_no_frame() -> None:
-    assert FrameReader(100).receive_data(b"") == []
 
 
 @settings(deadline=None)

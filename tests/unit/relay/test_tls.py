@@ -11,7 +11,7 @@ import uvloop
 
 from coordinator.client import ClientSecurity
 from coordinator.config import HostPort
-from coordinator.security.tls import ClientAuth, ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from coordinator.serve.relay import streams
 from coordinator.serve.relay.streams import ClientTls, UpstreamServer
 from tests.certificates import CertificateAuthority, IssuedCertificate
@@ -56,27 +56,20 @@ class RelayCertificates:
             self.authority.issue_certificate("eve"),
         )
 
-    def relay_server_tls(self, client_auth: ClientAuth = "none") -> ServerTls:
-        """Return the TLS configuration with which the relay serves."""
-        return ServerTls(
-            TlsFiles(
-                str(self.relay.certificate),
-                str(self.relay.key),
-                ca=str(self.authority.certificate),
-                client_auth=client_auth,
-            ),
-            "relay",
-        )
+    def server_tls(self, own: IssuedCertificate, client_auth: str = "none") -> ServerTls:
+        settings = own.listener_tls(ca_location=str(self.authority.certificate), client_auth=client_auth)
+        return ServerTls(settings, "relay")
 
-    def upstream_tls(self, client_auth: ClientAuth = "none") -> tuple[ssl.SSLContext, ClientTls]:
+    def relay_server_tls(self, client_auth: str = "none") -> ServerTls:
+        """Return the TLS configuration with which the relay serves."""
+        return self.server_tls(self.relay, client_auth)
+
+    def upstream_tls(self, client_auth: str = "none") -> tuple[ssl.SSLContext, ClientTls]:
         """Return the TLS context of a fake server, and the client configuration of the relay."""
-        theirs = TlsFiles(
-            str(self.broker.combined_file), ca=str(self.authority.certificate), client_auth=client_auth
-        )
         outward = ClientSecurity(
             "SSL", ca_file=str(self.authority.certificate), certificate_file=str(self.relay.combined_file)
         )
-        return ServerTls(theirs, "listen").context, ClientTls(outward, "ssl.")
+        return self.server_tls(self.broker, client_auth).context, ClientTls(outward, "ssl.")
 
     def peer_context(self, own: IssuedCertificate | None = None) -> ssl.SSLContext:
         """Return the TLS context of a peer, with a client certificate if given."""
@@ -205,7 +198,7 @@ async def test_broker_certificate_of_another_authority_is_refused(
 
 async def test_broker_certificate_must_match_the_host_name(certificates: RelayCertificates) -> None:
     broker = certificates.authority.issue_certificate("named", hosts=("broker.example",))
-    context = ServerTls(TlsFiles(str(broker.combined_file)), "listen").context
+    context = ServerTls(broker.listener_tls(), "listen").context
     outward = ClientTls(ClientSecurity("SSL", ca_file=str(certificates.authority.certificate)), "ssl.")
 
     async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

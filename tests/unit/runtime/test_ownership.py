@@ -1,5 +1,6 @@
 """The runtime over a shared log: it claims a shard before loading, and closes a fenced shard."""
 
+import asyncio
 from functools import partial
 
 import pytest
@@ -59,8 +60,12 @@ async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
 
 async def test_shard_whose_claim_is_fenced_is_closed() -> None:
     async with run_coordinator(FakeKafka()) as one:
+        claims = 0
 
         async def lose_claim(*_: object) -> int:
+            nonlocal claims
+            claims += 1
+            await asyncio.sleep(0)
             raise LogFenced("another owner claims it")
 
         one.log.own = lose_claim  # type: ignore[attr-defined]
@@ -68,6 +73,9 @@ async def test_shard_whose_claim_is_fenced_is_closed() -> None:
         one.runtime.elect(0)
         await one.wait_until(lambda: "another owner claims it" in " ".join(one.runtime.health()))
         assert one.runtime.shard_views()[0].status == "CLOSED"
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert claims == 1, "a fenced claim is not repeated"
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """User files, and logins by PLAIN and SCRAM as Kafka's clients perform them."""
 
-import logging
 import os
 from base64 import b64decode
 from collections.abc import Callable
@@ -140,25 +139,6 @@ async def test_plain_token_is_checked_like_kafka(
     with pytest.raises(AuthenticationFailed) as raised:
         await PlainExchange(users).process_token(token)
     assert str(raised.value) == refusal
-
-
-def test_changed_users_file_is_reloaded(
-    make_users: Callable[[str], Users], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    users = make_users("alice=one\n")
-    fresh = tmp_path / "fresh"
-    fresh.write_text("bob=two-secret\n")
-    fresh.replace(tmp_path / "users.properties")
-    assert users.reload_if_changed() is True
-    assert users.find("alice") is None
-    assert users.find("bob") is not None
-
-    (tmp_path / "users.properties").write_text("bob two\nbob=three-secret\n")
-    with caplog.at_level(logging.INFO):
-        assert users.reload_if_changed() is False
-    assert users.find("bob") is not None
-    assert "the previous ones stay in use: listen.sasl.users.file=" in caplog.text
-    assert "three-secret" not in caplog.text
 
 
 @pytest.mark.parametrize("in_place", [True, False])

@@ -12,7 +12,7 @@ from coordinator.security.principals import (
     UnmappedCertificate,
     principal_of_certificate,
 )
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from tests.certificates import CertificateAuthority, Subject, make_subject
 from tests.unit.security.handshakes import client_context, perform_handshake
 
@@ -59,7 +59,7 @@ def test_certificate_subject_is_written_as_in_java(subject: Subject, expected: s
         authority.issue_certificate("server"),
         authority.issue_certificate("client", subject=subject),
     )
-    files = TlsFiles(str(server.combined_file), ca=str(authority.certificate), client_auth="required")
+    files = server.listener_tls(ca_location=str(authority.certificate), client_auth="required")
     context = client_context(
         str(authority.certificate), str(client.combined_file), newest=ssl.TLSVersion.TLSv1_2
     )

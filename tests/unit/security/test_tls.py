@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.config import Config
+from coordinator.config.security_groups import ListenerTlsSettings, SaslSettings
 from coordinator.errors import ConfigError
-from coordinator.security.tls import ServerTls, TlsFiles
+from coordinator.security.tls import ServerTls
 from tests.certificates import CertificateAuthority, IssuedCertificate
 from tests.unit import clock_skipping
 from tests.unit.coroutine_tests import wait_until
@@ -31,8 +33,8 @@ def other_authority(tmp_path: Path) -> CertificateAuthority:
     return CertificateAuthority(tmp_path / "theirs")
 
 
-def tls_files(issued: IssuedCertificate, **more: str) -> TlsFiles:
-    return TlsFiles(str(issued.certificate), str(issued.key), issued.key_password)._replace(**more)  # type: ignore[arg-type]
+def make_tls(issued: IssuedCertificate, **more: str) -> ServerTls:
+    return ServerTls(issued.listener_tls(**more), "listen")
 
 
 def replace_file(old: Path, new: Path) -> None:
@@ -52,9 +54,9 @@ def served_certificate_name(
 
 def test_key_may_be_in_the_certificate_file_and_encrypted(our_authority: CertificateAuthority) -> None:
     issued = our_authority.issue_certificate("one", key_password="let me in")
-    assert served_certificate_name(ServerTls(tls_files(issued), "listen"), our_authority) == "one"
-    alone = TlsFiles(str(issued.combined_file), key_password="let me in")
-    assert served_certificate_name(ServerTls(alone, "listen"), our_authority) == "one"
+    assert served_certificate_name(make_tls(issued), our_authority) == "one"
+    alone = make_tls(issued, certificate_location=str(issued.combined_file), key_location="")
+    assert served_certificate_name(alone, our_authority) == "one"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +81,11 @@ def test_handshake_follows_client_auth(
     showing: str,
     let_in: bool,
 ) -> None:
-    files = tls_files(
-        our_authority.issue_certificate("server"), ca=str(our_authority.certificate), client_auth=client_auth
+    tls = make_tls(
+        our_authority.issue_certificate("server"),
+        ca_location=str(our_authority.certificate),
+        client_auth=client_auth,
     )
-    tls = ServerTls(files, "listen")
     certificate = {
         "nothing": "",
         "valid": str(our_authority.issue_certificate("client").combined_file),
@@ -100,7 +103,7 @@ def test_handshake_follows_client_auth(
 
 
 def test_protocols_older_than_tls_1_2_are_refused(our_authority: CertificateAuthority) -> None:
-    tls = ServerTls(tls_files(our_authority.issue_certificate("server")), "listen")
+    tls = make_tls(our_authority.issue_certificate("server"))
     assert tls.context.minimum_version == ssl.TLSVersion.TLSv1_2
 
 
@@ -109,7 +112,7 @@ def test_new_certificate_is_used_from_the_next_handshake(
     our_authority: CertificateAuthority, name: str | None
 ) -> None:
     issued = our_authority.issue_certificate("before")
-    tls = ServerTls(tls_files(issued), "listen")
+    tls = make_tls(issued)
     assert tls.reload_if_changed() is False
 
     after = our_authority.issue_certificate("after")
@@ -123,10 +126,11 @@ def test_new_certificate_is_used_from_the_next_handshake(
 
 @pytest.mark.parametrize("client_auth", ["none", "required"])
 def test_sessions_are_not_resumed_with_tls_1_2(our_authority: CertificateAuthority, client_auth: str) -> None:
-    files = tls_files(
-        our_authority.issue_certificate("server"), ca=str(our_authority.certificate), client_auth=client_auth
+    tls = make_tls(
+        our_authority.issue_certificate("server"),
+        ca_location=str(our_authority.certificate),
+        client_auth=client_auth,
     )
-    tls = ServerTls(files, "listen")
     client = client_context(
         str(our_authority.certificate),
         str(our_authority.issue_certificate("client").combined_file),
@@ -144,7 +148,7 @@ def test_sessions_are_not_resumed_with_tls_1_2(our_authority: CertificateAuthori
 
 def test_context_is_freed_after_its_handshake(our_authority: CertificateAuthority) -> None:
     """A context takes about 13 KB; reference counting frees it without the garbage collector."""
-    tls = ServerTls(tls_files(our_authority.issue_certificate("server")), "listen")
+    tls = make_tls(our_authority.issue_certificate("server"))
     gc.collect()
     gc.disable()
     try:
@@ -159,8 +163,7 @@ def test_removed_authority_is_no_longer_trusted(
 ) -> None:
     both = our_authority.certificate.with_name("both.pem")
     both.write_bytes(our_authority.certificate.read_bytes() + other_authority.certificate.read_bytes())
-    files = tls_files(our_authority.issue_certificate("server"), ca=str(both), client_auth="required")
-    tls = ServerTls(files, "listen")
+    tls = make_tls(our_authority.issue_certificate("server"), ca_location=str(both), client_auth="required")
     client = client_context(
         str(our_authority.certificate),
         str(other_authority.issue_certificate("client").combined_file),
@@ -193,7 +196,10 @@ def test_files_behind_kubernetes_links_are_reloaded(
     (mounted / "..data").symlink_to("..1")
     for file in ("tls.crt", "tls.key"):
         (mounted / file).symlink_to(f"..data/{file}")
-    tls = ServerTls(TlsFiles(str(mounted / "tls.crt"), str(mounted / "tls.key")), "listen")
+    settings = ListenerTlsSettings(
+        certificate_location=str(mounted / "tls.crt"), key_location=str(mounted / "tls.key")
+    )
+    tls = ServerTls(settings, "listen")
     assert served_certificate_name(tls, our_authority) == "version 1"
 
     (mounted / "..new").symlink_to("..2")
@@ -223,7 +229,7 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     issued = our_authority.issue_certificate("before")
-    tls = ServerTls(tls_files(issued), "listen")
+    tls = make_tls(issued)
     spoil(issued)
 
     with caplog.at_level(logging.INFO):
@@ -244,7 +250,7 @@ def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
 
 async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) -> None:
     issued = our_authority.issue_certificate("before")
-    tls = ServerTls(tls_files(issued), "listen")
+    tls = make_tls(issued)
     watching = asyncio.create_task(tls.watch(0.01))
     after = our_authority.issue_certificate("after")
     replace_file(issued.key, after.key)
@@ -256,21 +262,24 @@ async def test_watch_reloads_changed_files(our_authority: CertificateAuthority) 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"certificate": "/nowhere/a.pem"}, "listen.ssl.certificate.location=/nowhere/a.pem cannot be used"),
+        (
+            {"certificate_location": "/nowhere/a.pem"},
+            "listen.ssl.certificate.location=/nowhere/a.pem cannot be used",
+        ),
         ({"key_password": "wrong"}, "listen.ssl.certificate.location="),
-        ({"ca": "/nowhere/ca.pem"}, "listen.ssl.ca.location=/nowhere/ca.pem cannot be used"),
-        ({"client_auth": "required"}, "listen.ssl.ca.location= cannot be used: it must be given with"),
+        ({"ca_location": "/nowhere/ca.pem"}, "listen.ssl.ca.location=/nowhere/ca.pem cannot be used"),
     ],
 )
 def test_unusable_file_is_one_error_line(
     our_authority: CertificateAuthority, change: dict[str, str], complaint: str
 ) -> None:
-    files = tls_files(our_authority.issue_certificate("server", key_password="right"), **change)
+    issued = our_authority.issue_certificate("server", key_password="right")
     with pytest.raises(ConfigError) as raised:
-        ServerTls(files, "listen")
+        make_tls(issued, **change)
     assert str(raised.value).startswith(complaint)
     assert "\n" not in str(raised.value)
 
 
 def test_key_password_is_not_in_the_repr() -> None:
-    assert "secret" not in repr(TlsFiles("a.pem", key_password="secret"))
+    tls = ListenerTlsSettings(key_password="secret")
+    assert "secret" not in repr(tls) + repr(Config(relay_ssl=tls, sasl=SaslSettings(password="secret")))

@@ -129,20 +129,6 @@ async def test_authorization_id_must_equal_the_principal(key_file: str) -> None:
         await exchange.process_token(first_message(ISSUER.token(), "bob"))
 
 
-async def test_changed_key_file_is_reloaded(tmp_path: Path) -> None:
-    other = TokenIssuer("key-2")
-    file = tmp_path / "keys.json"
-    keys = open_key_source(f"file://{ISSUER.write_keys(file)}", SETTING, 3600)
-    assert isinstance(keys, jwks.FileKeySource)
-
-    assert len(await keys.find_keys("key-1")) == 1
-    other.write_keys(tmp_path / "fresh")
-    (tmp_path / "fresh").replace(file)
-    assert keys.reload_if_changed() is True
-    assert len(await keys.find_keys("key-1")) == 0
-    assert len(await keys.find_keys("key-2")) == 1
-
-
 @pytest.mark.parametrize("key_id", ["", None], ids=["named", "unnamed"])
 @pytest.mark.parametrize("other", [TokenIssuer(), TokenIssuer("key-2")], ids=["replaced", "removed"])
 async def test_login_ends_when_the_key_of_its_token_is_removed(

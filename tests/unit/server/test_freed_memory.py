@@ -6,10 +6,12 @@ import platform
 
 import pytest
 
-from coordinator.process.heap import trim_heap
-from coordinator.serve.server import ServerLimits, freed_memory, listener
-from coordinator.serve.server.freed_memory import CLOSED_MIN, INTERVAL_S, HeapTrimmer
+from coordinator.process import freed_memory
+from coordinator.process.freed_memory import CLOSED_MIN, INTERVAL_S, HeapTrimmer, trim_heap
+from coordinator.serve.relay import listener as relay_listener
+from coordinator.serve.server import ServerLimits, listener
 from tests.benchmarks.machine import resident_bytes
+from tests.unit.relay.fake_peers import LIMITS, run_relay
 from tests.unit.server.wire import serve_coordinator
 
 BLOCK_BYTES, BLOCKS = 4_096, 20_000
@@ -43,19 +45,34 @@ def test_trims_have_a_minimum_interval() -> None:
     assert memory.is_due(100.0 + INTERVAL_S)
 
 
-def test_listener_trims_the_heap_after_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def trimmed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """An event that a trim of the heap sets. The limits are so low that one connection leads to a trim."""
     trimmed = asyncio.Event()
-    monkeypatch.setattr(listener, "trim_heap", trimmed.set)
+    for module in (listener, relay_listener):
+        monkeypatch.setattr(module, "trim_heap", trimmed.set)
     monkeypatch.setattr(freed_memory, "CLOSED_MIN", 1)
     monkeypatch.setattr(freed_memory, "INTERVAL_S", 0.0)
+    return trimmed
 
-    async def scenario() -> None:
-        async with serve_coordinator(ServerLimits(sweep_s=0.001)) as one:
-            client = await one.connect()
-            client.writer.close()
-            await asyncio.wait_for(trimmed.wait(), 60)
 
-    asyncio.run(scenario())
+async def test_listener_trims_the_heap_after_many_connections(trimmed: asyncio.Event) -> None:
+    async with serve_coordinator(ServerLimits(sweep_s=0.001)) as one:
+        client = await one.connect()
+        client.writer.close()
+        await asyncio.wait_for(trimmed.wait(), 60)
+
+
+async def test_relay_collects_and_trims_the_heap_after_many_connections(
+    trimmed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the relay kept 247 MB after 1 000 TLS connections with half a frame each."""
+    collected = asyncio.Event()
+    monkeypatch.setattr(relay_listener.gc, "collect", collected.set)
+    async with run_relay(limits=LIMITS._replace(sweep_s=0.001)) as here:
+        (await here.connect_peer()).close_connection()
+        await asyncio.wait_for(trimmed.wait(), 60)
+        assert collected.is_set()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can trim its heap")

@@ -18,8 +18,7 @@ async def test_only_listed_principals_may_use_a_configured_listener(tmp_path: Pa
     own = CertificateAuthority(tmp_path).issue_certificate("coordinator")
     config = Config(
         listen_security_protocol="SASL_SSL",
-        listen_ssl_certificate_location=str(own.certificate),
-        listen_ssl_key_location=str(own.key),
+        listen_ssl=own.listener_tls(),
         listen_sasl_enabled_mechanisms="PLAIN",
         listen_sasl_users_file=str(tmp_path / "users"),
         listen_allowed_principals="User:alice",

@@ -172,6 +172,24 @@ async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
         assert [(await client.read_frame())[0] for _ in range(20)] == list(range(20))
 
 
+def frame_with_client_id(client_id: str) -> bytes:
+    """Return a read request; `client_id` has the rest of its header in hexadecimal."""
+    frame = pack(">hhi", 84, 0, 7) + bytes.fromhex(client_id) + read_state_body()
+    return pack(">i", len(frame)) + frame
+
+
+@pytest.mark.parametrize(
+    "client_id", ["ffff 00", "0000 00", "0001 63 00", "0002 c3a9 00", "ffff 01 05 01 aa", "0001 63 01 05 00"]
+)
+async def test_request_with_any_client_id_and_tagged_header_fields_is_answered(client_id: str) -> None:
+    async with serve_coordinator() as one:
+        client = await connect_and_initialize(one)
+        client.send(frame_with_client_id(client_id))
+        correlation_id, rest = await client.read_frame()
+        (topic,) = read_api.decode_response(rest, 1, 0).results
+        assert (correlation_id, topic.partitions[0].error_code) == (7, ErrorCode.NONE)
+
+
 @pytest.mark.parametrize(
     "frame",
     [
@@ -191,6 +209,9 @@ async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
         pytest.param(request_frame(10, 6, 1, find_coordinator_body("x" * 32768)), id="key too long"),
         pytest.param(request_frame(10, 6, 1, b"\xff" * 40), id="random body"),
         pytest.param(request_frame(10, 7, 1, b"\0"), id="unknown version of FindCoordinator"),
+        pytest.param(frame_with_client_id("fffe 00"), id="negative length of the client id"),
+        pytest.param(frame_with_client_id("7fff 00"), id="client id beyond the frame"),
+        pytest.param(pack(">ihhih", 10, 84, 0, 7, -1), id="header without its tagged fields"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: coordinator\r\n\r\n", id="HTTP"),
         pytest.param(bytes.fromhex("1603010200010001fc0303") + bytes(600), id="TLS"),
     ],

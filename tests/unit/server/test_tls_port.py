@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from coordinator.security.principals import AllowedPrincipals, MappingRules
-from coordinator.security.tls import CertificateTrust, ServerTls, TlsFiles
+from coordinator.security.tls import CertificateTrust, ServerTls
 from coordinator.serve.server import ListenerSecurityConfig, ServerLimits
 from protocol.messages import write_share_group_state as write_api
 from tests.certificates import CertificateAuthority, IssuedCertificate
@@ -51,13 +51,7 @@ class TlsListener:
         **more: Any,
     ) -> AbstractAsyncContextManager[ServedCoordinator]:
         """Serve on a port with TLS until the end of an `async with` block."""
-        files = TlsFiles(
-            str(self.server.certificate),
-            str(self.server.key),
-            "",
-            str(self.authority.certificate),
-            client_auth,  # type: ignore[arg-type]
-        )
+        files = self.server.listener_tls(ca_location=str(self.authority.certificate), client_auth=client_auth)
         self.tls = ServerTls(files, "listen")
         whole = {
             "tls": self.tls,
@@ -302,7 +296,7 @@ async def test_removed_certificate_closes_its_connection(tls_listener: TlsListen
 
 def test_expired_client_certificate_ends_trust(tls_listener: TlsListener) -> None:
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
-    tls = ServerTls(TlsFiles(str(tls_listener.server.combined_file)), "listen")
+    tls = ServerTls(tls_listener.server.listener_tls(), "listen")
     trust = CertificateTrust(tls, certificate)
     assert trust.holds(1_515_144_882_999)
     assert not trust.holds(1_515_144_883_000)
