@@ -59,7 +59,7 @@ RANGES = pa.schema(
         # Owner epoch of the first record, which is used instead of the pruned claim.
         required_field("first_owner_epoch", pa.int32()),
         required_field("first_is_claim", pa.bool_()),
-        # The greatest claim in the range; -1 if there is none.
+        # The last accepted claim in the range; -1 if there is none.
         required_field("claimed_owner_epoch", pa.int32()),
         required_field("claims", pa.int64()),
         # Records of unknown types, which Kafka skips, too.
