@@ -91,7 +91,7 @@ def diff(
     clock, cut = clock or SystemClock(), LogCut()
     number = count_state_partitions(source.plan(cut).starts)
     task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
-    log = read_states(engine, source, [task], cut=cut)
+    log = read_states(engine, source, lambda _: [task], cut=cut)
     present = {row["state_partition"] for row in log.ranges}
     missing = [output for each in sorted(task.listed.keys() - present) for output in task(no_states(each))]
     log = replace(log, outputs=[*log.outputs, *missing])

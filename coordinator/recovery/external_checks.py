@@ -152,7 +152,7 @@ class ClusterComparison:
     def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
         """Yield findings, topic names, and which of the shown share-partitions have state or were deleted."""
         number = inside.state_partition
-        keys = {row_share_partition(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
+        keys = set(map(row_share_partition, inside.rows(_KEY_COLUMNS)))
         there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
         bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
         yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})

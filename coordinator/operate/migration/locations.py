@@ -8,7 +8,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -109,9 +109,16 @@ def make_source(place: MigrationLocation, config: Config) -> LogReader:
 
 
 def make_target(
-    place: MigrationLocation, config: Config, security: ClientSecurity | None = None
+    place: MigrationLocation,
+    config: Config,
+    security: ClientSecurity | None = None,
+    *,
+    only: Sequence[int] | None = None,
 ) -> MigrationTarget:
-    """Return the target at a location; `security` is for connections to a coordinator."""
+    """Return the target at a location; `security` is for connections to a coordinator.
+
+    If `only` is given, the target is these state partitions of a topic of this project.
+    """
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         bootstrap = place.where if place.kind is LocationKind.COORDINATOR else config.bootstrap_servers
         # Kafka's own coordinator is in the cluster of bootstrap.servers, which has its own security settings.
@@ -151,12 +158,15 @@ def make_target(
             ),
         )
 
-    reader = _make_topic_reader(place.where, config, config.bootstrap_servers)
-    return LogTarget(reader, make_topic, state_partitions=config.state_partitions, clock=clock)
+    reader = _make_topic_reader(place.where, config, config.bootstrap_servers, only)
+    return LogTarget(reader, make_topic, state_partitions=config.state_partitions, clock=clock, only=only)
 
 
-def _make_topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReader:
-    return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
+def _make_topic_reader(
+    topic: str, config: Config, bootstrap: str, only: Sequence[int] | None = None
+) -> TopicReader:
+    timeout_s = config.delivery_timeout_ms / 1000
+    return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=timeout_s, only=only)
 
 
 def _make_connect(config: Config, bootstrap: str) -> Callable[[str], Cluster]:

@@ -29,7 +29,7 @@ _PACKED_ROWS_MAX = 2_500
 
 _CAUSED_BY = "Caused by: "
 _ABORTED = "Job aborted due to stage failure"
-_OWN_ERRORS = ("coordinator.errors.", "coordinator.recovery.")
+_OWN_ERRORS = "coordinator."
 
 
 class SparkEngine:
