@@ -126,8 +126,8 @@ def _print_result(done: Any, source: str) -> None:
     elif done.is_good:
         print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
-    for key, what in done.different[:UNLIKE_SHOWN_MAX]:
-        print_line(f"X4 {key}: {what}", err=True)
+    for difference in done.different[:UNLIKE_SHOWN_MAX]:
+        print_line(f"X4 {difference}", err=True)
 
 
 def _as_json(done: Any, source: str) -> dict[str, Any]:
@@ -140,5 +140,5 @@ def _as_json(done: Any, source: str) -> dict[str, Any]:
         "counts": done.actions,
         "notes": done.notes,
         "verified": done.executed and done.is_good,
-        "differences": [{"share_partition": key, "what": what} for key, what in done.different],
+        "differences": done.different,
     }

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -88,7 +89,10 @@ _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 # Maximum number of share-partitions of each state partition that reach the driver, and that a note names.
 _NAMED_MAX = 10
 
-_ACTIONS_OUTPUT, _GROUPS_OUTPUT, _LEFT_OUTPUT, _DIFFERENT_OUTPUT = "actions", "groups", "left", "different"
+# Rows with a kind, a name and a number: totals, actions, states and batches of a group, and the first states
+# that were not copied or that differ.
+_REPORT_OUTPUT = "report"
+_Report = Counter[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,8 @@ class RewriteResult:
     """The result of a rewrite, or its plan.
 
     `groups` has the number of share-partitions and of state batches of each group, `actions` the number of
-    share-partitions for each `MigrationAction`.  `different` are the first share-partitions that differ
-    between source and target, with the difference; `differences` is the number of all.
+    share-partitions for each `MigrationAction`.  `different` describes the first differences between source
+    and target; `differences` is the number of all.
     """
 
     target: MigrationLocation
@@ -106,7 +110,7 @@ class RewriteResult:
     groups: Mapping[str, tuple[int, int]]
     actions: Mapping[str, int]
     notes: Sequence[str]
-    different: Sequence[tuple[str, str]]
+    different: Sequence[str]
     differences: int
 
     @property
@@ -158,12 +162,12 @@ def rewrite(
         source_partitions = count_state_partitions(log.plan.starts)
         writer = TargetWriter(folder, place, config, options._replace(execute=False), source_partitions)
         # The plan for all state partitions is checked before any of them is written.
-        outputs = _run_writer(engine, writer, parts, states)
+        report = _run_writer(engine, writer, parts, states)
         if options.execute:
             _verify_source_unchanged(source, cut, log, "Nothing was written.")
-            outputs = _run_writer(engine, replace(writer, options=options), parts, states)
+            report = _run_writer(engine, replace(writer, options=options), parts, states)
             _verify_source_unchanged(source, cut, log, "The target has its states before these changes.")
-    return _make_result(place, state_partitions, log, outputs, executed=options.execute)
+    return _make_result(place, state_partitions, log, report, executed=options.execute)
 
 
 def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
@@ -284,38 +288,29 @@ class TargetWriter:
     source_partitions: int | None
 
     def __call__(self, log_range: LogRange) -> Iterator[NamedOutput]:
-        """Yield the number of rows and actions, and the first share-partitions to report."""
+        """Yield the report."""
         numbers: Sequence[int] = log_range.place
         tables = [self._read_states(number) for number in numbers]
-        rows = (row for table in tables for row in PartitionStates(numbers[0], table).rows())
-        states, left = deduplicate(rows, self.source_partitions, make_share_state)
+        found = chain.from_iterable(PartitionStates(numbers[0], table).rows() for table in tables)
+        states, left = deduplicate(found, self.source_partitions, make_share_state)
         target = make_target(self.target, self.config, only=numbers)
-        report = run_coroutine_on_thread(
+        migration = run_coroutine_on_thread(
             migrate_states(_FoldedStates(states), target, self.options, _ignore_progress)
         )
-        different = [(str(each.key), each.what) for each in report.different]
-        if report.executed and not different:
+        different = [f"{each.key}: {each.what}" for each in migration.different]
+        if migration.executed and not different:
             different = list(find_different_states(states, self._rebuild_target(numbers)))
-        counts = {"rows": sum(map(len, tables)), "left": len(left), "different": len(different)}
-        actions = {action.value: count for action, count in report.plan.counts().items()}
-        groups: Counter[str] = Counter()
-        batches: Counter[str] = Counter()
+        report: _Report = Counter()
+        report["total", "rows"] = sum(map(len, tables))
+        report["total", "left"], report["total", "different"] = len(left), len(different)
+        report.update({("action", action.value): count for action, count in migration.plan.counts().items()})
         for key, state in states.items():
-            groups[key.group_id] += 1
-            batches[key.group_id] += state.batch_count
-        at = numbers[0]
-        yield NamedOutput.from_rows(_ACTIONS_OUTPUT, at, counts | actions)
-        yield NamedOutput.from_rows(
-            *(_GROUPS_OUTPUT, at),
-            *({"group_id": name, "count": count, "batches": batches[name]} for name, count in groups.items()),
-        )
-        yield NamedOutput.from_rows(
-            *(_LEFT_OUTPUT, at),
-            *({"what": f"{key} in state partition {number}"} for key, number in left[:_NAMED_MAX]),
-        )
-        yield NamedOutput.from_rows(
-            *(_DIFFERENT_OUTPUT, at), *({"key": key, "what": what} for key, what in different[:_NAMED_MAX])
-        )
+            report["states", key.group_id] += 1
+            report["batches", key.group_id] += state.batch_count
+        report.update(("left", f"{key} in state partition {number}") for key, number in left[:_NAMED_MAX])
+        report.update(("different", each) for each in different[:_NAMED_MAX])
+        rows = [{"kind": kind, "name": name, "count": count} for (kind, name), count in report.items()]
+        yield NamedOutput.from_rows(_REPORT_OUTPUT, numbers[0], *rows)
 
     def _read_states(self, number: int) -> pa.Table:
         states = self.folder / f"{number:05d}"
@@ -342,69 +337,54 @@ def make_share_state(row: Mapping[str, Any]) -> ShareState:
 
 def find_different_states(
     wanted: Mapping[SharePartitionKey, ShareState], found: Mapping[SharePartitionKey, ShareState]
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[str]:
     """Yield the share-partitions whose states differ, or that have a state on one side only."""
     for key in sorted({*wanted, *found}):
         if key not in wanted or key not in found or _COMPARED(wanted[key]) != _COMPARED(found[key]):
-            yield str(key), "the second comparison differs"
+            yield f"{key}: the second comparison differs"
 
 
 def _ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress of a migration."""
 
 
-def _run_writer(
-    engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int
-) -> list[NamedOutput]:
+def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
     """Run the writer for each part of the target. Raises ResultsIncomplete if states were not read."""
     ranges = [LogRange(part[0], 0, 0, 1, place=part, number=number) for number, part in enumerate(parts)]
     outputs = engine.run(writer, ranges)
-    rows = output_rows(outputs, _ACTIONS_OUTPUT)
-    read = sum(row["rows"] for row in rows)
-    if len(rows) != len(parts) or read != states:
+    report: _Report = Counter()
+    for row in output_rows(outputs, _REPORT_OUTPUT):
+        report[row["kind"], row["name"]] += row["count"]
+    read = report["total", "rows"]
+    if len(outputs) != len(parts) or read != states:
         raise ResultsIncomplete(
             f"{states} states were folded and {read} were read from {writer.folder} (all executors and the "
             "driver must see the same folder)"
         )
-    return outputs
+    return report
 
 
 def _make_result(
-    place: MigrationLocation,
-    state_partitions: int,
-    log: LogReadResult,
-    outputs: Sequence[NamedOutput],
-    *,
-    executed: bool,
+    place: MigrationLocation, state_partitions: int, log: LogReadResult, report: _Report, *, executed: bool
 ) -> RewriteResult:
-    totals: Counter[str] = Counter()
-    for row in output_rows(outputs, _ACTIONS_OUTPUT):
-        totals.update(row)
-    counts: Counter[str] = Counter()
-    batches: Counter[str] = Counter()
-    for row in output_rows(outputs, _GROUPS_OUTPUT):
-        counts[row["group_id"]] += row["count"]
-        batches[row["group_id"]] += row["batches"]
+    def names(wanted: str) -> list[str]:
+        return [name for kind, name in report if kind == wanted]
+
     notes = list(log.plan.notes)
-    if affected := log.rows(AFFECTED_OUTPUT):
-        named = [row["share_partition"] for row in affected]
-        notes.append(f"{len(affected)} may lack updates: {_format_first(named, len(named))}")
-    if left := totals.pop("left"):
-        named = [row["what"] for row in output_rows(outputs, _LEFT_OUTPUT)]
-        notes.append(
-            f"not copied, because another state partition has the valid state: {_format_first(named, left)}"
-        )
-    totals.pop("rows")
-    differences = totals.pop("different")
+    if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
+        notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
+    if left := report["total", "left"]:
+        named = _format_first(names("left"), left)
+        notes.append(f"not copied, because another state partition has the valid state: {named}")
     return RewriteResult(
         target=place,
         state_partitions=state_partitions,
         executed=executed,
-        groups={name: (counts[name], batches[name]) for name in sorted(counts)},
-        actions=+totals,
+        groups={name: (report["states", name], report["batches", name]) for name in sorted(names("states"))},
+        actions={name: count for name in names("action") if (count := report["action", name])},
         notes=notes,
-        different=[(row["key"], row["what"]) for row in output_rows(outputs, _DIFFERENT_OUTPUT)],
-        differences=differences,
+        different=names("different"),
+        differences=report["total", "different"],
     )
 
 

@@ -220,7 +220,7 @@ def test_x4_different_target_is_found(old_audit: AuditResult) -> None:
     # The second comparison uses states that were rebuilt from the source and from the target.
     assert list(rewrite.find_different_states(states, states)) == []
     left = {other: state for other, state in states.items() if other != key}
-    assert [name for name, _ in rewrite.find_different_states(states, left)] == [str(key)]
+    assert list(rewrite.find_different_states(states, left)) == [f"{key}: the second comparison differs"]
 
 
 def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
