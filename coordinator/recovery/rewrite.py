@@ -22,7 +22,6 @@ from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +49,7 @@ from coordinator.recovery.share_partitions import (
     count_state_partitions,
     deduplicate,
     is_in_hash_partition,
+    make_share_state,
     row_share_partition,
 )
 from coordinator.recovery.sources import open_source
@@ -68,15 +68,7 @@ from coordinator.recovery.state_tasks import (
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from protocol.routing import state_partition as routed_to
-from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
-
-# The fields of `ShareState` that are columns of `STATES` with the same name.
-_FIELDS = (
-    *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
-    *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
-    *("last_write_ms", "unreadable"),
-)
 
 # Fields that must be equal in source and target; others, such as the write time, may differ.
 _COMPARED = attrgetter(
@@ -327,12 +319,6 @@ class TargetWriter:
             for row in PartitionStates(numbers[0], log.table(STATES_OUTPUT, STATES)).rows()
             if is_in_hash_partition(row, self.config.state_partitions)
         }
-
-
-def make_share_state(row: Mapping[str, Any]) -> ShareState:
-    """Convert a row of `STATES` to a `ShareState`."""
-    batches = pack(StateBatch(**batch) for batch in row["state_batches"])
-    return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
 
 
 def find_different_states(

@@ -29,7 +29,7 @@ from coordinator.recovery.external_checks import (
 )
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import STATES
-from coordinator.recovery.share_partitions import row_identity, row_share_partition
+from coordinator.recovery.share_partitions import make_share_state, row_identity, row_share_partition
 from coordinator.recovery.sources.base import ReadPlan
 from coordinator.recovery.state_tasks import PartitionStates, StateTask, no_states
 from protocol.state_records import parse_topic_id
@@ -209,7 +209,7 @@ def test_x3_is_doubtful_if_deletion_may_have_been_pruned(old_audit: AuditResult,
 
 
 def test_x4_different_target_is_found(old_audit: AuditResult) -> None:
-    states = {row_share_partition(row): rewrite.make_share_state(row) for row in finding_rows(old_audit)}
+    states = {row_share_partition(row): make_share_state(row) for row in finding_rows(old_audit)}
     from coordinator.operate.migration.fold import ComparableState
 
     held = {key: ComparableState.from_state(state) for key, state in states.items()}
