@@ -72,14 +72,6 @@ class OverstatedSegments(SegmentSource):
         return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
 
 
-def test_several_processes_have_same_results_as_one(source: SegmentSource) -> None:
-    engine = LocalEngine(2)
-    found = rebuild(engine, OverstatedSegments(source.folder))
-    engine.close()
-    alone = rebuild(ALONE, source)
-    assert (found.states, found.ranges) == (alone.states, alone.ranges)
-
-
 @pytest.mark.parametrize("name", [RANGES_OUTPUT, COUNTS_OUTPUT])
 @pytest.mark.parametrize("change", ["lost", "twice"])
 def test_lost_or_duplicated_output_is_an_error(name: str, change: str, source: SegmentSource) -> None:

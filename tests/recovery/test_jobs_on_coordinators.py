@@ -227,21 +227,6 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
         assert (refused.exit_code, "is held by process" in refused.err) == (1, True)
 
 
-def test_damage_sets_exit_code_and_finding(
-    journal: CoordinatorProcess, share_coordinator: CommandLine
-) -> None:
-    journal.stop()
-    segment = min(journal.data.glob("*.journal"))
-    data = bytearray(segment.read_bytes())
-    data[len(data.rstrip(b"\0")) // 2] ^= 1
-    segment.write_bytes(data)
-    said = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}")
-    assert said.exit_code == 2
-    assert "CRITICAL P4   damaged log (1)" in said.out
-    nothing = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}-nothing")
-    assert nothing.exit_code == 3
-
-
 @pytest.mark.broker
 def test_topic_is_audited_restored_from_archive_and_served(
     built_in: BuiltInRig, tmp_path: Path, share_coordinator: CommandLine
