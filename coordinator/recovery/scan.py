@@ -235,30 +235,38 @@ def scan_range(
 
 
 class StateFold:
-    """Folds the records of a scan to states, many chunks at a time."""
+    """Folds the records of a scan to states, many chunks at a time.
 
-    def __init__(self, scan: PartitionScan) -> None:
+    `convert` returns the rows of records, and `fold_rows` folds rows after those of `states`.
+    """
+
+    def __init__(
+        self,
+        scan: PartitionScan,
+        states: StateRows | None = None,
+        convert: Callable[[DecodedRecords], StateRows] = rows_from_records,
+        fold_rows: Callable[[StateRows], StateRows] = fold,
+    ) -> None:
         self._scan = scan
-        self._waiting = [scan.folded]
+        self._convert = convert
+        self._fold_rows = fold_rows
+        self._waiting = [scan.folded if states is None else states]
         self._waiting_rows = 0
 
     def add(self, decoded: DecodedRecords) -> None:
         """Add the next records."""
         if len(decoded):
-            self.add_rows(rows_from_records(decoded))
-
-    def add_rows(self, rows: StateRows) -> None:
-        """Add the next rows."""
-        self._waiting.append(rows)
-        self._waiting_rows += len(rows)
-        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
-            self.result()
+            self._waiting.append(self._convert(decoded))
+            self._waiting_rows += len(decoded)
+            if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
+                self.result()
 
     def result(self) -> StateRows:
         """Return the states after the records that were added, and deleted share-partitions."""
-        folded = fold(concatenate_rows([rows for rows in self._waiting if len(rows)] or [empty_rows()]))
-        self._waiting, self._waiting_rows = [folded], 0
-        return folded
+        if self._waiting_rows:
+            folded = self._fold_rows(concatenate_rows(self._waiting))
+            self._waiting, self._waiting_rows = [folded], 0
+        return self._waiting[0]
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the states as rows of `STATES`."""

@@ -4,7 +4,7 @@ Findings of one check and share-partition merge: their counts add up, and the ev
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -29,39 +29,32 @@ FINDINGS_OUTPUT = "findings"
 # share-partitions; one more finding summarises the others.
 HARMLESS_MAX = 1_000
 
-_WHAT = [
-    required_field("check", pa.string()),
-    required_field("severity", pa.string()),
-    required_field("state_partition", pa.int32()),
-]
-_WHERE = [
-    # Log offsets of the first and the last record of the findings; -1 if they concern no record.
-    required_field("log_offset", pa.int64()),
-    required_field("last_log_offset", pa.int64()),
-    required_field("count", pa.int64()),
-    required_field("evidence", pa.string()),
-    # The timestamp of the first record; -1 if it is not known.
-    required_field("timestamp_ms", pa.int64()),
-]
-
-# The findings of a state partition, with record keys without their type.
-PARTIAL_FINDINGS = pa.schema([*_WHAT, pa.field("share_partition", pa.binary()), *_WHERE])
-
 # The findings of an audit; the state partition is -1 if the finding concerns no single state partition.
 FINDINGS = pa.schema(
     [
-        *_WHAT,
+        required_field("check", pa.string()),
+        required_field("severity", pa.string()),
+        required_field("state_partition", pa.int32()),
         pa.field("group_id", pa.string()),
         pa.field("topic_id", pa.string()),
         pa.field("partition", pa.int32()),
-        *_WHERE,
+        # Log offsets of the first and the last record of the findings; -1 if they concern no record.
+        required_field("log_offset", pa.int64()),
+        required_field("last_log_offset", pa.int64()),
+        required_field("count", pa.int64()),
+        required_field("evidence", pa.string()),
+        # The timestamp of the first record; -1 if it is not known.
+        required_field("timestamp_ms", pa.int64()),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, or several merged findings of one check about one share-partition."""
+    """One finding, or several merged findings of one check about one share-partition.
+
+    `share_partition` is a record key without its type.
+    """
 
     check: str
     severity: Severity
@@ -176,19 +169,14 @@ def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
     """Yield an output with findings, if there are any."""
-    rows = [
-        {**asdict(finding), "severity": finding.severity.value}
-        for finding in summarise_harmless_findings(findings)
-    ]
+    rows = list(map(asdict, summarise_harmless_findings(findings)))
     if rows:
-        table = pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
-        yield NamedOutput(FINDINGS_OUTPUT, state_partition, table)
+        yield NamedOutput.from_rows(FINDINGS_OUTPUT, state_partition, *rows)
 
 
 def finding_from_row(row: Mapping[str, Any]) -> Finding:
-    """Read a row of `PARTIAL_FINDINGS`."""
-    names = {field.name: row[field.name] for field in fields(Finding)}
-    return Finding(**{**names, "severity": Severity(row["severity"])})
+    """Read a row of the output of findings."""
+    return Finding(**{**row, "severity": Severity(row["severity"])})
 
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:
