@@ -6,6 +6,7 @@ test_jobs_on_coordinators.py.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.external_checks import (
     ClusterCheck,
-    ClusterComparison,
     OptionalCheck,
+    compare_with_cluster,
 )
 from coordinator.recovery.job import LogReadResult
 from coordinator.recovery.schema import STATES
@@ -140,7 +141,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         ({row_identity(lost): 9}, []),
     ]
     for deleted, missing in cases:
-        task = ClusterComparison({}, pa.array(check._shown, pa.binary()), Limits())
+        task = partial(compare_with_cluster, {}, pa.array(check._shown, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
         outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
         external = check.result(ALONE, LogReadResult(NO_PLAN, outputs))
