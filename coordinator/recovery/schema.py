@@ -22,8 +22,7 @@ def required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-# A stored record, not decoded. The last six columns are from the header of its record batch. These columns
-# are null if the source does not have them (Spark's own Kafka reader).
+# A stored record, not decoded. The last six columns are from the header of its record batch.
 RECORDS = pa.schema(
     [
         required_field("state_partition", pa.int32()),
