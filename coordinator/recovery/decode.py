@@ -74,6 +74,19 @@ class StateBatches(NamedTuple):
         """Return the selected batches."""
         return StateBatches(*(column[rows] for column in self))
 
+    def pack(self) -> bytes:
+        """Return the batches in wire form."""
+        table = np.zeros(len(self.row), _BATCH)
+        for name in _FIELDS:
+            table[name] = getattr(self, name)
+        return table.tobytes()
+
+    @classmethod
+    def unpack(cls, row: Ints, packed: bytes) -> "StateBatches":
+        """Return batches in wire form as columns; `row` is the row of each batch."""
+        table = np.frombuffer(packed, _BATCH)
+        return cls(row, *(table[name].astype(np.int64) for name in _FIELDS))
+
 
 NO_BATCHES = StateBatches(*(NO_INTS,) * 5)
 
@@ -341,8 +354,7 @@ def _decode_one_by_one(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpa
     if any(packed.values()):
         counts = [len(each) // BATCH_BYTES for each in packed.values()]
         decoded.batch_count[list(packed)] = counts
-        table = np.frombuffer(b"".join(packed.values()), _BATCH)
         row = np.repeat(np.asarray(list(packed), np.int64), counts)
-        late = StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))
+        late = StateBatches.unpack(row, b"".join(packed.values()))
         both = StateBatches(*map(np.concatenate, zip(decoded.batches, late, strict=True)))
         decoded.batches = both.take(np.argsort(both.row, kind="stable"))
