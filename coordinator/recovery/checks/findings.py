@@ -3,7 +3,7 @@
 Findings of one check and share-partition merge: their counts add up, and the evidence of the first stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
@@ -18,7 +18,7 @@ from coordinator.recovery.checks.catalogue import (
     check_position,
     finding_effect,
 )
-from coordinator.recovery.records import Ints
+from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE, required_field
 from coordinator.recovery.share_partitions import parse_identity
 from coordinator.recovery.tasks import NamedOutput
@@ -86,47 +86,59 @@ class Findings:
         known = self._found.get(name)
         self._found[name] = finding if known is None else known.merge_with(finding)
 
-    def add_rows(
-        self,
-        check: str,
-        severity: Severity,
-        rows: Ints,
-        *,
-        share_partition: Callable[[int], bytes | None],
-        key: Ints,
-        log_offset: Ints,
-        timestamp_ms: Ints,
-        evidence: Callable[[int], str],
-    ) -> None:
-        """Add a finding for each of `rows`; `key`, `log_offset` and `timestamp_ms` are columns with all rows.
-
-        Rows of one key are in log order. `evidence` is called only for the first row of each key.
-        """
-        if not len(rows):
-            return
-        keys, first, count = np.unique(key[rows], return_index=True, return_counts=True)
-        _, last = np.unique(key[rows][::-1], return_index=True)
-        for at in range(len(keys)):
-            row = int(rows[first[at]])
-            self.add(
-                Finding(
-                    check,
-                    severity,
-                    self.state_partition,
-                    share_partition(row),
-                    int(log_offset[row]),
-                    int(log_offset[rows[len(rows) - 1 - last[at]]]),
-                    int(count[at]),
-                    evidence(row),
-                    int(timestamp_ms[row]),
-                )
-            )
-
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._found.values())
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+@dataclass(frozen=True)
+class RowFindings:
+    """Adds findings about rows with a key, a log offset and a timestamp; rows of a key are in log order.
+
+    `names` has the share-partition of each key; it is empty if the rows belong to no share-partition.
+    """
+
+    found: Findings
+    key: Ints
+    log_offset: Ints
+    timestamp_ms: Ints
+    names: Sequence[bytes] = ()
+
+    def add(
+        self,
+        check: str,
+        severity: Severity,
+        wrong: Bools | Ints,
+        evidence: Callable[[int], str],
+        at: Ints | None = None,
+        ms: Ints | None = None,
+    ) -> None:
+        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default.
+
+        `evidence` is called only for the first row of each key.
+        """
+        rows = np.flatnonzero(wrong) if wrong.dtype == np.bool_ else wrong
+        if not len(rows):
+            return
+        log_offset = self.log_offset if at is None else at
+        timestamp_ms = self.timestamp_ms if ms is None else ms
+        keys, first, count = np.unique(self.key[rows], return_index=True, return_counts=True)
+        _, last = np.unique(self.key[rows][::-1], return_index=True)
+        for place, key in enumerate(keys.tolist()):
+            row = int(rows[first[place]])
+            self.found.add(
+                Finding(
+                    *(check, severity, self.found.state_partition),
+                    self.names[key] if self.names else None,
+                    int(log_offset[row]),
+                    int(log_offset[rows[len(rows) - 1 - last[place]]]),
+                    int(count[place]),
+                    evidence(row),
+                    int(timestamp_ms[row]),
+                )
+            )
 
 
 def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_offsets_below
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Findings
+from coordinator.recovery.checks.findings import Findings, RowFindings
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Ints
@@ -131,6 +131,7 @@ class HistoryCheck:
         rows = rows.take(np.argsort(rows.key, kind="stable"))
         self._rows = rows
         self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
+        self._flag = RowFindings(self._found, rows.key, self._offset, self._ms, self._names).add
         # Row i has a row of the same share-partition before it.
         self._has_before = np.append(False, rows.key[1:] == rows.key[:-1])
         self._before = np.arange(-1, len(rows) - 1)
@@ -147,34 +148,13 @@ class HistoryCheck:
 
     def check_end(self, rows: StateRows) -> None:
         """Check the states after the last record: K1 and K9."""
-        self._rows, self._ms = rows, rows["timestamp_ms"]
+        ends = RowFindings(self._found, rows.key, rows["last_log_offset"], rows["timestamp_ms"], self._names)
+        self._flag = ends.add
         updates = rows["run_updates"]
         run = (rows["run_at"], rows["run_ms"])
         never = (rows["reset_kind"] == NONE) & (updates > 0)
         self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
         self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
-
-    def _flag(
-        self,
-        check: str,
-        severity: Severity,
-        wrong: Bools,
-        evidence: Callable[[int], str],
-        at: Ints | None = None,
-        ms: Ints | None = None,
-    ) -> None:
-        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default."""
-        key = self._rows.key
-        self._found.add_rows(
-            check,
-            severity,
-            np.flatnonzero(wrong),
-            share_partition=lambda row: self._names[int(key[row])],
-            key=key,
-            log_offset=self._offset if at is None else at,
-            timestamp_ms=self._ms if ms is None else ms,
-            evidence=evidence,
-        )
 
     def _latest(self, wanted: Bools) -> Ints:
         """Return for each row the last wanted row up to it in its share-partition, or -1."""
