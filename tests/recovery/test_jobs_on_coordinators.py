@@ -228,9 +228,16 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
 
 
 @pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
 def test_topic_is_audited_restored_from_archive_and_served(
-    built_in: BuiltInRig, tmp_path: Path, share_coordinator: CommandLine
+    spark_engine: "SparkEngine",
+    built_in: BuiltInRig,
+    tmp_path: Path,
+    share_coordinator: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Executors of Spark write the restored topic."""
     bootstrap = built_in.broker.bootstrap
     topic = new_topic("recovery-ours")
     at_kafka = {"bootstrap.servers": bootstrap, **ONE_COPY}
@@ -246,10 +253,24 @@ def test_topic_is_audited_restored_from_archive_and_served(
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
+    fetched: list[NamedOutput] = []
+    inner = type(spark_engine).run
+
+    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
+        found = inner(engine, *arguments)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     code, out, err = rewrite(
-        share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+        *(share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"),
+        *("--engine", "spark", "--work", str(tmp_path / "work")),
     )
     assert (code, err) == (0, ""), err
+    # A plan and a report of each of the four state partitions; no state.
+    assert [each.name for each in fetched].count("report") == 8
+    assert "states" not in {each.name for each in fetched}
+    assert not (tmp_path / "work").exists()
     assert "Source and target have the same state of 15 share-partitions." in out
     with run_coordinator(
         tmp_path / "second",
@@ -260,7 +281,8 @@ def test_topic_is_audited_restored_from_archive_and_served(
     ) as second:
         assert read_all_states(second.port) == before
         code, _, err = rewrite(
-            share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+            *(share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap),
+            *("--state-partitions", "4", "--engine", "local"),
         )
         assert code == 0, "source and target have the same states"
         send_random_requests(second.port, seed=4)
@@ -269,9 +291,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
             f"kafka:{topic}",
             f"kafka:{restored}",
             bootstrap,
-            "--state-partitions",
-            "4",
-            "--replace",
+            *("--state-partitions", "4", "--replace", "--engine", "local"),
         )
         assert code == 1
         assert "state partitions of the target are owned" in err
