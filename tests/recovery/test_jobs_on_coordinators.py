@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -152,7 +152,7 @@ def test_executors_compare_states_and_driver_reads_none(
     spark_engine: "SparkEngine",
     journal: CoordinatorProcess,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fetched_outputs: list[NamedOutput],
 ) -> None:
     """Checks X1 and X3, and `diff`."""
     source = JournalSource(str(journal.data))
@@ -163,15 +163,6 @@ def test_executors_compare_states_and_driver_reads_none(
     open_folder(tmp_path / "earlier" / "states.parquet").write_parquet(
         "lost.parquet", pa.Table.from_pylist([state], STATES)
     )
-    fetched: list[NamedOutput] = []
-    inner = type(spark_engine).run
-
-    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
-        found = inner(engine, *arguments)
-        fetched.extend(found)
-        return found
-
-    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     compared = diff(spark_engine, source, live, listed=[lost])
     assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(
@@ -183,9 +174,9 @@ def test_executors_compare_states_and_driver_reads_none(
     assert {"X1", "X3"}.isdisjoint(checked.not_checked)
     assert [(row["check"], row["group_id"]) for row in checked.findings.to_pylist()] == [("X3", "lost")]
     small = {"concerned", "doubtful", "answers"}
-    assert not [each for each in fetched if each.name in small and len(each.rows)]
-    assert {each.name for each in fetched} >= {"compared", "totals"}
-    assert "states" not in {each.name for each in fetched}
+    assert not [each for each in fetched_outputs if each.name in small and len(each.rows)]
+    assert {each.name for each in fetched_outputs} >= {"compared", "totals"}
+    assert "states" not in {each.name for each in fetched_outputs}
     journal.stop()
     unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
     missed = audit(spark_engine, source, AuditOptions(external=unreachable))
@@ -235,7 +226,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
     built_in: BuiltInRig,
     tmp_path: Path,
     share_coordinator: CommandLine,
-    monkeypatch: pytest.MonkeyPatch,
+    fetched_outputs: list[NamedOutput],
 ) -> None:
     """Executors of Spark write the restored topic."""
     bootstrap = built_in.broker.bootstrap
@@ -253,23 +244,14 @@ def test_topic_is_audited_restored_from_archive_and_served(
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
-    fetched: list[NamedOutput] = []
-    inner = type(spark_engine).run
-
-    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
-        found = inner(engine, *arguments)
-        fetched.extend(found)
-        return found
-
-    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     code, out, err = rewrite(
         *(share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"),
         *("--engine", "spark", "--work", str(tmp_path / "work")),
     )
     assert (code, err) == (0, ""), err
     # A plan and a report of each of the four state partitions; no state.
-    assert [each.name for each in fetched].count("report") == 8
-    assert "states" not in {each.name for each in fetched}
+    assert [each.name for each in fetched_outputs].count("report") == 8
+    assert "states" not in {each.name for each in fetched_outputs}
     assert not (tmp_path / "work").exists()
     assert "Source and target have the same state of 15 share-partitions." in out
     with run_coordinator(

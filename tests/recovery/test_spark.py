@@ -103,20 +103,11 @@ def test_executors_write_states_that_driver_does_not_read(
     spark_engine: "SparkEngine",
     segment_source: SegmentSource,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fetched_outputs: list[NamedOutput],
 ) -> None:
     """test_jobs_on_coordinators.py has the same test of an audit."""
-    fetched: list[NamedOutput] = []
-    inner = type(spark_engine).run
-
-    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
-        found = inner(engine, *arguments)
-        fetched.extend(found)
-        return found
-
-    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     done = rebuild(spark_engine, segment_source, to=tmp_path / "spark")
-    names = {output.name for output in fetched}
+    names = {output.name for output in fetched_outputs}
     assert TOTALS_OUTPUT in names
     assert STATES_OUTPUT not in names
     alone = rebuild(ALONE, segment_source, to=tmp_path / "alone")
