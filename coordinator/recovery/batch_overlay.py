@@ -38,6 +38,14 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
     return _merge_adjacent_batches(apart.take(np.lexsort((apart.first_offset, apart.row))))
 
 
+def merged_runs(batches: StateBatches, rows: int) -> list[bytes]:
+    """Return the merged batches of each of `rows` rows in wire form."""
+    merged = overlay_batches(batches)
+    packed = merged.pack()
+    ends = np.cumsum(np.bincount(merged.row, minlength=rows)) * BATCH_BYTES
+    return [packed[begin:end] for begin, end in pairwise([0, *ends.tolist()])]
+
+
 def remove_offsets_below(batches: StateBatches, floor: Ints) -> StateBatches:
     """Remove the offsets of each batch that are below its floor."""
     kept = batches.last_offset >= floor
@@ -66,12 +74,13 @@ def _resolve_overlaps(batches: StateBatches) -> StateBatches:
     """Merge the batches of each row as a write merges them."""
     packed, begins = batches.pack(), np.flatnonzero(np.diff(batches.row, prepend=-1))
     edges = (np.append(begins, len(batches.row)) * BATCH_BYTES).tolist()
-    runs = [_merge_run(packed[begin:end]) for begin, end in pairwise(edges)]
+    runs = [merge_run(packed[begin:end]) for begin, end in pairwise(edges)]
     row = np.repeat(batches.row[begins], [len(run) // BATCH_BYTES for run in runs])
     return StateBatches.unpack(row, b"".join(runs))
 
 
-def _merge_run(packed: bytes) -> bytes:
+def merge_run(packed: bytes) -> bytes:
+    """Merge batches in wire form."""
     if compiled is None:
         return normalise(packed, NO_START_OFFSET)
     run: bytes = compiled.merge_batches(b"", packed, NO_START_OFFSET)
