@@ -192,6 +192,8 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     target = tmp_path / "target"
     command = (
         *("recovery", "rewrite", "--from", f"journal:{journal.data}", "--to", f"journal:{target}"),
+        # Another test may have started a Spark session, which would need --work.
+        *("--engine", "local"),
         *(f"--set={name}={value}" for name, value in SMALL.items()),
     )
     planned = share_coordinator(*command, "--state-partitions", "11")
