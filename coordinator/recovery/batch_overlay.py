@@ -34,7 +34,7 @@ def overlay_batches(batches: StateBatches) -> StateBatches:
         return _merge_adjacent_batches(batches)
     entangled = np.isin(batches.row, np.unique(batches.row[overlaps]))
     swept = _resolve_overlaps(batches.take(entangled))
-    apart = _concatenate(batches.take(~entangled), swept)
+    apart = StateBatches.join(batches.take(~entangled), swept)
     return _merge_adjacent_batches(apart.take(np.lexsort((apart.first_offset, apart.row))))
 
 
@@ -85,16 +85,6 @@ def merge_run(packed: bytes) -> bytes:
         return normalise(packed, NO_START_OFFSET)
     run: bytes = compiled.merge_batches(b"", packed, NO_START_OFFSET)
     return run
-
-
-def _concatenate(*parts: StateBatches) -> StateBatches:
-    return StateBatches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def join_batches(*parts: StateBatches) -> StateBatches:
-    """Concatenate batches."""
-    filled = [part for part in parts if len(part.row)]
-    return _concatenate(*filled) if filled else NO_BATCHES
 
 
 def renumber_rows(batches: StateBatches, new_row: Ints) -> StateBatches:

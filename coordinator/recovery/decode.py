@@ -74,6 +74,11 @@ class StateBatches(NamedTuple):
         """Return the selected batches."""
         return StateBatches(*(column[rows] for column in self))
 
+    @classmethod
+    def join(cls, *parts: "StateBatches") -> "StateBatches":
+        """Concatenate batches."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
+
     def pack(self) -> bytes:
         """Return the batches in wire form."""
         table = np.zeros(len(self.row), _BATCH)
@@ -356,5 +361,5 @@ def _decode_one_by_one(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpa
         decoded.batch_count[list(packed)] = counts
         row = np.repeat(np.asarray(list(packed), np.int64), counts)
         late = StateBatches.unpack(row, b"".join(packed.values()))
-        both = StateBatches(*map(np.concatenate, zip(decoded.batches, late, strict=True)))
+        both = StateBatches.join(decoded.batches, late)
         decoded.batches = both.take(np.argsort(both.row, kind="stable"))
