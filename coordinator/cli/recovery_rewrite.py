@@ -42,6 +42,16 @@ Incomplete = Annotated[
     ),
 ]
 
+Work = Annotated[
+    str | None,
+    typer.Option(
+        "--work",
+        metavar="FOLDER",
+        help="New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
+        show_default=False,
+    ),
+]
+
 
 @recovery.recovery_app.command(context_settings=flags.ANY_SETTING, epilog=recovery.KAFKA_FLAGS)
 def rewrite(
@@ -53,6 +63,7 @@ def rewrite(
     replace: Replace = False,
     take_over: TakeOver = False,
     incomplete: Incomplete = False,
+    work: Work = None,
     as_of_offset: recovery.AsOfOffset = None,
     as_of_time: recovery.AsOfTime = None,
     engine: recovery.EngineName = "auto",
@@ -90,6 +101,7 @@ def rewrite(
             cut=cut,
             options=MigrationOptions(execute, replace, take_over),
             incomplete=incomplete,
+            work=work,
         )
     finally:
         worker.close()
@@ -101,33 +113,21 @@ def rewrite(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _count_actions(done: Any) -> dict[str, int]:
-    return {step.value: count for step, count in done.report.plan.counts().items() if count}
-
-
 def _print_result(done: Any, source: str) -> None:
-    by_group: dict[str, list[Any]] = {}
-    for key in sorted(done.report.folded.states):
-        by_group.setdefault(key.group_id, []).append(key)
-    rows = [
-        (group, len(keys), sum(done.report.folded.states[key].batch_count for key in keys))
-        for group, keys in by_group.items()
-    ]
-    print_table(("GROUP", "SHARE-PARTITIONS", "BATCHES"), rows)
-    steps = ", ".join(f"{count} {step}" for step, count in _count_actions(done).items()) or "nothing to do"
+    print_table(
+        ("GROUP", "SHARE-PARTITIONS", "BATCHES"), [(name, *counts) for name, counts in done.groups.items()]
+    )
+    steps = ", ".join(f"{count} {action}" for action, count in done.actions.items()) or "nothing to do"
     print_line(f"{source} -> {done.target}, {done.state_partitions} state partitions: {steps}")
-    for note in done.report.notes:
+    for note in done.notes:
         print_line(f"note: {note}")
-    if not done.report.executed:
+    if not done.executed:
         print_line("Dry run: nothing was written. Repeat with --execute.")
     elif done.is_good:
-        count = len(done.report.folded.states)
-        print_line(f"Source and target have the same state of {count} share-partitions.")
+        print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
-    for difference in done.report.different[:UNLIKE_SHOWN_MAX]:
-        print_line(f"X4 {difference.key}: {difference.what}", err=True)
-    for unlike in done.differing_keys[:UNLIKE_SHOWN_MAX]:
-        print_line(f"X4 {unlike}: the second comparison differs", err=True)
+    for difference in done.different[:UNLIKE_SHOWN_MAX]:
+        print_line(f"X4 {difference}", err=True)
 
 
 def _as_json(done: Any, source: str) -> dict[str, Any]:
@@ -135,13 +135,10 @@ def _as_json(done: Any, source: str) -> dict[str, Any]:
         "from": source,
         "to": str(done.target),
         "state_partitions": done.state_partitions,
-        "executed": done.report.executed,
-        "share_partitions": len(done.report.folded.states),
-        "counts": _count_actions(done),
-        "notes": done.report.notes,
-        "verified": done.report.executed and done.is_good,
-        "differences": [
-            *({"share_partition": str(key), "what": what} for key, what in done.report.different),
-            *({"share_partition": unlike, "what": "second comparison"} for unlike in done.differing_keys),
-        ],
+        "executed": done.executed,
+        "share_partitions": done.share_partitions,
+        "counts": done.actions,
+        "notes": done.notes,
+        "verified": done.executed and done.is_good,
+        "differences": done.different,
     }

@@ -34,7 +34,7 @@ from coordinator.recovery.rebuild import (
     check_written_states,
     stored_states,
     sum_totals,
-    write_tasks,
+    write_task,
     written_states,
 )
 from coordinator.recovery.scan import MakeObserver
@@ -214,7 +214,7 @@ def audit(
 def _make_observers(options: AuditOptions, with_states: bool, plan: ReadPlan, attempt: int) -> MakeObserver:
     tasks: list[StateTask] = [count_states]
     if options.to is not None:
-        tasks += write_tasks(open_folder(options.to), attempt)
+        tasks.append(write_task(open_folder(options.to), attempt))
     elif with_states:
         tasks.append(select_states)
     settings = AuditSettings(

@@ -6,19 +6,19 @@ unknown version, truncated bytes) are decoded one by one with `decode_record`.
 
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from coordinator.log.claims import CLAIM_TYPE, RELEASE_TYPE, RENEWAL_TYPE
 from coordinator.recovery.records import (
+    NO_INTS,
     Bools,
     Bytes,
     ByteSpans,
     Ints,
     Records,
-    concatenate_ints,
     unaligned_view,
 )
 from coordinator.recovery.schema import NONE
@@ -31,6 +31,11 @@ from protocol.state_records import SNAPSHOT_TYPE, UPDATE_TYPE, UnreadableValue, 
 _FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 _BATCH = np.dtype([*zip(_FIELDS, (">i8", ">i8", "i1", ">i2"), strict=True), ("tags", "u1")])
 
+# The columns of `DecodedRecords` with fields of a value.
+_VALUE_COLUMNS = (
+    *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
+    *("delivery_complete_count", "create_timestamp", "write_timestamp"),
+)
 _NOT_A_ROW_EACH = ("share_partitions", "batches", "unreadable", "claims", "unknown", "undecodable")
 
 # The size of a key without its group id: record type, length of the group id, topic id, partition.
@@ -69,8 +74,26 @@ class StateBatches(NamedTuple):
         """Return the selected batches."""
         return StateBatches(*(column[rows] for column in self))
 
+    @classmethod
+    def join(cls, *parts: "StateBatches") -> "StateBatches":
+        """Concatenate batches."""
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
-NO_BATCHES = StateBatches(*(concatenate_ints([]) for _ in range(5)))
+    def pack(self) -> bytes:
+        """Return the batches in wire form."""
+        table = np.zeros(len(self.row), _BATCH)
+        for name in _FIELDS:
+            table[name] = getattr(self, name)
+        return table.tobytes()
+
+    @classmethod
+    def unpack(cls, row: Ints, packed: bytes) -> "StateBatches":
+        """Return batches in wire form as columns; `row` is the row of each batch."""
+        table = np.frombuffer(packed, _BATCH)
+        return cls(row, *(table[name].astype(np.int64) for name in _FIELDS))
+
+
+NO_BATCHES = StateBatches(*(NO_INTS,) * 5)
 
 
 @dataclass(slots=True)
@@ -102,9 +125,9 @@ class DecodedRecords:
     # The reason why a record is UNREADABLE, by its index.
     unreadable: dict[int, str] = field(default_factory=dict)
     # Indexes among the input records: claims, unknown record types, undecodable keys.
-    claims: Ints = field(default_factory=lambda: concatenate_ints([]))
-    unknown: Ints = field(default_factory=lambda: concatenate_ints([]))
-    undecodable: Ints = field(default_factory=lambda: concatenate_ints([]))
+    claims: Ints = field(default_factory=lambda: NO_INTS)
+    unknown: Ints = field(default_factory=lambda: NO_INTS)
+    undecodable: Ints = field(default_factory=lambda: NO_INTS)
 
     def __len__(self) -> int:
         return len(self.record)
@@ -140,7 +163,7 @@ def decode(records: Records) -> DecodedRecords:
         rows, key = np.delete(rows, garbled), np.delete(key, garbled)
     keys, values = records.keys.take(rows), records.values.take(rows)
     record_type = unaligned_view(keys.data, ">i2")[keys.at].astype(np.int64)
-    none = np.full(len(rows), NONE, np.int64)
+    absent: dict[str, Any] = {name: np.full(len(rows), NONE, np.int64) for name in _VALUE_COLUMNS}
     decoded = DecodedRecords(
         record=rows,
         log_offset=records.log_offset[rows],
@@ -149,14 +172,7 @@ def decode(records: Records) -> DecodedRecords:
         key=key,
         share_partitions=share_partitions,
         kind=record_type.copy(),
-        snapshot_epoch=none.copy(),
-        state_epoch=none.copy(),
-        leader_epoch=none.copy(),
-        leader_epoch_max=none.copy(),
-        start_offset=none.copy(),
-        delivery_complete_count=none.copy(),
-        create_timestamp=none.copy(),
-        write_timestamp=none.copy(),
+        **absent,
         batches=NO_BATCHES,
         batch_count=np.zeros(len(rows), np.int64),
         claims=claims,
@@ -204,7 +220,7 @@ def _number_share_partitions(keys: ByteSpans, rows: Ints) -> tuple[Ints, list[by
     key = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     share_partitions: list[bytes] = encoded.dictionary.cast(pa.binary()).to_pylist()
     bad = [number for number, identity in enumerate(share_partitions) if not _is_valid_utf8(identity[2:-20])]
-    return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else concatenate_ints([])
+    return key, share_partitions, np.flatnonzero(np.isin(key, bad)) if bad else NO_INTS
 
 
 def _is_valid_utf8(group_id: bytes) -> bool:
@@ -337,29 +353,13 @@ def _decode_one_by_one(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpa
             decoded.unreadable[row] = value.reason
             continue
         assert isinstance(value, ShareSnapshotValue | ShareUpdateValue)
-        decoded.snapshot_epoch[row] = value.snapshot_epoch
-        decoded.leader_epoch[row] = value.leader_epoch
-        decoded.start_offset[row] = value.start_offset
-        decoded.delivery_complete_count[row] = value.delivery_complete_count
-        if isinstance(value, ShareSnapshotValue):
-            decoded.state_epoch[row] = value.state_epoch
-            decoded.leader_epoch_max[row] = value.leader_epoch_max
-            decoded.create_timestamp[row] = value.create_timestamp
-            decoded.write_timestamp[row] = value.write_timestamp
+        for name in _VALUE_COLUMNS:
+            getattr(decoded, name)[row] = getattr(value, name, NONE)
         packed[row] = bytes(value.state_batches)
     if any(packed.values()):
-        late = _unpack_rows(list(packed), list(packed.values()))
-        decoded.batch_count[list(packed)] = [len(each) // BATCH_BYTES for each in packed.values()]
-        both = StateBatches(*(np.concatenate(columns) for columns in zip(decoded.batches, late, strict=True)))
+        counts = [len(each) // BATCH_BYTES for each in packed.values()]
+        decoded.batch_count[list(packed)] = counts
+        row = np.repeat(np.asarray(list(packed), np.int64), counts)
+        late = StateBatches.unpack(row, b"".join(packed.values()))
+        both = StateBatches.join(decoded.batches, late)
         decoded.batches = both.take(np.argsort(both.row, kind="stable"))
-
-
-def _unpack_rows(rows: list[int], packed: list[bytes]) -> StateBatches:
-    counts = [len(each) // BATCH_BYTES for each in packed]
-    return unpack_columns(np.repeat(np.asarray(rows, np.int64), counts), b"".join(packed))
-
-
-def unpack_columns(row: Ints, packed: bytes | memoryview) -> StateBatches:
-    """Return packed batches as columns; `row` is the row of each batch."""
-    table = np.frombuffer(packed, _BATCH)
-    return StateBatches(row, *(table[name].astype(np.int64) for name in _FIELDS))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from coordinator.operate.migration import ComparableState
 from coordinator.process.clock import Clock, SystemClock
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.history import read_history
@@ -24,10 +25,9 @@ from coordinator.recovery.live_comparison import (
     DIFFERENCES_MAX,
     DOUBTFUL_OUTPUT,
     StateComparison,
-    VisibleState,
     describe_difference,
     responses_match_any_state,
-    visible_state,
+    state_of_row,
 )
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState
 from coordinator.recovery.manifest import make_manifest
@@ -91,7 +91,7 @@ def diff(
     clock, cut = clock or SystemClock(), LogCut()
     number = count_state_partitions(source.plan(cut).starts)
     task = StateComparison.from_listed_keys(live, number, listed, groups=frozenset(groups), limit=limit)
-    log = read_states(engine, source, [task], cut=cut)
+    log = read_states(engine, source, lambda _: [task], cut=cut)
     present = {row["state_partition"] for row in log.ranges}
     missing = [output for each in sorted(task.listed.keys() - present) for output in task(no_states(each))]
     log = replace(log, outputs=[*log.outputs, *missing])
@@ -128,7 +128,7 @@ def resolve_differences(
         for key in answers
         if key not in unknown
     }
-    held = {key: None if key not in with_state else visible_state(row) for key, row in rows.items()}
+    held = {key: None if key not in with_state else state_of_row(row) for key, row in rows.items()}
     moved: set[SharePartitionKey] = set()
     if rows:
         candidates, headless = _states_since(engine, source, log.ranges, rows)
@@ -161,7 +161,7 @@ def _make_listed_row(key: SharePartitionKey, state_partitions: int | None) -> Ro
 
 def _states_since(
     engine: Engine, source: Source, ranges: Iterable[Row], rows: Mapping[SharePartitionKey, Row]
-) -> tuple[dict[SharePartitionKey, list[VisibleState | None]], set[SharePartitionKey]]:
+) -> tuple[dict[SharePartitionKey, list[ComparableState | None]], set[SharePartitionKey]]:
     """Return the states of the share-partitions at each log offset from A to the current end of the log.
 
     The second result has the share-partitions whose states are not known, because their snapshot was pruned
@@ -178,7 +178,7 @@ def _states_since(
         key for key, row in rows.items() if starts.get(row["state_partition"], 0) > row["needed_from"]
     }
     unknown_yet = set(headless)
-    found: dict[SharePartitionKey, list[VisibleState | None]] = {key: [] for key in rows}
+    found: dict[SharePartitionKey, list[ComparableState | None]] = {key: [] for key in rows}
     for step in steps:
         key, place = step.record.key, rows[step.record.key]["state_partition"]
         if step.state_partition != place:
@@ -187,15 +187,5 @@ def _states_since(
             unknown_yet.discard(key)
         if step.log_offset < cut_at[place] or key in unknown_yet:
             continue
-        state = step.after
-        shown = None
-        if state is not None:
-            shown = VisibleState(
-                state.state_epoch,
-                state.leader_epoch,
-                state.start_offset,
-                state.delivery_complete_count,
-                state.batches,
-            )
-        found[key].append(shown)
+        found[key].append(None if step.after is None else ComparableState.from_state(step.after))
     return found, headless

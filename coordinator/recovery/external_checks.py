@@ -1,9 +1,9 @@
 """The checks of an audit that need the cluster or a live coordinator."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,9 +37,10 @@ from coordinator.recovery.state_tasks import PartitionStates, StateTask
 from coordinator.recovery.tasks import NamedOutput
 from protocol.state_records import SharePartitionKey, topic_id_text
 
+AnyT = TypeVar("AnyT")
+
 # Maximum number of topics in one request.
 _TOPICS_MAX = 200
-
 
 _HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
@@ -86,7 +87,7 @@ class ClusterCheck:
         """Return the comparison of states with groups and user topics."""
         if self._is_cut:
             return None
-        return ClusterComparison(self._access, pa.array(self._shown, pa.binary()), self._limits)
+        return partial(compare_with_cluster, self._access, pa.array(self._shown, pa.binary()), self._limits)
 
     def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
         """Check the configs of the topic, and return its findings and those of the comparison.
@@ -119,75 +120,62 @@ class ClusterCheck:
     async def _describe_topic(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
         from coordinator.cluster.kafka.brokers import Brokers
 
-        brokers = Brokers(topic=topic, **self._access)
-        await brokers.connect()
-        try:
+        async with closing(Brokers(topic=topic, **self._access)) as brokers:
+            await brokers.connect()
             shape = await brokers.describe_topic()
             return await brokers.topic_configs(), 0 if shape is None else shape.partitions
-        finally:
-            await brokers.close()
 
 
 async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
     from coordinator.cluster.kafka.share_groups import ShareGroups
 
-    groups = ShareGroups(**access)
-    try:
+    async with closing(ShareGroups(**access)) as groups:
         return await groups.names()
-    finally:
-        await groups.close()
 
 
-@dataclass(frozen=True)
-class ClusterComparison:
-    """Compares the states of a state partition with groups and user topics; this is a `StateTask`.
+def compare_with_cluster(
+    access: Mapping[str, Any], shown: pa.Array, limits: Limits, inside: PartitionStates
+) -> Iterator[NamedOutput]:
+    """Compare the states of a state partition with groups and user topics.
 
-    `shown` are the record keys of the share-partitions that groups have initialised.
+    `shown` are the record keys of the share-partitions that groups have initialised.  Yields findings, topic
+    names, and which of the shown share-partitions have state or were deleted.
     """
+    number = inside.state_partition
+    keys = set(map(row_share_partition, inside.rows(_KEY_COLUMNS)))
+    there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
+    bits = np.packbits(pc.is_in(shown, value_set=there).to_numpy(zero_copy_only=False))
+    yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
+    if not keys:
+        return
+    # The groups are listed after the log was read, because a group may have been created meanwhile.
+    groups = run_coroutine_on_thread(_list_groups(access))
+    names, starts, ends = run_coroutine_on_thread(
+        _read_topics(access, {(key.topic_id, key.partition) for key in keys})
+    )
+    rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
+    yield NamedOutput.from_rows(_TOPICS_OUTPUT, number, *rows)
+    for chunk in inside.chunks():
+        found = [
+            *check_groups(chunk, groups, names),
+            *check_offsets_in_log(chunk, starts, ends, limits),
+        ]
+        yield from findings_output(number, found)
 
-    access: Mapping[str, Any]
-    shown: pa.Array
-    limits: Limits
 
-    def __call__(self, inside: PartitionStates) -> Iterator[NamedOutput]:
-        """Yield findings, topic names, and which of the shown share-partitions have state or were deleted."""
-        number = inside.state_partition
-        keys = {row_share_partition(row) for rows in inside.chunks(_KEY_COLUMNS) for row in rows}
-        there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
-        bits = np.packbits(pc.is_in(self.shown, value_set=there).to_numpy(zero_copy_only=False))
-        yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
-        if not keys:
-            return
-        # The groups are listed after the log was read, because a group may have been created meanwhile.
-        groups = run_coroutine_on_thread(_list_groups(self.access))
-        names, starts, ends = run_coroutine_on_thread(
-            self._read({(key.topic_id, key.partition) for key in keys})
-        )
-        rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
-        yield NamedOutput.from_rows(_TOPICS_OUTPUT, number, *rows)
-        for chunk in inside.chunks():
-            found = [
-                *check_groups(chunk, groups, names),
-                *check_offsets_in_log(chunk, starts, ends, self.limits),
-            ]
-            yield from findings_output(number, found)
+async def _read_topics(
+    access: Mapping[str, Any], places: set[TopicPartition]
+) -> tuple[dict[bytes, str], Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
+    """Return the names of topics, and the log start and end offsets of topic partitions."""
+    from coordinator.cluster.kafka.user_topics import UserTopics
 
-    async def _read(
-        self, places: set[TopicPartition]
-    ) -> tuple[dict[bytes, str], Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
-        """Return the names of topics, and the log start and end offsets of topic partitions."""
-        from coordinator.cluster.kafka.user_topics import UserTopics
-
-        topics = UserTopics(**self.access)
-        try:
-            names: dict[bytes, str] = {}
-            wanted = sorted({topic_id for topic_id, _ in places})
-            for at in range(0, len(wanted), _TOPICS_MAX):
-                names |= await topics.names(wanted[at : at + _TOPICS_MAX])
-            there = [place for place in places if place[0] in names]
-            return names, await topics.start_offsets(there), await topics.end_offsets(there)
-        finally:
-            await topics.close()
+    async with closing(UserTopics(**access)) as topics:
+        names: dict[bytes, str] = {}
+        wanted = sorted({topic_id for topic_id, _ in places})
+        for at in range(0, len(wanted), _TOPICS_MAX):
+            names |= await topics.names(wanted[at : at + _TOPICS_MAX])
+        there = [place for place in places if place[0] in names]
+        return names, await topics.start_offsets(there), await topics.end_offsets(there)
 
 
 class LiveCheck:
@@ -241,21 +229,16 @@ class OptionalCheck:
         self._why = ""
 
     def begin(self) -> None:
-        """Call `begin` of the check; if it fails, store the reason."""
-        try:
+        """Call `begin` of the check."""
+        with self._failure_noted():
             self._inner.begin()
-        except _FAILURES as error:
-            self._why = str(error)
 
     def task(self, plan: ReadPlan) -> StateTask | None:
         """Return the task of the check, which yields the reason if it fails."""
-        if self._why:
-            return None
-        try:
-            inner = self._inner.task(plan)
-        except _FAILURES as error:
-            self._why = str(error)
-            return None
+        inner = None
+        if not self._why:
+            with self._failure_noted():
+                inner = self._inner.task(plan)
         return None if inner is None else partial(_run_or_yield_failure, inner, self._checks)
 
     def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
@@ -263,13 +246,20 @@ class OptionalCheck:
         for row in log.rows(_FAILURE_OUTPUT):
             if row["checks"] == list(self._checks):
                 self._why = self._why or row["reason"]
+        found = ExternalFindings()
         if not self._why:
-            try:
-                external: ExternalFindings = self._inner.result(engine, log)
-                return external
-            except _FAILURES as error:
-                self._why = str(error)
-        return ExternalFindings((), (), dict.fromkeys(self._checks, self._why), self._missed)
+            with self._failure_noted():
+                found = self._inner.result(engine, log)
+        if self._why:
+            return ExternalFindings(not_checked=dict.fromkeys(self._checks, self._why), missed=self._missed)
+        return found
+
+    @contextmanager
+    def _failure_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except _FAILURES as error:
+            self._why = str(error)
 
 
 def _run_or_yield_failure(
@@ -283,39 +273,41 @@ def _run_or_yield_failure(
         return [NamedOutput.from_rows(_FAILURE_OUTPUT, inside.state_partition, row)]
 
 
-def list_initialised_keys(
-    *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
-) -> list[SharePartitionKey]:
-    """Return the share-partitions that the groups of a cluster have initialised. Raises LogError."""
+def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
+    """Return the share-partitions that the groups of a cluster have initialised. Raises LogError.
+
+    `access` are the arguments of `ShareGroups`.
+    """
 
     async def list_keys() -> list[SharePartitionKey]:
         from coordinator.cluster.kafka.share_groups import ShareGroups
 
-        groups = ShareGroups(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
-        try:
+        async with closing(ShareGroups(**access)) as groups:
             shown = await groups.offsets(await groups.names())
-        finally:
-            await groups.close()
         return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
 
     return run_coroutine_on_thread(list_keys())
 
 
-def topic_id_of(
-    name: str, *, bootstrap_servers: str, security: ClientSecurity, request_timeout_s: float
-) -> bytes | None:
+def topic_id_of(name: str, **access: Any) -> bytes | None:
     """Return the id of a topic from the cluster; None if it does not exist or is not visible.
 
-    Raises LogError.
+    `access` are the arguments of `UserTopics`. Raises LogError.
     """
 
     async def find_topic_id() -> bytes | None:
         from coordinator.cluster.kafka.user_topics import UserTopics
 
-        topics = UserTopics(bootstrap_servers, security=security, request_timeout_s=request_timeout_s)
-        try:
+        async with closing(UserTopics(**access)) as topics:
             return await topics.topic_id(name)
-        finally:
-            await topics.close()
 
     return run_coroutine_on_thread(find_topic_id())
+
+
+@asynccontextmanager
+async def closing(client: AnyT) -> AsyncIterator[AnyT]:
+    """Close a client of the cluster at the end of the block."""
+    try:
+        yield client
+    finally:
+        await client.close()  # type: ignore[attr-defined]

@@ -2,26 +2,27 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
+from coordinator.operate.migration import ComparableState
 from coordinator.recovery.live_coordinator import LiveCoordinator, LiveState, read_states
 from coordinator.recovery.schema import NONE, STATES
 from coordinator.recovery.share_partitions import (
     Row,
     is_in_hash_partition,
+    make_share_state,
     record_key_identity,
     row_share_partition,
 )
 from coordinator.recovery.sources.base import run_coroutine_on_thread
 from coordinator.recovery.state_tasks import PartitionStates
 from coordinator.recovery.tasks import NamedOutput
-from coordinator.shard.batches import NO_START_OFFSET
 from coordinator.shard.history import format_batch
 from protocol.routing import state_partition as routed_to
-from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_batches import unpack
 from protocol.state_records import SharePartitionKey
 
 # The default maximum number of differences that are examined and listed; all are counted.
@@ -32,19 +33,6 @@ ANSWERS_OUTPUT = "answers"
 DOUBTFUL_OUTPUT = "doubtful"
 
 COUNTS = ("asked", "doubtful", "unknown", "batches_unknown")
-
-
-class VisibleState(NamedTuple):
-    """The part of a state that a coordinator returns; If there is no state, None is used instead."""
-
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    complete_count: int
-    batches: bytes
-
-
-_SUMMARY = ("state_epoch", "leader_epoch", "start_offset", "complete_count")
 
 
 @dataclass(frozen=True)
@@ -125,77 +113,60 @@ class StateComparison:
         found = run_coroutine_on_thread(read_states(self.live, leader_epochs))
         for key in leader_epochs:
             answer, row = found[key], rows.get(key)
-            held = None if row is None else visible_state(row)
-            if row is not None and answer.exists and not answer.trouble and self._is_misplaced(row):
+            held = None if row is None else state_of_row(row)
+            exists = answer.summary is not None
+            if row is not None and exists and not answer.trouble and self._is_misplaced(row):
                 # The coordinator has read another state partition, where its answer is compared.
                 counts["asked"] -= 1
                 continue
-            is_doubtful = not answer.trouble and not _both_responses_match(held, answer)
-            counts["batches_unknown"] += answer.exists and answer.batches is None and not answer.trouble
+            is_doubtful = not answer.trouble and not responses_match_any_state([held], answer)
+            counts["batches_unknown"] += exists and not answer.read and not answer.trouble
             counts["unknown"] += bool(answer.trouble)
             counts["doubtful"] += is_doubtful
             if (answer.trouble or is_doubtful) and len(answers) < self.limit:
-                answers.append({"share_partition": record_key_identity(key), **asdict(answer)})
+                answers.append({"share_partition": record_key_identity(key), **answer._asdict()})
                 if row is not None and is_doubtful:
                     doubtful.append(row)
 
 
-def visible_state(row: Row) -> VisibleState:
-    return VisibleState(
-        row["state_epoch"],
-        row["leader_epoch"],
-        row["start_offset"],
-        row["delivery_complete_count"],
-        pack(StateBatch(**batch) for batch in row["state_batches"]),
-    )
+def state_of_row(row: Row) -> ComparableState:
+    """Return the comparable state of a row of `STATES`."""
+    return ComparableState.from_state(make_share_state(row))
 
 
-def _summary_response_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    if held is None or not answer.exists:
-        return held is None and not answer.exists
-    return _differences(held, answer, _SUMMARY) == []
+def _matches(held: ComparableState | None, fields: Mapping[str, Any] | None) -> bool:
+    """Return whether a response agrees with a state; None means no state."""
+    if held is None or fields is None:
+        return held is None and fields is None
+    return not _differing_fields(held, fields)
 
 
-def _read_response_matches(held: VisibleState | None, answer: LiveState) -> bool:
-    if held is None or not answer.exists:
-        return held is None and not answer.exists
-    if answer.batches is None:
-        return True
-    said = (answer.read_state_epoch, answer.read_start_offset, answer.batches)
-    return said == (held.state_epoch, held.start_offset, held.batches)
+def _differing_fields(held: ComparableState, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: said for name, said in fields.items() if said not in (None, getattr(held, name))}
 
 
-def _both_responses_match(held: VisibleState | None, answer: LiveState) -> bool:
-    return _summary_response_matches(held, answer) and _read_response_matches(held, answer)
-
-
-def responses_match_any_state(states: Sequence[VisibleState | None], answer: LiveState) -> bool:
+def responses_match_any_state(states: Sequence[ComparableState | None], answer: LiveState) -> bool:
     """Return whether each of the two responses matches one of the states.
 
     They may match different states, because the requests are sent one after the other.
     """
-    return any(_summary_response_matches(state, answer) for state in states) and any(
-        _read_response_matches(state, answer) for state in states
-    )
+    return all(any(_matches(state, fields) for state in states) for fields in (answer.summary, answer.read))
 
 
-def _differences(held: VisibleState, answer: LiveState, names: Iterable[str]) -> list[str]:
-    found = []
-    for name in names:
-        said = getattr(answer, name)
-        if said is not None and said != getattr(held, name):
-            found.append(f"{name.replace('_', ' ')} {said}, in the log {getattr(held, name)}")
-    return found
-
-
-def describe_difference(held: VisibleState | None, answer: LiveState) -> str:
+def describe_difference(held: ComparableState | None, answer: LiveState) -> str:
+    """Describe how a response differs from a state."""
     if held is None:
         return "the coordinator has state of it, the log has none"
-    if not answer.exists:
+    if answer.summary is None:
         return "the coordinator has no state of it"
-    found = _differences(held, answer, _SUMMARY)
-    if answer.batches is not None and answer.batches != held.batches:
-        there, here = unpack(answer.batches), unpack(held.batches)
+    different = _differing_fields(held, answer.summary) | _differing_fields(held, answer.read or {})
+    batches = different.pop("batches", None)
+    found = [
+        f"{name.replace('_', ' ')} {said}, in the log {getattr(held, name)}"
+        for name, said in different.items()
+    ]
+    if batches is not None:
+        there, here = unpack(batches), unpack(held.batches or b"")
         missing = [batch for batch in here if batch not in there]
         more = [batch for batch in there if batch not in here]
         found.append(
@@ -203,4 +174,4 @@ def describe_difference(held: VisibleState | None, answer: LiveState) -> str:
             + (f"; it lacks {format_batch(missing[0])}" if missing else "")
             + (f"; it has {format_batch(more[0])}" if more else "")
         )
-    return "; ".join(found) or f"its Read starts at {answer.read_start_offset or NO_START_OFFSET}"
+    return "; ".join(found)

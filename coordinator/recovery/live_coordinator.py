@@ -9,7 +9,6 @@ initialisation), the greatest leader epoch in the log is used.
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from coordinator.client import (
@@ -19,8 +18,10 @@ from coordinator.client import (
     ShareCoordinatorClient,
     ShareCoordinatorError,
 )
-from coordinator.client.rpcs import READ, SUMMARY, Rpc, make_request, results_by_key
+from coordinator.client.addresses import parse_addresses
+from coordinator.client.rpcs import READ, SUMMARY
 from coordinator.errors import LogUnavailable
+from coordinator.operate.migration.requests import format_result_error, send_group_request
 from coordinator.shard.batches import NO_START_OFFSET, normalise
 from protocol.errors import ErrorCode
 from protocol.messages import read_share_group_state as read_api
@@ -32,7 +33,13 @@ _KEYS_MAX = 200
 _REQUESTS_MAX = 8
 _RETRY = RetryPolicy(attempts_max=4, first_s=0.25)
 
-_NOTHING = (0, 0, NO_START_OFFSET, -1)
+# A summary without state, or of a state that was only initialised.
+_NOTHING = {
+    "state_epoch": 0,
+    "leader_epoch": 0,
+    "start_offset": NO_START_OFFSET,
+    "delivery_complete_count": -1,
+}
 
 
 class LiveCoordinator(NamedTuple):
@@ -42,22 +49,15 @@ class LiveCoordinator(NamedTuple):
     security: ClientSecurity | None = None
 
 
-@dataclass(frozen=True)
-class LiveState:
-    """The state of one share-partition in the coordinator's responses.
+class LiveState(NamedTuple):
+    """The state of one share-partition in the coordinator's two responses: their fields by name.
 
-    `complete_count` is None if the coordinator's version does not send it. `batches` is None if the state
-    batches could not be read.  `exists` is False if there is no state. `trouble` is the reason of a failure.
+    A field is None if the coordinator's version does not send it. Without state, both responses are None. If
+    the Read failed, it has no fields. `trouble` is the reason of a failure.
     """
 
-    exists: bool = True
-    state_epoch: int = 0
-    leader_epoch: int = 0
-    start_offset: int = NO_START_OFFSET
-    complete_count: int | None = None
-    read_state_epoch: int | None = None
-    read_start_offset: int | None = None
-    batches: bytes | None = None
+    summary: Mapping[str, Any] | None
+    read: Mapping[str, Any] | None = {}
     trouble: str = ""
 
 
@@ -69,7 +69,7 @@ async def read_states(
     Raises LogUnavailable if no coordinator answers.
     """
     bootstrap, security = live if isinstance(live, LiveCoordinator) else LiveCoordinator(live)
-    tells_complete_count = await _summary_version(bootstrap, security) >= 1
+    has_complete_count = await _summary_version(bootstrap, security) >= 1
     found: dict[SharePartitionKey, LiveState] = {}
     at_a_time = asyncio.Semaphore(_REQUESTS_MAX)
 
@@ -79,7 +79,12 @@ async def read_states(
 
         async def read_chunk(keys: list[SharePartitionKey]) -> None:
             async with at_a_time:
-                found.update(await _read_chunk(client, keys, leader_epochs, tells_complete_count))
+                read = await _read_summaries(client, keys, has_complete_count)
+                wanted = {key: state.summary["leader_epoch"] for key, state in read.items() if state.summary}
+                fenced = await _read_batches(client, wanted, read)
+                again = {key: leader_epochs[key] for key in fenced if leader_epochs[key] > wanted[key]}
+                await _read_batches(client, again, read)
+                found.update(read)
 
         await asyncio.gather(*map(read_chunk, _split_into_chunks(leader_epochs)))
     return {key: found[key] for key in leader_epochs}
@@ -87,14 +92,12 @@ async def read_states(
 
 async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
     why: object = "no address is given"
-    for host, _, port in (address.strip().rpartition(":") for address in bootstrap.split(",")):
+    for host, port in parse_addresses(bootstrap):
         try:
-            connection = await Connection.open(
-                host.strip("[]"), int(port), client_id="share-coordinator", security=security
-            )
+            connection = await Connection.open(host, port, client_id="share-coordinator", security=security)
             versions = connection.versions
             await connection.close()
-        except (ShareCoordinatorError, ValueError) as error:
+        except ShareCoordinatorError as error:
             why = error
             continue
         if summary_api.API_KEY not in versions:
@@ -105,33 +108,19 @@ async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> i
     raise LogUnavailable(f"the coordinator cannot be reached: {why}")
 
 
-async def _read_chunk(
-    client: ShareCoordinatorClient,
-    keys: list[SharePartitionKey],
-    leader_epochs: Mapping[SharePartitionKey, int],
-    tells_complete_count: bool,
+async def _read_summaries(
+    client: ShareCoordinatorClient, keys: list[SharePartitionKey], has_complete_count: bool
 ) -> dict[SharePartitionKey, LiveState]:
-    parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in keys}
     found: dict[SharePartitionKey, LiveState] = {}
-    to_read: dict[SharePartitionKey, int] = {}
-    empty: set[SharePartitionKey] = set()
-    for key, result in (await _send_group_request(client, SUMMARY, parts)).items():
+    parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in keys}
+    for key, result in (await send_group_request(client, SUMMARY, parts)).items():
+        summary = {name: getattr(result, name) for name in _NOTHING}
         if result.error_code:
-            found[key] = LiveState(trouble=_format_response(result))
-            continue
-        shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
-        found[key] = LiveState(
-            state_epoch=result.state_epoch,
-            leader_epoch=result.leader_epoch,
-            start_offset=result.start_offset,
-            complete_count=result.delivery_complete_count if tells_complete_count else None,
-        )
-        to_read[key] = result.leader_epoch
-        if shown == _NOTHING:
-            empty.add(key)
-    fenced = await _read_batches(client, to_read, found, empty)
-    again = {key: leader_epochs[key] for key in fenced if leader_epochs[key] > to_read[key]}
-    await _read_batches(client, again, found, empty)
+            found[key] = LiveState({}, trouble=format_result_error(result))
+        elif has_complete_count:
+            found[key] = LiveState(summary)
+        else:
+            found[key] = LiveState(summary | {"delivery_complete_count": None})
     return found
 
 
@@ -139,7 +128,6 @@ async def _read_batches(
     client: ShareCoordinatorClient,
     leader_epochs: Mapping[SharePartitionKey, int],
     found: dict[SharePartitionKey, LiveState],
-    empty: Collection[SharePartitionKey],
 ) -> list[SharePartitionKey]:
     """Read share-partitions into `found`; return the share-partitions whose leader epoch is fenced."""
     fenced = []
@@ -147,42 +135,26 @@ async def _read_batches(
         key: read_api.PartitionData(key.partition, leader_epoch)
         for key, leader_epoch in leader_epochs.items()
     }
-    for key, result in (await _send_group_request(client, READ, parts)).items():
+    for key, result in (await send_group_request(client, READ, parts)).items():
+        state = found[key]
         if result.error_code == ErrorCode.NONE:
-            found[key] = LiveState(
-                **{
-                    **vars(found[key]),
-                    "read_state_epoch": result.state_epoch,
-                    "read_start_offset": result.start_offset,
-                    "batches": normalise(result.state_batches, result.start_offset),
-                }
-            )
+            read = {
+                "state_epoch": result.state_epoch,
+                "start_offset": result.start_offset,
+                "batches": normalise(result.state_batches, result.start_offset),
+            }
+            found[key] = state._replace(read=read)
         elif result.error_code == ErrorCode.FENCED_LEADER_EPOCH:
             fenced.append(key)
-        elif result.error_code == ErrorCode.INVALID_REQUEST and key in empty:
-            found[key] = LiveState(exists=False)
+        elif result.error_code == ErrorCode.INVALID_REQUEST and _has_nothing(state):
+            found[key] = LiveState(None, None)
         else:
-            found[key] = LiveState(**{**vars(found[key]), "trouble": _format_response(result)})
+            found[key] = state._replace(trouble=format_result_error(result))
     return fenced
 
 
-async def _send_group_request(
-    client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
-) -> dict[SharePartitionKey, Any]:
-    """Send one request for share-partitions of one group, and return the results."""
-    if not parts:
-        return {}
-    group_id = next(iter(parts)).group_id
-    response = await client.send(make_request(rpc, group_id, {key: [part] for key, part in parts.items()}))
-    return results_by_key(group_id, response)
-
-
-def _format_response(result: Any) -> str:
-    try:
-        name = ErrorCode(result.error_code).name
-    except ValueError:
-        name = f"error {result.error_code}"
-    return f"{name}, {result.error_message or 'without a message'}"
+def _has_nothing(state: LiveState) -> bool:
+    return all(value in (None, _NOTHING[name]) for name, value in (state.summary or {}).items())
 
 
 def _split_into_chunks(keys: Collection[SharePartitionKey]) -> Iterator[list[SharePartitionKey]]:

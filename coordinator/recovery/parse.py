@@ -13,12 +13,12 @@ from crc32c import crc32c
 
 from coordinator.log.claims import OWNER_EPOCH_HEADER, read_owner_epoch
 from coordinator.recovery.records import (
+    NO_INTS,
     BatchHeaders,
     Bytes,
     ByteSpans,
     Ints,
     Records,
-    concatenate_ints,
     pad_bytes,
     unaligned_view,
 )
@@ -280,7 +280,6 @@ def _read_headers(
 
 def make_empty_records(state_partition: int) -> Records:
     """Return an empty `Records` of a state partition."""
-    none = concatenate_ints([])
-    spans = ByteSpans(pad_bytes(), none, none)
-    batches = BatchHeaders(none, none, none, none, none, none, none, none)
-    return Records(state_partition, none, none, spans, spans, none, none, batches)
+    spans = ByteSpans(pad_bytes(), NO_INTS, NO_INTS)
+    batches = BatchHeaders(*(NO_INTS,) * 8)
+    return Records(state_partition, NO_INTS, NO_INTS, spans, spans, NO_INTS, NO_INTS, batches)

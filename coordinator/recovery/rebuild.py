@@ -1,6 +1,6 @@
 """The job `rebuild`: compute the state of every share-partition as a coordinator loads it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,8 +75,12 @@ def rebuild(
     folder = None if to is None else open_folder(to)
     if folder is not None:
         check_empty_folder(folder)
+
+    def make_tasks(attempt: int) -> list[StateTask]:
+        return [count_states, select if folder is None else write_task(folder, attempt)]
+
     with written_states(folder):
-        log = read_states(engine, source, [count_states], cut=cut, select=select, to=folder)
+        log = read_states(engine, source, make_tasks, cut=cut)
     totals = log.rows(TOTALS_OUTPUT)
     manifest = make_manifest(
         *("rebuild", engine, source, cut, log),
@@ -97,29 +101,27 @@ def rebuild(
 def read_states(
     engine: Engine,
     source: Source,
-    tasks: Sequence[StateTask],
+    make_tasks: Callable[[int], Sequence[StateTask]],
     *,
     cut: LogCut | None = None,
-    select: StateTask | None = None,
-    to: Folder | None = None,
+    state_partitions: Collection[int] | None = None,
 ) -> LogReadResult:
-    """Read a log, from a checkpoint if it has one, and run tasks on the states of each state partition."""
+    """Read a log, from a checkpoint if it has one, and run tasks on the states of each state partition.
+
+    `make_tasks` returns the tasks of an attempt to read the log.
+    """
     if isinstance(source, ArchiveSource):
         source = replace(source, use_checkpoints=True)
-    if to is None and select is not None:
-        tasks = [*tasks, select]
-    return read_log(engine, source, partial(_make_observers, tuple(tasks), to), cut=cut)
+
+    def make_observers(plan: ReadPlan, attempt: int) -> MakeObserver:
+        return partial(StateObserver, tuple(make_tasks(attempt)))
+
+    return read_log(engine, source, make_observers, cut=cut, state_partitions=state_partitions)
 
 
-def _make_observers(
-    tasks: tuple[StateTask, ...], to: Folder | None, plan: ReadPlan, attempt: int
-) -> MakeObserver:
-    return partial(StateObserver, (*tasks, *write_tasks(to, attempt)))
-
-
-def write_tasks(to: Folder | None, attempt: int) -> tuple[StateTask, ...]:
-    """Return the task that writes the states to a directory, if there is one."""
-    return () if to is None else (partial(_write_states, to / STATES_FILE, attempt),)
+def write_task(to: Folder, attempt: int) -> StateTask:
+    """Return the task that writes the states to a directory."""
+    return partial(_write_states, to / STATES_FILE, attempt)
 
 
 def _write_states(folder: Folder, attempt: int, inside: PartitionStates) -> Iterator[NamedOutput]:
@@ -128,11 +130,21 @@ def _write_states(folder: Folder, attempt: int, inside: PartitionStates) -> Iter
     A repeated task replaces the file by an equal one. An attempt reads the state partition up to another log
     offset, so it has files of its own.
     """
-    stream = pa.BufferOutputStream()
     order = [(name, "ascending") for name in STATES_ORDER]
-    pq.write_table(inside.states.sort_by(order), stream, compression="zstd")
-    folder.write(f"{inside.state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
+    write_states_file(folder, inside.state_partition, attempt, inside.states.sort_by(order))
     yield from ()
+
+
+def write_states_file(folder: Folder, state_partition: int, attempt: int, states: pa.Table) -> None:
+    """Write or replace the file with the states that an attempt found in a state partition."""
+    stream = pa.BufferOutputStream()
+    pq.write_table(states, stream, compression="zstd")
+    folder.write(f"{state_partition:05d}-{attempt}.parquet", stream.getvalue().to_pybytes())
+
+
+def last_state_files(folder: Folder) -> list[str]:
+    """Return for each state partition the name of the file of its last attempt."""
+    return list({name.partition("-")[0]: name for name in folder.names()}.values())
 
 
 @contextmanager
@@ -153,11 +165,10 @@ def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) ->
     Raises ResultsIncomplete.
     """
     states, written = folder / STATES_FILE, 0
-    last = {name.partition("-")[0]: name for name in states.names()}
-    for name in states.names():
-        if last[name.partition("-")[0]] != name:
-            states.delete(name)
-            continue
+    last = last_state_files(states)
+    for name in set(states.names()) - set(last):
+        states.delete(name)
+    for name in last:
         with states.open_parquet(name) as file:
             written += file.metadata.num_rows
     wanted = sum_totals(totals, "states")

@@ -4,7 +4,6 @@ Byte strings are positions and lengths in one buffer, and are copied only for Ar
 `PADDING_BYTES` zeros, so that eight bytes can be read at any position.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -18,6 +17,8 @@ from coordinator.recovery.schema import RECORDS
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
+
+NO_INTS: Ints = np.zeros(0, np.int64)
 
 PADDING_BYTES = 64
 CONTROL = 0x20
@@ -85,16 +86,29 @@ class ByteSpans(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchHeaders:
-    """The headers of the record batches of records; a column is None if the source does not provide it."""
+    """The headers of the record batches of records."""
 
     base_offset: Ints
     next_offset: Ints
     size_bytes: Ints
     attributes: Ints
-    partition_leader_epoch: Ints | None
-    producer_id: Ints | None
-    producer_epoch: Ints | None
-    base_sequence: Ints | None
+    partition_leader_epoch: Ints
+    producer_id: Ints
+    producer_epoch: Ints
+    base_sequence: Ints
+
+
+# The columns of `RECORDS` that are fields of `BatchHeaders` with the same name.
+_HEADER_COLUMNS = (
+    *(
+        "partition_leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "base_offset",
+        "attributes",
+    ),
+)
 
 
 class Damage(NamedTuple):
@@ -163,28 +177,17 @@ class Records:
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the records as rows of `RECORDS`."""
-        batches = self.batches
-
-        def per_record(column: Ints | None, type_: pa.DataType) -> pa.Array:
-            if column is None:
-                return pa.nulls(len(self), type_)
-            return pa.array(column[self.batch]).cast(type_)
-
         columns = [
-            pa.array(np.full(len(self), self.state_partition, np.int32)),
+            pa.array(np.full(len(self), self.state_partition)),
             pa.array(self.log_offset),
             pa.array(self.timestamp_ms),
             self.keys.to_arrow(),
             self.values.to_arrow(),
-            pa.array(self.owner_epoch.astype(np.int32)),
-            per_record(batches.partition_leader_epoch, pa.int32()),
-            per_record(batches.producer_id, pa.int64()),
-            per_record(batches.producer_epoch, pa.int16()),
-            per_record(batches.base_sequence, pa.int32()),
-            per_record(batches.base_offset, pa.int64()),
-            per_record(batches.attributes, pa.int16()),
+            pa.array(self.owner_epoch),
+            *(pa.array(getattr(self.batches, name)[self.batch]) for name in _HEADER_COLUMNS),
         ]
-        return pa.record_batch(columns, schema=RECORDS)
+        typed = [column.cast(field.type) for column, field in zip(columns, RECORDS, strict=True)]
+        return pa.record_batch(typed, schema=RECORDS)
 
 
 def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
@@ -202,20 +205,10 @@ def records_from_arrow(rows: pa.RecordBatch) -> list[Records]:
 def _records_of_partition(rows: pa.RecordBatch, state_partition: int) -> Records:
     log_offset = column_to_ints(rows.column("log_offset"))
     keys, values = make_spans(rows.column("key")), make_spans(rows.column("value"))
-    base = rows.column("base_offset")
-    base_offset = column_to_ints(base) if base.null_count == 0 else log_offset
-    first = np.flatnonzero(np.diff(base_offset, prepend=base_offset[0] - 1))
-    batch = np.zeros(len(log_offset), np.int64)
-    batch[first[1:]] = 1
-    batch = np.cumsum(batch)
-
-    def per_record(name: str) -> Ints | None:
-        column = rows.column(name)
-        return None if column.null_count else column_to_ints(column)[first]
-
+    base_offset = column_to_ints(rows.column("base_offset"))
+    begins = np.diff(base_offset, prepend=base_offset[0] - 1) != 0
+    first = np.flatnonzero(begins)
     size = np.maximum(keys.length, 0) + np.maximum(values.length, 0)
-    last = np.append(first[1:], len(log_offset)) - 1
-    attributes = per_record("attributes")
     return Records(
         state_partition,
         log_offset,
@@ -223,16 +216,11 @@ def _records_of_partition(rows: pa.RecordBatch, state_partition: int) -> Records
         keys,
         values,
         column_to_ints(rows.column("owner_epoch")),
-        batch,
+        np.cumsum(begins) - 1,
         BatchHeaders(
-            base_offset=base_offset[first],
-            next_offset=log_offset[last] + 1,
+            next_offset=log_offset[np.append(first[1:], len(log_offset)) - 1] + 1,
             size_bytes=np.add.reduceat(size, first),
-            attributes=np.zeros(len(first), np.int64) if attributes is None else attributes,
-            partition_leader_epoch=per_record("partition_leader_epoch"),
-            producer_id=per_record("producer_id"),
-            producer_epoch=per_record("producer_epoch"),
-            base_sequence=per_record("base_sequence"),
+            **{name: column_to_ints(rows.column(name))[first] for name in _HEADER_COLUMNS},
         ),
     )
 
@@ -247,14 +235,12 @@ def column_to_ints(column: pa.Array) -> Ints:
 
 def make_spans(column: pa.Array) -> ByteSpans:
     """Return an Arrow binary column as spans."""
-    if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     _, offsets_buffer, data_buffer = column.buffers()
     rows = len(column)
     if rows == 0:
-        return ByteSpans(pad_bytes(), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return ByteSpans(pad_bytes(), NO_INTS, NO_INTS)
     offsets = np.frombuffer(offsets_buffer, np.int32, rows + 1, column.offset * 4).astype(np.int64)
     begin, end = int(offsets[0]), int(offsets[-1])
     data = b"" if data_buffer is None else memoryview(data_buffer)[begin:end]
@@ -262,8 +248,3 @@ def make_spans(column: pa.Array) -> ByteSpans:
     if column.null_count:
         length[~column.is_valid().to_numpy(zero_copy_only=False)] = -1
     return ByteSpans(pad_bytes(data), offsets[:-1] - begin, length)
-
-
-def concatenate_ints(parts: Sequence[Ints]) -> Ints:
-    """Concatenate columns; without parts, return an empty column."""
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -1,56 +1,74 @@
 """The job `rewrite`: write the states of a log to a new log, from a backup or with another partition count.
 
-The target is a journal or a topic of this project. The job uses `coordinator.operate.migration`. Without
-`--execute`, the job only prints its plan. The job refuses a target that a coordinator owns or that has other
-state. Afterwards, the job compares source and target (X4): `migration` folds the target record by record, and
-`rebuild` folds both logs in columns.
+    one task for each state partition of the source: fold, and write a file for each one of the target
+      | work folder
+    one task for each state partition of the target: plan; with `--execute`, write, read again, and compare
+
+The target is a journal or a topic of this project. Each task of the second phase is a migration
+(`coordinator.operate.migration`) to one state partition.  It refuses a target that a coordinator owns or that
+has other state, and continues after it was interrupted.  This process writes a journal, which has only one
+writer; with the local engine, it also writes a topic.
+
+Source and target are compared twice (X4): the migration folds the target record by record, and this job folds
+it in columns.
 """
 
-import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from operator import attrgetter
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
 
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.operate.migration import (
+    FoldedLog,
     MigrationLocation,
     MigrationOptions,
     MigrationRefused,
-    MigrationReport,
     make_target,
     migrate_states,
     parse_target,
 )
-from coordinator.operate.migration.fold import FoldedLog
 from coordinator.operate.migration.locations import LocationKind
 from coordinator.operate.migration.readers import LogReader, Progress
-from coordinator.recovery.engines import Engine
-from coordinator.recovery.rebuild import RebuildResult, rebuild
+from coordinator.recovery.engines import Engine, LocalEngine
+from coordinator.recovery.folders import Folder, Location, open_folder
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows
+from coordinator.recovery.manifest import check_empty_folder
+from coordinator.recovery.rebuild import last_state_files, read_states, sum_totals, write_states_file
+from coordinator.recovery.schema import STATES
 from coordinator.recovery.share_partitions import (
-    Row,
     count_state_partitions,
     deduplicate,
     is_in_hash_partition,
+    make_share_state,
     row_share_partition,
 )
 from coordinator.recovery.sources import open_source
-from coordinator.recovery.sources.base import END, LogCut, Source
+from coordinator.recovery.sources.base import END, LogCut, LogRange, Source, run_coroutine_on_thread
 from coordinator.recovery.sources.topic_access import make_topic_options
-from coordinator.shard import ShareState
-from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey
-
-# The fields of `ShareState` that are columns of `STATES` with the same name.
-_FIELDS = (
-    *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
-    *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
-    *("last_write_ms", "unreadable"),
+from coordinator.recovery.state_tasks import (
+    AFFECTED_OUTPUT,
+    DAMAGES_OUTPUT,
+    STATES_OUTPUT,
+    TOTALS_OUTPUT,
+    PartitionStates,
+    StateTask,
+    count_states,
+    select_states,
 )
-
-# Maximum number of share-partitions that a message names.
-_NAMED_MAX = 10
+from coordinator.recovery.tasks import NamedOutput
+from coordinator.shard import ShareState
+from protocol.routing import state_partition as routed_to
+from protocol.state_records import SharePartitionKey
 
 # Fields that must be equal in source and target; others, such as the write time, may differ.
 _COMPARED = attrgetter(
@@ -58,115 +76,44 @@ _COMPARED = attrgetter(
     *("batches", "create_timestamp"),
 )
 
-# Maximum number of rows that are Python objects at a time; a row takes 6 KB.
-_CHUNK_STATES = 20_000
+_KEY_COLUMNS = ("group_id", "topic_id", "partition")
 
+# Maximum number of share-partitions of each state partition that reach the driver, and that a note names.
+_NAMED_MAX = 10
 
-class _MigrationReader(LogReader):
-    """Adapts a source of the recovery jobs to the reader interface of a migration.
-
-    A log can be rewritten while a coordinator uses it, so the source is not locked.
-    """
-
-    def __init__(self, engine: Engine, source: Source, cut: LogCut, *, may_be_incomplete: bool) -> None:
-        self._engine = engine
-        self._source = source
-        self._cut = cut
-        self._may_be_incomplete = may_be_incomplete
-        self._ends: tuple[int, ...] = ()
-        self.notes: list[str] = []
-
-    async def fold(self, progress: Progress) -> FoldedLog | None:
-        """Rebuild all states up to the cut.
-
-        Raises MigrationRefused if records may be missing (pruned or damaged), unless that is allowed.
-        """
-        run = await asyncio.to_thread(rebuild, self._engine, self._source, cut=self._cut)
-        doubtful = run.manifest["doubtful_partitions"]
-        if doubtful and not self._may_be_incomplete:
-            named = ", ".join(map(str, doubtful))
-            raise MigrationRefused(
-                f"the beginning of state partition {named} was pruned, perhaps after the cut, so states may "
-                "be missing or incomplete. Use an archive or a later cut, or write the remaining states with "
-                "--incomplete"
-            )
-        damages = run.manifest["damages"]
-        if damages and not self._may_be_incomplete:
-            raise MigrationRefused(
-                f"the log is damaged in {len(damages)} places, and {len(run.manifest['affected'])} "
-                "share-partitions may lack updates (recovery audit names them). Use an archive or another "
-                "copy of the log, or write the rest with --incomplete"
-            )
-        number = count_state_partitions(list(map(int, run.manifest["partitions"])))
-        states, left = deduplicate(_iterate_rows(run), number, make_share_state)
-        notes = [*run.manifest["notes"], *_describe_damage(run), *_format_duplicates(left)]
-        self.notes = self.notes or notes
-        self._ends = _read_end_offsets(run)
-        return FoldedLog(states, self._ends)
-
-    async def end_offsets(self) -> tuple[int, ...]:
-        """Return the current end offsets of the log.
-
-        With a cut or with files, the end offsets of the last read.
-        """
-        if not self._cut.is_log_end:
-            return self._ends
-        plan = await asyncio.to_thread(self._source.plan, LogCut())
-        if set(plan.ends) != set(plan.starts) or END in plan.ends.values():
-            return self._ends
-        partitions = max(plan.ends, default=-1) + 1
-        return tuple(plan.ends.get(number, 0) for number in range(partitions))
-
-
-def _read_end_offsets(run: RebuildResult) -> tuple[int, ...]:
-    ends: dict[int, int] = {}
-    for partition, of in run.manifest["partitions"].items():
-        ends[int(partition)] = max(of["read_to"] or 0, of["end"] if of["end"] not in (None, END) else 0)
-    return tuple(ends.get(number, 0) for number in range(max(ends, default=-1) + 1))
-
-
-def _iterate_rows(run: RebuildResult) -> Iterator[Row]:
-    for batch in run.states.to_batches(_CHUNK_STATES):
-        yield from batch.to_pylist()
-
-
-def _describe_damage(run: RebuildResult) -> list[str]:
-    """Return a note that names the share-partitions that may lack updates because of damage."""
-    affected = run.manifest["affected"]
-    if not affected:
-        return []
-    more = ", ..." if len(affected) > _NAMED_MAX else ""
-    return [f"{len(affected)} may lack updates: {', '.join(affected[:_NAMED_MAX])}{more}"]
-
-
-def _format_duplicates(left: Sequence[tuple[SharePartitionKey, int]]) -> list[str]:
-    """Return a note about states that are not copied, because another state partition has the valid one."""
-    if not left:
-        return []
-    named = ", ".join(f"{key} in state partition {number}" for key, number in left[:_NAMED_MAX])
-    more = ", ..." if len(left) > _NAMED_MAX else ""
-    return [f"not copied, because another state partition has the valid state: {named}{more}"]
-
-
-def make_share_state(row: Mapping[str, Any]) -> ShareState:
-    """Convert a row of `STATES` to a `ShareState`."""
-    batches = pack(StateBatch(**batch) for batch in row["state_batches"])
-    return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
+# Rows with a kind, a name and a number: totals, actions, states and batches of a group, and the first states
+# that were not copied or that differ.
+_REPORT_OUTPUT = "report"
+_Report = Counter[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class RewriteResult:
-    """The report of a rewrite or of its plan; `differing_keys` are unequal share-partitions of the target."""
+    """The result of a rewrite, or its plan.
 
-    report: MigrationReport
+    `groups` has the number of share-partitions and of state batches of each group, `actions` the number of
+    share-partitions for each `MigrationAction`.  `different` describes the first differences between source
+    and target; `differences` is the number of all.
+    """
+
     target: MigrationLocation
     state_partitions: int
-    differing_keys: tuple[str, ...]
+    executed: bool
+    groups: Mapping[str, tuple[int, int]]
+    actions: Mapping[str, int]
+    notes: Sequence[str]
+    different: Sequence[str]
+    differences: int
+
+    @property
+    def share_partitions(self) -> int:
+        """The number of share-partitions with state."""
+        return sum(count for count, _ in self.groups.values())
 
     @property
     def is_good(self) -> bool:
         """True if source and target are equal, or if only a plan was made."""
-        return self.report.is_good and not self.differing_keys
+        return not self.differences
 
 
 def rewrite(
@@ -179,26 +126,40 @@ def rewrite(
     cut: LogCut | None = None,
     options: MigrationOptions | None = None,
     incomplete: bool = False,
+    work: Location | None = None,
 ) -> RewriteResult:
     """Write the states of a log to a journal or a topic with `state_partitions` state partitions.
 
-    If records are missing (pruned or damaged), the states are written only if `incomplete` is true.
-    Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
+    If records are missing (pruned or damaged), the states are written only if `incomplete` is true. The new
+    folder `work` gets the states, and is deleted afterwards. With Spark, all executors must see the same
+    folder. Raises MigrationRefused if state could be lost, ConfigError, LogError and OSError.
     """
-    options = options or MigrationOptions()
+    options, cut = options or MigrationOptions(), cut or LogCut()
     place = parse_rewrite_target(target, source)
     existing = _existing_partitions(place, config)
     if existing not in (None, state_partitions):
         raise ConfigError("--state-partitions", state_partitions, f"{existing}, which {target} has already")
-    config = with_state_partitions(config, state_partitions)
-    reader = _MigrationReader(engine, source, cut or LogCut(), may_be_incomplete=incomplete)
-    report = asyncio.run(migrate_states(reader, make_target(place, config), options, _show_nothing))
-    report = report._replace(notes=[*reader.notes, *report.notes])
-    differing_keys: tuple[str, ...] = ()
-    if report.executed and report.is_good:
-        states = report.folded.states
-        differing_keys = _verify_rewrite(engine, place, states, config, state_partitions)
-    return RewriteResult(report, place, state_partitions, differing_keys)
+    config = config.model_copy(update={"state_partitions": state_partitions})
+    with _work_folder(engine, work) as folder:
+        log = read_states(engine, source, partial(_make_tasks, folder, state_partitions), cut=cut)
+        if not incomplete:
+            _check_complete(log)
+        numbers = tuple(range(state_partitions))
+        parts = [numbers]
+        if engine.name == "spark" and place.kind is LocationKind.TOPIC:
+            parts = [(number,) for number in numbers]
+        else:
+            engine = LocalEngine(1)
+        states = sum_totals(log.rows(TOTALS_OUTPUT), "states")
+        source_partitions = count_state_partitions(log.plan.starts)
+        writer = TargetWriter(folder, place, config, options._replace(execute=False), source_partitions)
+        # The plan for all state partitions is checked before any of them is written.
+        report = _run_writer(engine, writer, parts, states)
+        if options.execute:
+            _verify_source_unchanged(source, cut, log, "Nothing was written.")
+            report = _run_writer(engine, replace(writer, options=options), parts, states)
+            _verify_source_unchanged(source, cut, log, "The target has its states before these changes.")
+    return _make_result(place, state_partitions, log, report, executed=options.execute)
 
 
 def parse_rewrite_target(target: str, source: Source) -> MigrationLocation:
@@ -225,39 +186,197 @@ def _existing_partitions(place: MigrationLocation, config: Config) -> int | None
         return None
 
 
-def with_state_partitions(config: Config, state_partitions: int) -> Config:
-    """Return a copy of the settings with another number of state partitions."""
-    return config.model_copy(update={"state_partitions": state_partitions})
+@contextmanager
+def _work_folder(engine: Engine, work: Location | None) -> Iterator[Folder]:
+    if work is None:
+        if engine.name == "spark":
+            raise ConfigError("--work", None, "a new folder or URI that all executors see, with Spark")
+        with TemporaryDirectory(prefix="share-coordinator-rewrite-") as temporary:
+            yield open_folder(Path(temporary))
+        return
+    folder = open_folder(work)
+    check_empty_folder(folder)
+    try:
+        yield folder
+    finally:
+        if folder.names() or folder.folder_names():
+            folder.delete_all()
 
 
-def _verify_rewrite(
-    engine: Engine,
-    place: MigrationLocation,
-    wanted: Mapping[SharePartitionKey, ShareState],
-    config: Config,
-    state_partitions: int,
-) -> tuple[str, ...]:
-    """Rebuild the target; return share-partitions that differ or are in the wrong state partition."""
-    there = rebuild(engine, open_source(str(place), **make_topic_options(config)))
-    found = {
-        row_share_partition(row): make_share_state(row)
-        for row in _iterate_rows(there)
-        if is_in_hash_partition(row, state_partitions)
-    }
-    differing_keys = {
-        str(key)
-        for key in {*wanted, *found}
-        if key not in wanted or key not in found or _COMPARED(wanted[key]) != _COMPARED(found[key])
-    }
-    if len(there.manifest["partitions"]) != state_partitions:
-        differing_keys.add(
-            f"{len(there.manifest['partitions'])} state partitions instead of {state_partitions}"
+def _make_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[StateTask]:
+    return [count_states, partial(_write_by_target, folder, state_partitions, attempt)]
+
+
+def _write_by_target(
+    folder: Folder, state_partitions: int, attempt: int, inside: PartitionStates
+) -> Iterator[NamedOutput]:
+    """Write the states to a file for each state partition of the target."""
+    keys = map(row_share_partition, inside.rows(_KEY_COLUMNS))
+    number = np.fromiter((routed_to(key, state_partitions) for key in keys), np.int64)
+    for target in np.unique(number).tolist():
+        states = inside.states.take(np.flatnonzero(number == target))
+        write_states_file(folder / f"{target:05d}", inside.state_partition, attempt, states)
+    yield from ()
+
+
+def _check_complete(log: LogReadResult) -> None:
+    """Raise MigrationRefused if records may be missing."""
+    if log.plan.doubtful:
+        named = ", ".join(map(str, log.plan.doubtful))
+        raise MigrationRefused(
+            f"the beginning of state partition {named} was pruned, perhaps after the cut, so states may "
+            "be missing or incomplete. Use an archive or a later cut, or write the remaining states with "
+            "--incomplete"
         )
-    return tuple(sorted(differing_keys))
+    if damages := log.rows(DAMAGES_OUTPUT):
+        raise MigrationRefused(
+            f"the log is damaged in {len(damages)} places, and {len(log.rows(AFFECTED_OUTPUT))} "
+            "share-partitions may lack updates (recovery audit names them). Use an archive or another "
+            "copy of the log, or write the rest with --incomplete"
+        )
 
 
-def _show_nothing(what: str, done: int, total: int) -> None:
+def _verify_source_unchanged(source: Source, cut: LogCut, log: LogReadResult, consequence: str) -> None:
+    """Raise MigrationRefused if the source has more records than were read, unless there is a cut."""
+    if not cut.is_log_end or END in log.plan.ends.values():
+        return
+    now = source.plan(LogCut()).ends
+    changed = [number for number, end in log.plan.ends.items() if now.get(number, end) != end]
+    if changed:
+        raise MigrationRefused(
+            f"state partition {', '.join(map(str, changed))} of the source was written while it was read. "
+            "Stop the coordinator that writes it, or select what is copied with --as-of-time or "
+            f"--as-of-offset. {consequence}"
+        )
+
+
+class _FoldedStates(LogReader):
+    """The source of a migration: states that were folded before."""
+
+    def __init__(self, states: Mapping[SharePartitionKey, ShareState]) -> None:
+        self._states = states
+
+    async def fold(self, progress: Progress) -> FoldedLog:
+        """Return the states."""
+        return FoldedLog(self._states, ())
+
+    async def end_offsets(self) -> tuple[int, ...]:
+        """Return the ends of `fold`, because the states do not change."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TargetWriter:
+    """Plans or writes some state partitions of the target; this is a `RangeTask`.
+
+    The `place` of its range has their numbers. `source_partitions` is the number of state partitions of the
+    source, None if it is not known.
+    """
+
+    folder: Folder
+    target: MigrationLocation
+    config: Config
+    options: MigrationOptions
+    source_partitions: int | None
+
+    def __call__(self, log_range: LogRange) -> Iterator[NamedOutput]:
+        """Yield the report."""
+        numbers: Sequence[int] = log_range.place
+        tables = [self._read_states(number) for number in numbers]
+        found = chain.from_iterable(PartitionStates(numbers[0], table).rows() for table in tables)
+        states, left = deduplicate(found, self.source_partitions, make_share_state)
+        target = make_target(self.target, self.config, only=numbers)
+        migration = run_coroutine_on_thread(
+            migrate_states(_FoldedStates(states), target, self.options, _ignore_progress)
+        )
+        different = [f"{each.key}: {each.what}" for each in migration.different]
+        if migration.executed and not different:
+            different = list(find_different_states(states, self._rebuild_target(numbers)))
+        report: _Report = Counter()
+        report["total", "rows"] = sum(map(len, tables))
+        report["total", "left"], report["total", "different"] = len(left), len(different)
+        report.update({("action", action.value): count for action, count in migration.plan.counts().items()})
+        for key, state in states.items():
+            report["states", key.group_id] += 1
+            report["batches", key.group_id] += state.batch_count
+        report.update(("left", f"{key} in state partition {number}") for key, number in left[:_NAMED_MAX])
+        report.update(("different", each) for each in different[:_NAMED_MAX])
+        rows = [{"kind": kind, "name": name, "count": count} for (kind, name), count in report.items()]
+        yield NamedOutput.from_rows(_REPORT_OUTPUT, numbers[0], *rows)
+
+    def _read_states(self, number: int) -> pa.Table:
+        states = self.folder / f"{number:05d}"
+        return pa.concat_tables(
+            [STATES.empty_table(), *(states.read_parquet(name) for name in last_state_files(states))]
+        )
+
+    def _rebuild_target(self, numbers: Sequence[int]) -> dict[SharePartitionKey, ShareState]:
+        """Return the states that a coordinator finds in the target."""
+        source = open_source(str(self.target), **make_topic_options(self.config))
+        log = read_states(LocalEngine(1), source, lambda _: [select_states], state_partitions=numbers)
+        return {
+            row_share_partition(row): make_share_state(row)
+            for row in PartitionStates(numbers[0], log.table(STATES_OUTPUT, STATES)).rows()
+            if is_in_hash_partition(row, self.config.state_partitions)
+        }
+
+
+def find_different_states(
+    wanted: Mapping[SharePartitionKey, ShareState], found: Mapping[SharePartitionKey, ShareState]
+) -> Iterator[str]:
+    """Yield the share-partitions whose states differ, or that have a state on one side only."""
+    for key in sorted({*wanted, *found}):
+        if key not in wanted or key not in found or _COMPARED(wanted[key]) != _COMPARED(found[key]):
+            yield f"{key}: the second comparison differs"
+
+
+def _ignore_progress(what: str, done: int, total: int) -> None:
     """Ignore the progress of a migration."""
+
+
+def _run_writer(engine: Engine, writer: TargetWriter, parts: Sequence[Sequence[int]], states: int) -> _Report:
+    """Run the writer for each part of the target. Raises ResultsIncomplete if states were not read."""
+    ranges = [LogRange(part[0], 0, 0, 1, place=part, number=number) for number, part in enumerate(parts)]
+    outputs = engine.run(writer, ranges)
+    report: _Report = Counter()
+    for row in output_rows(outputs, _REPORT_OUTPUT):
+        report[row["kind"], row["name"]] += row["count"]
+    read = report["total", "rows"]
+    if len(outputs) != len(parts) or read != states:
+        raise ResultsIncomplete(
+            f"{states} states were folded and {read} were read from {writer.folder} (all executors and the "
+            "driver must see the same folder)"
+        )
+    return report
+
+
+def _make_result(
+    place: MigrationLocation, state_partitions: int, log: LogReadResult, report: _Report, *, executed: bool
+) -> RewriteResult:
+    def names(wanted: str) -> list[str]:
+        return [name for kind, name in report if kind == wanted]
+
+    notes = list(log.plan.notes)
+    if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
+        notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
+    if left := report["total", "left"]:
+        named = _format_first(names("left"), left)
+        notes.append(f"not copied, because another state partition has the valid state: {named}")
+    return RewriteResult(
+        target=place,
+        state_partitions=state_partitions,
+        executed=executed,
+        groups={name: (report["states", name], report["batches", name]) for name in sorted(names("states"))},
+        actions={name: count for name in names("action") if (count := report["action", name])},
+        notes=notes,
+        different=names("different"),
+        differences=report["total", "different"],
+    )
+
+
+def _format_first(names: Sequence[str], count: int) -> str:
+    more = ", ..." if count > _NAMED_MAX else ""
+    return f"{', '.join(names[:_NAMED_MAX])}{more}"
 
 
 def default_partitions(source: Source, config: Config) -> int:

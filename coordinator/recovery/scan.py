@@ -3,8 +3,7 @@
 A state partition has all records of its share-partitions, so one pass finds their states, their histories and
 the findings of an audit. A process needs memory for one chunk of records and for the share-partitions.
 
-The rule of `coordinator.log.claims` decides which records are valid: a record is valid if its owner epoch is
-that of the greatest claim before it.
+`coordinator.log.claims.FencingFilter` decides which records are valid.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +12,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from coordinator.log.claims import FencingFilter, owner_epoch_headers
 from coordinator.recovery.decode import DecodedRecords, decode
 from coordinator.recovery.records import Bools, Damage, Ints, Records
 from coordinator.recovery.schema import NONE, RANGES
@@ -27,6 +27,7 @@ from coordinator.recovery.states import (
     states_to_arrow,
 )
 from coordinator.recovery.tasks import NamedOutput
+from protocol.record_batch import LogRecord
 
 RANGES_OUTPUT = "ranges"
 
@@ -35,42 +36,63 @@ _WAITING_MAX = 200_000
 
 
 class OwnerFilter:
-    """Selects the valid records of a state partition; the log must be read from its start.
+    """Applies `FencingFilter` to columns: it gets only the records that can change the owner epoch.
 
-    The claim before the first record may have been pruned, so the owner epoch of that record is used.  An
-    owner epoch of -1 means no owner, and is the lowest.
+    These are the first record and the claims. All records between two of them have the same valid epoch.
     """
 
     def __init__(self, owner_epoch: int | None = None) -> None:
-        # The current owner epoch; None before the first record.
-        self.owner_epoch = owner_epoch
-        self.first_owner_epoch = NONE if owner_epoch is None else owner_epoch
+        """Begin after a record with this owner epoch; by default, at the start of the log."""
+        self._rule = FencingFilter()
+        self._is_begun = owner_epoch is not None
+        self.first_owner_epoch = NONE
         self.first_is_claim = False
-        self.claimed_owner_epoch = NONE
         # The number of claims, accepted or not.
         self.claims = 0
+        if owner_epoch is not None:
+            self.first_owner_epoch = owner_epoch
+            self._rule.accepts(LogRecord(NONE, NONE, b"", b"", _owner_headers(owner_epoch)))
+
+    @property
+    def owner_epoch(self) -> int:
+        """The owner epoch of valid records at this position; -1 if they carry none."""
+        return NONE if self._rule.owner_epoch is None else self._rule.owner_epoch
+
+    @property
+    def claimed_owner_epoch(self) -> int:
+        """The owner epoch of the last accepted claim; -1 if there is none."""
+        return NONE if self._rule.claim is None else self._rule.claim.owner_epoch
 
     def filter_records(self, records: Records, decoded: DecodedRecords) -> Bools:
         """Process the next records; return which of the decoded records are valid."""
-        if not len(records):
-            return np.zeros(0, np.bool_)
-        if self.owner_epoch is None:
+        deciding = decoded.claims.tolist()
+        self.claims += len(deciding)
+        if len(records) and not self._is_begun:
+            self._is_begun = True
             self.first_owner_epoch = int(records.owner_epoch[0])
-            self.first_is_claim = bool(len(decoded.claims)) and int(decoded.claims[0]) == 0
-            self.owner_epoch = NONE if self.first_is_claim else self.first_owner_epoch
-        current: Ints | int = self.owner_epoch
-        if len(decoded.claims):
-            self.claims += len(decoded.claims)
-            claimed = records.owner_epoch[decoded.claims]
-            self.claimed_owner_epoch = max(self.claimed_owner_epoch, int(claimed.max()))
-            owner_epochs = np.full(len(records), self.owner_epoch, np.int64)
-            # A claim without an owner epoch (-1) changes nothing.
-            owner_epochs[decoded.claims] = claimed
-            owner_epochs = np.maximum(np.maximum.accumulate(owner_epochs), self.owner_epoch)
-            self.owner_epoch = int(owner_epochs[-1])
-            current = owner_epochs[decoded.record]
-        valid: Bools = decoded.owner_epoch == current
+            self.first_is_claim = deciding[:1] == [0]
+            deciding = deciding if self.first_is_claim else [0, *deciding]
+        owner_epochs = [self.owner_epoch]
+        for row in deciding:
+            self._rule.accepts(_log_record(records, row))
+            owner_epochs.append(self.owner_epoch)
+        current = np.repeat(owner_epochs, np.diff([0, *deciding, len(records)]))
+        valid: Bools = decoded.owner_epoch == current[decoded.record]
         return valid
+
+
+def _owner_headers(owner_epoch: int) -> tuple[tuple[str, bytes], ...]:
+    return () if owner_epoch == NONE else owner_epoch_headers(owner_epoch)
+
+
+def _log_record(records: Records, row: int) -> LogRecord:
+    return LogRecord(
+        int(records.log_offset[row]),
+        int(records.timestamp_ms[row]),
+        records.keys.get(row),
+        records.values.get(row),
+        _owner_headers(int(records.owner_epoch[row])),
+    )
 
 
 class ScannedRecords(NamedTuple):
@@ -151,7 +173,7 @@ class PartitionScan:
     @property
     def owner_epoch(self) -> int:
         """The owner epoch after the records that were processed."""
-        return NONE if self._owners.owner_epoch is None else self._owners.owner_epoch
+        return self._owners.owner_epoch
 
     def summary(self) -> dict[str, int | bool]:
         """Return a row of `RANGES`."""
@@ -161,7 +183,7 @@ class PartitionScan:
             "state_partition": self.state_partition,
             "first_owner_epoch": owners.first_owner_epoch,
             "first_is_claim": owners.first_is_claim,
-            "claimed_owner_epoch": max(owners.claimed_owner_epoch, NONE),
+            "claimed_owner_epoch": owners.claimed_owner_epoch,
             "claims": self._totals["claims"] + owners.claims,
         }
 
@@ -213,30 +235,38 @@ def scan_range(
 
 
 class StateFold:
-    """Folds the records of a scan to states, many chunks at a time."""
+    """Folds the records of a scan to states, many chunks at a time.
 
-    def __init__(self, scan: PartitionScan) -> None:
+    `convert` returns the rows of records, and `fold_rows` folds rows after those of `states`.
+    """
+
+    def __init__(
+        self,
+        scan: PartitionScan,
+        states: StateRows | None = None,
+        convert: Callable[[DecodedRecords], StateRows] = rows_from_records,
+        fold_rows: Callable[[StateRows], StateRows] = fold,
+    ) -> None:
         self._scan = scan
-        self._waiting = [scan.folded]
+        self._convert = convert
+        self._fold_rows = fold_rows
+        self._waiting = [scan.folded if states is None else states]
         self._waiting_rows = 0
 
     def add(self, decoded: DecodedRecords) -> None:
         """Add the next records."""
         if len(decoded):
-            self.add_rows(rows_from_records(decoded))
-
-    def add_rows(self, rows: StateRows) -> None:
-        """Add the next rows."""
-        self._waiting.append(rows)
-        self._waiting_rows += len(rows)
-        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
-            self.result()
+            self._waiting.append(self._convert(decoded))
+            self._waiting_rows += len(decoded)
+            if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
+                self.result()
 
     def result(self) -> StateRows:
         """Return the states after the records that were added, and deleted share-partitions."""
-        folded = fold(concatenate_rows([rows for rows in self._waiting if len(rows)] or [empty_rows()]))
-        self._waiting, self._waiting_rows = [folded], 0
-        return folded
+        if self._waiting_rows:
+            folded = self._fold_rows(concatenate_rows(self._waiting))
+            self._waiting, self._waiting_rows = [folded], 0
+        return self._waiting[0]
 
     def to_arrow(self) -> pa.RecordBatch:
         """Return the states as rows of `STATES`."""

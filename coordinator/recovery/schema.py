@@ -22,8 +22,7 @@ def required_field(name: str, type_: pa.DataType) -> pa.Field:
     return pa.field(name, type_, nullable=False)
 
 
-# A stored record, not decoded. The last six columns are from the header of its record batch. These columns
-# are null if the source does not have them (Spark's own Kafka reader).
+# A stored record, not decoded. The last six columns are from the header of its record batch.
 RECORDS = pa.schema(
     [
         required_field("state_partition", pa.int32()),
@@ -59,7 +58,7 @@ RANGES = pa.schema(
         # Owner epoch of the first record, which is used instead of the pruned claim.
         required_field("first_owner_epoch", pa.int32()),
         required_field("first_is_claim", pa.bool_()),
-        # The greatest claim in the range; -1 if there is none.
+        # The last accepted claim in the range; -1 if there is none.
         required_field("claimed_owner_epoch", pa.int32()),
         required_field("claims", pa.int64()),
         # Records of unknown types, which Kafka skips, too.

@@ -11,16 +11,32 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from coordinator.shard import ShareState
 from protocol.routing import state_partition as routed_to
+from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, parse_topic_id, topic_id_text
 
 AnyT = TypeVar("AnyT")
 Row = Mapping[str, Any]
 
 
+# The fields of `ShareState` that are columns of `STATES` with the same name.
+_FIELDS = (
+    *("snapshot_epoch", "state_epoch", "leader_epoch", "leader_epoch_max", "start_offset"),
+    *("delivery_complete_count", "create_timestamp", "write_timestamp", "updates", "update_bytes"),
+    *("last_write_ms", "unreadable"),
+)
+
+
 def row_share_partition(row: Row) -> SharePartitionKey:
     """Return the share-partition of a row of `STATES`."""
     return SharePartitionKey(row["group_id"], parse_topic_id(row["topic_id"]), row["partition"])
+
+
+def make_share_state(row: Mapping[str, Any]) -> ShareState:
+    """Convert a row of `STATES` to a `ShareState`."""
+    batches = pack(StateBatch(**batch) for batch in row["state_batches"])
+    return ShareState(batches=batches, **{name: row[name] for name in _FIELDS})
 
 
 def state_depends_on(row: Row, log_offset: int) -> bool:

@@ -45,12 +45,17 @@ class PartitionStates:
         for rows in states.to_batches(_CHUNK_STATES):
             yield rows.to_pylist()
 
+    def rows(self, columns: Collection[str] = ()) -> Iterator[Row]:
+        """Yield the states as dicts; only some of them are in memory at a time."""
+        for rows in self.chunks(columns):
+            yield from rows
+
     def damages_with_share_partitions(self) -> list[tuple[Damage, tuple[bytes, ...]]]:
         """Return each damage with the share-partitions that lost records, if they are known.
 
         The keys in damaged records may be wrong, so they are used only if there is a state for every key.
         """
-        known = {row_identity(row) for rows in self.chunks(STATES_ORDER) for row in rows if self.damages}
+        known = {row_identity(row) for row in self.rows(STATES_ORDER) if self.damages}
         return [
             (each, each.share_partitions if known.issuperset(each.share_partitions) else ())
             for each in self.damages
@@ -131,8 +136,7 @@ def describe_damage(inside: PartitionStates) -> Iterator[NamedOutput]:
     yield NamedOutput.from_rows(DAMAGES_OUTPUT, number, *(each._asdict() for each, _ in damages))
     affected = [
         {"share_partition": str(row_share_partition(row))}
-        for rows_of_chunk in inside.chunks((*STATES_ORDER, "write_timestamp", "needed_from"))
-        for row in rows_of_chunk
+        for row in inside.rows((*STATES_ORDER, "write_timestamp", "needed_from"))
         if any(
             state_depends_on(row, each.last) and (not names or row_identity(row) in names)
             for each, names in damages

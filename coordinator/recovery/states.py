@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 
 from coordinator.recovery.batch_overlay import (
     LOWEST_OFFSET,
-    join_batches,
     overlay_batches,
     remove_offsets_below,
     renumber_rows,
@@ -109,7 +108,7 @@ def concatenate_rows(parts: Sequence[StateRows]) -> StateRows:
     return StateRows(
         np.concatenate([part.key for part in parts]),
         {name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers},
-        join_batches(
+        StateBatches.join(
             *(
                 part.batches._replace(row=part.batches.row + begin)
                 for part, begin in zip(parts, begins, strict=True)

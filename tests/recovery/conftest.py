@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,7 @@ from tests.unit.cli.command_line import CommandLine
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
+    from coordinator.recovery.tasks import NamedOutput
 
 # Short-lived on few cores: the C1 compiler and the serial garbage collector start fastest.
 SPARK_OPTIONS = {
@@ -33,6 +34,21 @@ def spark_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkEng
         spark = get_or_start_session("local[2]", {**SPARK_OPTIONS, "spark.sql.warehouse.dir": str(warehouse)})
     yield SparkEngine(spark)
     spark.stop()
+
+
+@pytest.fixture
+def fetched_outputs(spark_engine: "SparkEngine", monkeypatch: pytest.MonkeyPatch) -> "list[NamedOutput]":
+    """The outputs that reach the driver of Spark."""
+    fetched: list[NamedOutput] = []
+    inner = type(spark_engine).run
+
+    def record_outputs(engine: Any, *arguments: Any) -> "list[NamedOutput]":
+        found = inner(engine, *arguments)
+        fetched.extend(found)
+        return found
+
+    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
+    return fetched
 
 
 @pytest.fixture

@@ -120,6 +120,7 @@ def rewrite_job(engine: Engine, source: Source, folder: Path) -> Any:
         *(engine, source, f"journal:{target}", config),
         state_partitions=5,
         options=MigrationOptions(execute=True),
+        work=folder / f"work-{engine.name}",
     )
     states = rebuild(LocalEngine(1), JournalSource(str(target))).states.drop_columns(_OWN_COLUMNS)
     return {"good": done.is_good, "states": states.to_pylist()}

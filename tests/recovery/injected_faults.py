@@ -1,7 +1,6 @@
 """Inject faults into a state log, one fault for each audit check that needs only the log.
 
-Each function injects a fault into a clean log. The function returns the audit limits that detect the fault,
-if any.
+A fault is a function that changes a clean log. It returns the audit limits that detect it, if any.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,52 +20,47 @@ CLEAN_LIMITS = Limits(updates_max=UPDATES_MAX)
 CONTROL, TRANSACTIONAL = 0x20, 0x10
 
 InjectFault = Callable[[Log], Limits | None]
-FAULTS: dict[str, InjectFault] = {}
-
-
-def fault(check: str) -> Callable[[InjectFault], InjectFault]:
-    """Register a fault under the check that must find this fault; `R4:more` is another fault for R4."""
-
-    def register(function: InjectFault) -> InjectFault:
-        FAULTS[check] = function
-        return function
-
-    return register
+# A state partition, and the index of a record in its log.
+Position = tuple[int, int]
 
 
 def record_positions(
-    log: Log, kind: type | None, wanted: Callable[[WrittenRecord], Any] = bool
-) -> Iterator[tuple[int, int]]:
-    """Yield (state partition, index) of records of a type, from the middle of each state partition on."""
+    log: Log, kind: type | None, wanted: Callable[[Any], Any] = lambda value: True, *, after: type = object
+) -> Iterator[Position]:
+    """Yield positions of records of a type, from the middle of each state partition on.
+
+    `wanted` selects them by their value, `after` by the type of the previous record of the share-partition.
+    """
     for number, records in log.items():
         for at in range(len(records) // 2, len(records)):
             value = records[at].record.value
-            if isinstance(value, kind or type(None)) and wanted(records[at]):
+            if (
+                isinstance(value, kind or type(None))
+                and wanted(value)
+                and (after is object or isinstance(previous_record(log, (number, at)).record.value, after))
+            ):
                 yield number, at
 
 
-def change_value(log: Log, place: tuple[int, int], **changed: Any) -> None:
-    """Change fields of a record's value."""
-    number, at = place
-    record = log[number][at].record
-    value = msgspec.structs.replace(record.value, **changed)  # type: ignore[type-var]
-    log[number][at] = replace(log[number][at], record=StateRecord(record.key, value))
+def first_position(log: Log, *selected: Any, **more: Any) -> Position:
+    """Return the first position that `record_positions` yields."""
+    return next(record_positions(log, *selected, **more))
 
 
-def indexes_of_key(log: Log, place: tuple[int, int]) -> list[int]:
+def indexes_of_key(log: Log, place: Position) -> list[int]:
     """Return the indexes of the records of the same share-partition in its state partition."""
     number, at = place
     key = log[number][at].record.key
     return [n for n, each in enumerate(log[number]) if each.record.key == key]
 
 
-def previous_record(log: Log, place: tuple[int, int]) -> WrittenRecord:
+def previous_record(log: Log, place: Position) -> WrittenRecord:
     """Return the previous record of the same share-partition."""
     mine = indexes_of_key(log, place)
     return log[place[0]][mine[mine.index(place[1]) - 1]]
 
 
-def insert_record(log: Log, place: tuple[int, int], written: WrittenRecord) -> None:
+def insert_record(log: Log, place: Position, written: WrittenRecord) -> None:
     """Insert a record after the record at `place`, and renumber all records."""
     log[place[0]].insert(place[1] + 1, written)
     log.update(renumber_records(log))
@@ -78,130 +72,84 @@ def drop_records(log: Log, number: int, wanted: Callable[[int, WrittenRecord], b
     log.update(renumber_records(log))
 
 
-def first_position(
-    log: Log, kind: type | None, wanted: Callable[[WrittenRecord], Any] = bool
-) -> tuple[int, int]:
-    """Return the first position that `record_positions` yields."""
-    return next(record_positions(log, kind, wanted))
+def _evaluate(fields: dict[str, Any], old: Any) -> dict[str, Any]:
+    return {name: new(old) if callable(new) else new for name, new in fields.items()}
 
 
-def is_followed_by(kind: type, log: Log, place: tuple[int, int]) -> bool:
-    return isinstance(previous_record(log, place).record.value, kind)
+def change_value(log: Log, place: Position, **fields: Any) -> None:
+    """Change fields of a record's value; a function gets the old value."""
+    number, at = place
+    record = log[number][at].record
+    value = msgspec.structs.replace(record.value, **_evaluate(fields, record.value))  # type: ignore[type-var]
+    log[number][at] = replace(log[number][at], record=StateRecord(record.key, value))
 
 
-def record_batches(written: WrittenRecord) -> list[StateBatch]:
-    """Return the batches of a record."""
-    value = written.record.value
-    assert isinstance(value, Snapshot | Update)
+def change(*selected: Any, after: type = object, **fields: Any) -> InjectFault:
+    """Return the fault that changes fields of the value of the first selected record."""
+    return lambda log: change_value(log, first_position(log, *selected, after=after), **fields)
+
+
+def alter(*selected: Any, **fields: Any) -> InjectFault:
+    """Return the fault that changes how the first selected record is stored; a function gets the record."""
+
+    def inject(log: Log) -> None:
+        number, at = first_position(log, *selected)
+        log[number][at] = replace(log[number][at], **_evaluate(fields, log[number][at]))
+
+    return inject
+
+
+def insert_copy(*selected: Any, **fields: Any) -> InjectFault:
+    """Return the fault that inserts a changed copy of the first selected record after this record."""
+
+    def inject(log: Log) -> None:
+        number, at = first_position(log, *selected)
+        written = log[number][at]
+        insert_record(log, (number, at), replace(written, **_evaluate(fields, written)))
+
+    return inject
+
+
+def limit(**limits: Any) -> InjectFault:
+    """Return the fault of exceeding a limit, which is lowered instead."""
+    return lambda log: CLEAN_LIMITS._replace(**limits)
+
+
+def batches_of(value: Any) -> list[StateBatch]:
+    """Return the batches of a record's value."""
     return unpack(value.state_batches)
 
 
-# Records.
+def edit_batches(function: Callable[[list[StateBatch]], list[StateBatch]]) -> Callable[[Any], bytes]:
+    """Return the function that changes the batches of a value."""
+    return lambda value: pack(function(batches_of(value)))
 
 
-@fault("R1")
-def truncate_record_value(log: Log) -> None:
-    number, at = first_position(log, Update)
-    key, value = encode_record(log[number][at].record)
-    assert value is not None
-    log[number][at] = replace(log[number][at], raw=(key, value[:-3]))
+def cut_record(key_bytes: int | None, value_bytes: int | None) -> Callable[[WrittenRecord], Any]:
+    """Return the function that cuts a record's stored key and value."""
+
+    def cut(written: WrittenRecord) -> tuple[bytes, bytes]:
+        key, value = encode_record(written.record)
+        return key[:key_bytes], (value or b"")[:value_bytes]
+
+    return cut
 
 
-@fault("R1:key")
-def truncate_record_key(log: Log) -> None:
-    number, at = first_position(log, Update)
-    key, value = encode_record(log[number][at].record)
-    log[number][at] = replace(log[number][at], raw=(key[:9], value))
+def _split_batches(found: list[StateBatch]) -> list[StateBatch]:
+    """Split the first offset from each batch."""
+    parts = []
+    for one in found:
+        parts += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
+    return [one for one in parts if one.first_offset <= one.last_offset]
 
 
-@fault("R2")
-def insert_record_of_unknown_type(log: Log) -> None:
-    number, at = first_position(log, Update)
-    insert_record(log, (number, at), replace(log[number][at], raw=(b"\0\x4dsomething", b"\0\0")))
-
-
-@fault("R3")
-def insert_update_key_without_value(log: Log) -> None:
-    number, at = first_position(log, Update)
-    key, _ = encode_record(log[number][at].record)
-    insert_record(log, (number, at), replace(log[number][at], raw=(key, None)))
-
-
-@fault("R4")
-def store_acquired_delivery_state(log: Log) -> None:
-    place = first_position(log, Update, record_batches)
-    found = record_batches(log[place[0]][place[1]])
-    change_value(log, place, state_batches=pack([found[0]._replace(delivery_state=1), *found[1:]]))
-
-
-@fault("R4:inverted")
-def store_inverted_batch(log: Log) -> None:
-    place = first_position(log, Update, record_batches)
-    found = record_batches(log[place[0]][place[1]])
-    change_value(
-        log, place, state_batches=pack([*found, make_batch(found[-1].last_offset + 9, found[-1].last_offset)])
-    )
-
-
-@fault("R5")
-def store_overlapping_batches(log: Log) -> None:
-    place = first_position(log, Update, record_batches)
-    found = record_batches(log[place[0]][place[1]])
-    change_value(log, place, state_batches=pack([*found, found[-1]]))
-
-
-@fault("R6")
-def store_batch_below_start_offset(log: Log) -> None:
-    place = first_position(log, Update, lambda each: each.record.value.start_offset > 5)  # type: ignore[union-attr]
-    written = log[place[0]][place[1]]
-    start = written.record.value.start_offset  # type: ignore[union-attr]
-    change_value(
-        log, place, state_batches=pack([make_batch(start - 3, start - 2, 2), *record_batches(written)])
-    )
-
-
-@fault("R7")
-def store_negative_complete_count(log: Log) -> None:
-    change_value(log, first_position(log, Update), delivery_complete_count=-7)
-
-
-@fault("R8")
-def append_record_to_wrong_state_partition(log: Log) -> None:
+def _append_to_wrong_state_partition(log: Log) -> None:
     number, at = first_position(log, Snapshot)
     other = (number + 1) % len(log)
     log[other].append(replace(log[number][at], log_offset=len(log[other])))
 
 
-@fault("R9")
-def split_adjacent_batches(log: Log) -> None:
-    place = first_position(
-        log, Update, lambda each: any(one.last_offset > one.first_offset for one in record_batches(each))
-    )
-    found = []
-    for one in record_batches(log[place[0]][place[1]]):
-        found += [one._replace(last_offset=one.first_offset), one._replace(first_offset=one.first_offset + 1)]
-    whole = [one for one in found if one.first_offset <= one.last_offset]
-    change_value(log, place, state_batches=pack(whole))
-
-
-@fault("R10")
-def create_snapshot_after_its_write_time(log: Log) -> None:
-    place = first_position(log, Snapshot, lambda each: each.record.value.create_timestamp)  # type: ignore[union-attr]
-    value = log[place[0]][place[1]].record.value
-    change_value(log, place, create_timestamp=value.write_timestamp + 1)  # type: ignore[union-attr]
-
-
-@fault("R10:step")
-def decrease_record_timestamp(log: Log) -> None:
-    number, at = first_position(log, Update)
-    log[number][at] = replace(log[number][at], timestamp_ms=log[number][at].timestamp_ms - 100_000)
-
-
-# State partitions.
-
-
-@fault("P1")
-def leave_prunable_records(log: Log) -> Limits:
+def _leave_prunable_records(log: Log) -> Limits:
     number = next(iter(log))
     mine = indexes_of_key(log, (number, 0))
     for at in range(len(log[number])):
@@ -211,63 +159,85 @@ def leave_prunable_records(log: Log) -> Limits:
     return CLEAN_LIMITS._replace(prune_backlog_max=20)
 
 
-@fault("P1:prevent_pruning_by_old_snapshot")
-def prevent_pruning_by_old_snapshot(log: Log) -> Limits:
+def _prevent_pruning_by_old_snapshot(log: Log) -> Limits:
     number = next(iter(log))
     at = indexes_of_key(log, (number, 0))
     drop_records(log, number, lambda place, each: place in at[1:])
     return CLEAN_LIMITS._replace(prune_backlog_max=20, cold_snapshot_interval_ms=1)
 
 
-@fault("P2")
-def remove_record_and_keep_offsets(log: Log) -> None:
+def _remove_record_and_keep_offsets(log: Log) -> None:
     number, at = first_position(log, Update)
     del log[number][at]
 
 
-@fault("P3")
-def alternate_producers(log: Log) -> None:
-    number, at = first_position(log, Update)
-    for place in range(at, at + 9):
-        producer = {"producer_id": 7 + place // 3 % 2, "producer_epoch": 0}
-        log[number][place] = replace(log[number][place], batch=producer)
+def _write_as_producers(*producers: tuple[int, int]) -> InjectFault:
+    """Return the fault that consecutive records have these producer ids and epochs."""
+
+    def inject(log: Log) -> None:
+        number, at = first_position(log, Update)
+        for place, (producer_id, epoch) in enumerate(producers, at):
+            producer = {"producer_id": producer_id, "producer_epoch": epoch}
+            log[number][place] = replace(log[number][place], batch=producer)
+
+    return inject
 
 
-@fault("P3:epoch")
-def decrease_producer_epoch(log: Log) -> None:
-    number, at = first_position(log, Update)
-    for place, epoch in ((at, 4), (at + 1, 3)):
-        log[number][place] = replace(log[number][place], batch={"producer_id": 7, "producer_epoch": epoch})
-
-
-@fault("P3:deposed")
-def insert_record_of_deposed_owner(log: Log) -> None:
+def _insert_record_of_deposed_owner(log: Log) -> None:
     number, at = first_position(log, Update)
     log[number] = [replace(each, owner_epoch=5) for each in log[number]]
     insert_record(log, (number, at), replace(log[number][at], owner_epoch=4))
 
 
-@fault("P4")
-def corrupt_batch_crc(log: Log) -> None:
-    number, at = first_position(log, Update)
-    log[number][at] = replace(log[number][at], spoilt=True)
-
-
-@fault("P4:leader")
-def decrease_leader_epoch_of_log(log: Log) -> None:
-    number, at = first_position(log, Update)
-    log[number][at] = replace(log[number][at], batch={"leader_epoch": 3})
-
-
-@fault("P6")
-def leave_transaction_open(log: Log) -> Limits:
-    number, at = first_position(log, Update)
-    log[number][at] = replace(
-        log[number][at], batch={"producer_id": 7, "producer_epoch": 0}, attributes=TRANSACTIONAL
-    )
+def _leave_transaction_open(log: Log) -> Limits:
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    alter(Update, batch=producer, attributes=TRANSACTIONAL)(log)
     return CLEAN_LIMITS._replace(transaction_ms_max=1)
 
 
-@fault("P7")
-def exceed_load_time_limit(log: Log) -> Limits:
-    return CLEAN_LIMITS._replace(replay_s_max=0.0001)
+# By the check that must find the fault; `R4:inverted` is another fault for R4.
+FAULTS: dict[str, InjectFault] = {
+    "R1": alter(Update, raw=cut_record(None, -3)),
+    "R1:key": alter(Update, raw=cut_record(9, None)),
+    "R2": insert_copy(Update, raw=(b"\0\x4dsomething", b"\0\0")),
+    "R3": insert_copy(Update, raw=lambda written: (encode_record(written.record)[0], None)),
+    # The delivery state 1 (acquired) is never stored.
+    "R4": change(
+        *(Update, batches_of),
+        state_batches=edit_batches(lambda found: [found[0]._replace(delivery_state=1), *found[1:]]),
+    ),
+    "R4:inverted": change(
+        *(Update, batches_of),
+        state_batches=edit_batches(
+            lambda found: [*found, make_batch(found[-1].last_offset + 9, found[-1].last_offset)]
+        ),
+    ),
+    "R5": change(Update, batches_of, state_batches=edit_batches(lambda found: [*found, found[-1]])),
+    "R6": change(
+        *(Update, lambda value: value.start_offset > 5),
+        state_batches=lambda value: pack(
+            [make_batch(value.start_offset - 3, value.start_offset - 2, 2), *batches_of(value)]
+        ),
+    ),
+    "R7": change(Update, delivery_complete_count=-7),
+    "R8": _append_to_wrong_state_partition,
+    "R9": change(
+        *(Update, lambda value: any(one.last_offset > one.first_offset for one in batches_of(value))),
+        state_batches=edit_batches(_split_batches),
+    ),
+    "R10": change(
+        *(Snapshot, lambda value: value.create_timestamp),
+        create_timestamp=lambda value: value.write_timestamp + 1,
+    ),
+    "R10:step": alter(Update, timestamp_ms=lambda written: written.timestamp_ms - 100_000),
+    "P1": _leave_prunable_records,
+    "P1:old_snapshot": _prevent_pruning_by_old_snapshot,
+    "P2": _remove_record_and_keep_offsets,
+    "P3": _write_as_producers(*((7 + number // 3 % 2, 0) for number in range(9))),
+    "P3:epoch": _write_as_producers((7, 4), (7, 3)),
+    "P3:deposed": _insert_record_of_deposed_owner,
+    "P4": alter(Update, spoilt=True),
+    "P4:leader": alter(Update, batch={"leader_epoch": 3}),
+    "P6": _leave_transaction_open,
+    "P7": limit(replay_s_max=0.0001),
+}

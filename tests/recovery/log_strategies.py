@@ -136,18 +136,18 @@ def encode_log(log: Sequence[LogEntry], base_offset: int = 0) -> list[bytes]:
     return written
 
 
-def fold_with_shard_core(batches: Sequence[bytes]) -> dict[SharePartitionKey, ShareState]:
-    """Fold a log with the shard core, record by record."""
-    return dict(load_shard_core(batches).items())
+def fold_with_shard_core(
+    batches: Sequence[bytes], state_partition: int = STATE_PARTITION, before: int = 2**63
+) -> dict[SharePartitionKey, ShareState]:
+    """Return the states of a shard that has loaded a log up to a log offset, record by record.
 
-
-def load_shard_core(batches: Sequence[bytes]) -> Shard:
-    """Load a shard from a log, without the records that a coordinator refuses to load."""
-    shard = Shard(STATE_PARTITION, SnapshotPolicy())
+    Records that a coordinator refuses to load are ignored.
+    """
+    shard = Shard(state_partition, SnapshotPolicy())
     fencing_filter = FencingFilter()
     for batch in decode_batches(b"".join(batches)):
         for log_record in batch.records:
-            if not fencing_filter.accepts(log_record) or is_claim(log_record):
+            if log_record.offset >= before or not fencing_filter.accepts(log_record) or is_claim(log_record):
                 continue
             try:
                 record = decode_record(log_record.key, log_record.value)
@@ -156,7 +156,7 @@ def load_shard_core(batches: Sequence[bytes]) -> Shard:
                 continue
             if record is not None:
                 shard.replay(record, log_record.offset, log_record.timestamp_ms)
-    return shard
+    return dict(shard.items())
 
 
 def parse_batches(batches: Sequence[bytes]) -> Records:

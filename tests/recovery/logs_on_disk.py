@@ -8,13 +8,12 @@ from typing import Any
 
 from coordinator.log.journal import Journal
 from coordinator.recovery.sources.base import LogCut, Source
-from coordinator.shard import Shard, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.record_batch import decode_batches, encode_batch
+from protocol.record_batch import encode_batch
 from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.recovery.log_strategies import shard_core_rows
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.recovery.log_strategies import fold_with_shard_core, shard_core_rows
 from tests.unit.log.environments import append_durably
 
 TOPIC = "__share_group_state"
@@ -71,16 +70,8 @@ def load_expected_states(
 ) -> list[Any]:
     """Return the states of shards that have loaded these logs, optionally up to log offsets."""
     states = {}
-    for state_partition, batches in partitions.items():
-        shard = Shard(state_partition, SnapshotPolicy())
-        for batch in decode_batches(b"".join(batches)):
-            for log_record in batch.records:
-                if before is not None and log_record.offset >= before.get(state_partition, 2**63):
-                    continue
-                record = decode_record(log_record.key, log_record.value)
-                if record is not None:
-                    shard.replay(record, log_record.offset, log_record.timestamp_ms)
-        states.update(shard.items())
+    for number, batches in partitions.items():
+        states |= fold_with_shard_core(batches, number, (before or {}).get(number, 2**63))
     return shard_core_rows(states)
 
 

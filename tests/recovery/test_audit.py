@@ -1,9 +1,7 @@
 """Audits of logs with and without faults: each check detects its fault, and a clean log has no findings."""
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,20 +10,15 @@ from coordinator.recovery.checks.catalogue import CATALOGUE, Severity
 from coordinator.recovery.checks.findings import Finding, finding_from_row, findings_output
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.engines.local import ALONE_MAX
-from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
-from coordinator.recovery.sources.segments import SegmentSource
 from protocol.state_records import decode_record
 from tests.conformance.vectors import RELEASES_WITH_LOG, recorded_log
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.logs_on_disk import TOPIC, make_varied_records, write_journal
 from tests.recovery.share_groups import Log, SimulatedShareGroups, WrittenRecord, audit_segments, write_log
+from tests.recovery.test_engines import OverstatedSegments
 from tests.recovery.test_external_checks import FOUND_HERE
-
-if TYPE_CHECKING:
-    from coordinator.recovery.engines.spark import SparkEngine
 
 # The checks that need information from outside the log.
 OUTSIDE = FOUND_HERE
@@ -103,39 +96,22 @@ def test_damage_is_reported_for_state_partition_despite_directory_name(name: str
     assert [row["state_partition"] for row in found if row["check"] == "P4"] == [7]
 
 
-class OverstatedSource(SegmentSource):
-    """Segments that report so many records that the engine starts processes."""
-
-    def plan(self, cut: LogCut) -> ReadPlan:
-        plan = super().plan(cut)
-        return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
-
-
-def test_several_processes_have_same_findings_as_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["processes", pytest.param("spark", marks=pytest.mark.spark)])
+def test_engine_has_same_results_as_one_process(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     log = clean_log()
-    for name in ("K8", "K7", "R4", "K1"):
-        FAULTS[name](log)
+    faults = ("K8", "K7", "R4", "K1", "P2")
+    for each in faults:
+        FAULTS[each](log)
     folder = write_log(tmp_path, log)
-    engine = LocalEngine(2)
-    try:
-        found = audit(engine, OverstatedSource(str(folder)), make_options())
-    finally:
-        engine.close()
-    assert found.findings.to_pylist() == audit_segments(folder, make_options()).findings.to_pylist()
-    assert {"K8", "K7", "R4", "K1"} <= set(found.findings.column("check").to_pylist())
-
-
-@pytest.mark.spark
-def test_spark_has_same_findings_as_local_engine(spark_engine: "SparkEngine", tmp_path: Path) -> None:
-    log = clean_log()
-    for name in ("K8", "K7", "R4", "K1", "P2"):
-        FAULTS[name](log)
-    folder = write_log(tmp_path, log)
-    found = audit_segments(folder, make_options(), spark_engine)
+    engine = LocalEngine(2) if name == "processes" else request.getfixturevalue("spark_engine")
+    found = audit(engine, OverstatedSegments(str(folder)), make_options())
     local = audit_segments(folder, make_options())
-    assert found.findings.to_pylist() == local.findings.to_pylist()
-    assert found.states.equals(local.states)
-    assert found.manifest["engine"] == "spark"
+    assert (found.findings, found.states, found.ranges) == (local.findings, local.states, local.ranges)
+    assert {*faults} <= set(found.findings.column("check").to_pylist())
+    if name == "processes":
+        engine.close()
 
 
 # The findings of deliberate probes that were sent to Kafka; the rest of its logs is clean.

@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.recovery import batch_overlay
 from coordinator.recovery.batch_overlay import overlay_batches
 from coordinator.recovery.decode import StateBatches
 from coordinator.shard.batches import NO_START_OFFSET, merge_batches
@@ -42,15 +41,3 @@ def overlay_by_rule(found: list[Row]) -> list[tuple[int, ...]]:
 def test_every_offset_keeps_greatest_covering_batch(found: list[Row]) -> None:
     made = overlay_batches(make_state_batches(found))
     assert list(zip(*(column.tolist() for column in made), strict=True)) == overlay_by_rule(found)
-
-
-def test_overlay_with_too_many_pieces_uses_general_algorithm() -> None:
-    narrow = [(1, StateBatch(2 * n, 2 * n, 2, 1)) for n in range(2_000)]
-    wide = [(1, StateBatch(n, 5_000 + n, 0, 1 + n % 2)) for n in range(500)]
-    apart = [(2, StateBatch(0, 9, 0, 1)), (2, StateBatch(10, 19, 0, 1))]
-    pieces = sum(len(range(batch.first_offset, batch.last_offset)) for _, batch in wide)
-    assert pieces > batch_overlay._PIECES_MAX * len(narrow + wide)
-    made = overlay_batches(make_state_batches(wide + narrow + apart))
-    assert list(zip(*(column.tolist() for column in made), strict=True)) == overlay_by_rule(
-        narrow + wide + apart
-    )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.recovery.checks import partition_audit
+from coordinator.recovery import scan
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, finding_from_row, findings_table
 from coordinator.recovery.checks.limits import Limits
@@ -38,7 +38,7 @@ SETTINGS = AuditSettings(LIMITS, state_partitions=4, starts={STATE_PARTITION: 0}
 def find_in_chunks(chunks: Iterable[list[bytes]], waiting_max: int = 200_000) -> list[dict[str, Any]]:
     """Audit a log in chunks; check the histories when more than `waiting_max` records wait."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_audit, "_WAITING_MAX", waiting_max)
+        patch.setattr(scan, "_WAITING_MAX", waiting_max)
         outputs = list(scan_range(partial(PartitionAudit, SETTINGS), map(parse_batches, chunks)))
     found = [row for each in outputs if each.name == FINDINGS_OUTPUT for row in each.rows.to_pylist()]
     rows: list[dict[str, Any]] = findings_table(map(finding_from_row, found)).to_pylist()

@@ -16,7 +16,7 @@ from tests.unit.cli.command_line import CommandLine
 @pytest.fixture(autouse=True)
 def _hide_spark_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide an active Spark session of other tests, which the commands would use."""
-    monkeypatch.setattr(engines, "_has_session", lambda: False)
+    monkeypatch.setattr(engines, "is_spark_started", lambda: False)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_examples_print_documented_output(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES", str(1 << 20))
     # Other tests may have left a Spark session, which the commands would use.
-    monkeypatch.setattr("coordinator.recovery.engines._has_session", lambda: False)
+    monkeypatch.setattr("coordinator.recovery.engines.is_spark_started", lambda: False)
     commands = [(command, lines) for command, lines in read_examples() if LIVE not in command]
     told = {command.split()[2] for command, _ in read_examples()}
     assert told == {

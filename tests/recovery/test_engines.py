@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -71,14 +70,6 @@ class OverstatedSegments(SegmentSource):
     def plan(self, cut: LogCut) -> ReadPlan:
         plan = super().plan(cut)
         return replace(plan, ranges=tuple(replace(each, records=ALONE_MAX) for each in plan.ranges))
-
-
-def test_several_processes_have_same_results_as_one(source: SegmentSource) -> None:
-    engine = LocalEngine(2)
-    found = rebuild(engine, OverstatedSegments(source.folder))
-    engine.close()
-    alone = rebuild(ALONE, source)
-    assert (found.states, found.ranges) == (alone.states, alone.ranges)
 
 
 @pytest.mark.parametrize("name", [RANGES_OUTPUT, COUNTS_OUTPUT])
@@ -290,21 +281,6 @@ def test_unknown_engine_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "master", ["bogus", "spark", "local[", "localhost", "http://spark:7077", "yarn-client"]
-)
-def test_invalid_master_is_refused_before_java_starts(master: str) -> None:
-    with pytest.raises(ConfigError, match=r"--master=.* cannot be used: it must be local\[N\], spark://"):
-        spark_session.check_master(master)
-
-
-@pytest.mark.parametrize(
-    "master", ["", "local", "local[*]", "local[2,1]", "local-cluster[2,1,1024]", "spark://a:1,b:2", "yarn"]
-)
-def test_valid_master_is_accepted(master: str) -> None:
-    spark_session.check_master(master)
-
-
-@pytest.mark.parametrize(
     ("said", "told"),
     [
         ("An error occurred while calling None.x.\n: java.lang.E: no disk\n\tat y", "java.lang.E: no disk"),
@@ -315,8 +291,8 @@ def test_valid_master_is_accepted(master: str) -> None:
         ),
         (
             "[JAVA_GATEWAY_EXITED] Java gateway process exited.",
-            "Java exited, see its output above; Spark requires Java 17 or later "
-            "([JAVA_GATEWAY_EXITED] Java gateway process exited.)",
+            "Java exited, see its output above; Spark requires Java 17 or later (apt-get install "
+            "openjdk-17-jre-headless)",
         ),
         ("", "ValueError"),
     ],
@@ -326,25 +302,6 @@ def test_cause_of_failed_spark_start_is_one_line(said: str, told: str) -> None:
 
 
 def test_missing_pyspark_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(SparkMissing, match=r"pip install share-coordinator\[spark\]"):
         get_or_start_session()
-
-
-def test_pandas_3_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
-    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(__version__="3.0.1"))
-    with pytest.raises(SparkMissing, match=r"does not support pandas 3\.0\.1: pip install 'pandas<3'"):
-        get_or_start_session()
-
-
-def test_missing_java_is_reported_with_install_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkMissing, match="apt-get install openjdk-17"):
-        spark_session._check_java()
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(SparkMissing, match="which has no Java"):
-        spark_session._check_java()

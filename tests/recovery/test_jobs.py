@@ -1,8 +1,10 @@
 """Test the jobs explain and rewrite on local logs."""
 
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,15 +16,16 @@ from coordinator.recovery.audit import AuditOptions
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.explain import explain
 from coordinator.recovery.history import read_history
+from coordinator.recovery.job import ResultsIncomplete
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.share_partitions import deduplicate, row_share_partition
-from coordinator.recovery.sources.base import LogCut
+from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
-from protocol.state_batches import unpack
+from protocol.state_batches import StateBatch, unpack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
@@ -135,7 +138,7 @@ def test_log_is_rewritten_and_rewritten_back(
 ) -> None:
     there, back = tmp_path / "there", tmp_path / "back"
     planned = rewrite_journal(source, there, 7, Allowed())
-    assert (planned.is_good, planned.report.executed, there.exists()) == (True, False, False)
+    assert (planned.is_good, planned.executed, there.exists()) == (True, False, False)
     assert rewrite_journal(source, there, 7).is_good
     assert rewrite_journal(JournalSource(str(there)), back, STATE_PARTITIONS).is_good
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
@@ -154,6 +157,11 @@ def _state_name(row: dict[str, object]) -> tuple[object, ...]:
     return (row["group_id"], row["topic_id"], row["partition"])
 
 
+def _states_of(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]:
+    rows = rebuild(ALONE, JournalSource(str(journal))).states.to_pylist()
+    return {row_share_partition(row): row for row in rows}
+
+
 def test_rewrite_uses_correctly_placed_state_of_two(
     share_groups: SimulatedShareGroups, tmp_path: Path
 ) -> None:
@@ -163,11 +171,40 @@ def test_rewrite_uses_correctly_placed_state_of_two(
     assert done.is_good
     wanted = share_groups.shards[state_partition(key, STATE_PARTITIONS)].state(key)
     assert wanted is not None
-    assert done.report.folded.states[key].start_offset == wanted.start_offset > 0
-    (note,) = done.report.notes
+    assert _states_of(tmp_path / "there")[key]["start_offset"] == wanted.start_offset > 0
+    (note,) = done.notes
     assert note.endswith(
         f"another state partition has the valid state: {key} in state partition {STATE_PARTITIONS - 1}"
     )
+
+
+def test_source_that_is_written_meanwhile_is_refused(source: SegmentSource, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    assert rewrite_journal(source, first, 5).is_good
+
+    class WrittenJournal(JournalSource):
+        """A journal that has one more record at each plan after the first."""
+
+        plans = 0
+
+        def plan(self, cut: LogCut) -> ReadPlan:
+            plan = super().plan(cut)
+            object.__setattr__(self, "plans", self.plans + 1)
+            return replace(plan, ends=plan.ends | {0: plan.ends[0] + self.plans - 1})
+
+    with pytest.raises(MigrationRefused, match=r"state partition 0 of the source was written .* Nothing was"):
+        rewrite_journal(WrittenJournal(str(first)), tmp_path / "second", 5)
+    assert not (tmp_path / "second").exists()
+
+
+def test_states_missing_in_work_folder_are_an_error(
+    source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster whose executors write to local disks, the second phase does not find the states."""
+    monkeypatch.setattr("coordinator.recovery.rewrite.write_states_file", lambda *arguments: None)
+    with pytest.raises(ResultsIncomplete, match="states were folded and 0 were read from"):
+        rewrite_journal(source, tmp_path / "there", 7)
+    assert not (tmp_path / "there").exists()
 
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
@@ -192,9 +229,7 @@ def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path:
     folder = tmp_path / "there"
     assert rewrite_journal(source, folder, 5).is_good
     again = rewrite_journal(source, folder, 5)
-    assert (again.is_good, {step.value for step, n in again.report.plan.counts().items() if n}) == (
-        *(True, {"already there"}),
-    )
+    assert (again.is_good, again.actions) == (True, {"already there": again.share_partitions})
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
         rewrite_journal(source, folder, 6)
     other = SegmentSource(str(write_log(tmp_path / "other", SimulatedShareGroups(9).run_steps(200).log)))
@@ -220,12 +255,13 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups
     )
     assert done.is_good
     key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
-    held = done.report.folded.states[key]
+    held = _states_of(tmp_path / "restored")[key]
     number = bad["state_partition"]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
     wanted = explain(intact, key, cut=LogCut({number: bad["log_offset"]})).events[-1].step.after
     assert wanted is not None
-    assert (held.batches, held.start_offset) == (wanted.batches, wanted.start_offset)
+    batches = [StateBatch(**batch) for batch in held["state_batches"]]
+    assert (batches, held["start_offset"]) == (list(unpack(wanted.batches)), wanted.start_offset)
 
 
 def test_rewrite_of_pruned_history_requires_incomplete_option(
@@ -246,6 +282,6 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(
         with pytest.raises(MigrationRefused, match="the beginning of state partition 1 was pruned"):
             rewrite_with_options(options)
     assert not target.exists()
-    (note,) = rewrite_with_options(Allowed(), incomplete=True).report.notes
+    (note,) = rewrite_with_options(Allowed(), incomplete=True).notes
     assert "missing or incomplete" in note
     assert rewrite_with_options(EXECUTE, incomplete=True).is_good

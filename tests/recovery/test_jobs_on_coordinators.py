@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -152,7 +152,7 @@ def test_executors_compare_states_and_driver_reads_none(
     spark_engine: "SparkEngine",
     journal: CoordinatorProcess,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    fetched_outputs: list[NamedOutput],
 ) -> None:
     """Checks X1 and X3, and `diff`."""
     source = JournalSource(str(journal.data))
@@ -163,15 +163,6 @@ def test_executors_compare_states_and_driver_reads_none(
     open_folder(tmp_path / "earlier" / "states.parquet").write_parquet(
         "lost.parquet", pa.Table.from_pylist([state], STATES)
     )
-    fetched: list[NamedOutput] = []
-    inner = type(spark_engine).run
-
-    def record_outputs(engine: Any, *arguments: Any) -> list[NamedOutput]:
-        found = inner(engine, *arguments)
-        fetched.extend(found)
-        return found
-
-    monkeypatch.setattr(type(spark_engine), "run", record_outputs)
     compared = diff(spark_engine, source, live, listed=[lost])
     assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(
@@ -183,9 +174,9 @@ def test_executors_compare_states_and_driver_reads_none(
     assert {"X1", "X3"}.isdisjoint(checked.not_checked)
     assert [(row["check"], row["group_id"]) for row in checked.findings.to_pylist()] == [("X3", "lost")]
     small = {"concerned", "doubtful", "answers"}
-    assert not [each for each in fetched if each.name in small and len(each.rows)]
-    assert {each.name for each in fetched} >= {"compared", "totals"}
-    assert "states" not in {each.name for each in fetched}
+    assert not [each for each in fetched_outputs if each.name in small and len(each.rows)]
+    assert {each.name for each in fetched_outputs} >= {"compared", "totals"}
+    assert "states" not in {each.name for each in fetched_outputs}
     journal.stop()
     unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
     missed = audit(spark_engine, source, AuditOptions(external=unreachable))
@@ -201,6 +192,8 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     target = tmp_path / "target"
     command = (
         *("recovery", "rewrite", "--from", f"journal:{journal.data}", "--to", f"journal:{target}"),
+        # Another test may have started a Spark session, which would need --work.
+        *("--engine", "local"),
         *(f"--set={name}={value}" for name, value in SMALL.items()),
     )
     planned = share_coordinator(*command, "--state-partitions", "11")
@@ -227,25 +220,17 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
         assert (refused.exit_code, "is held by process" in refused.err) == (1, True)
 
 
-def test_damage_sets_exit_code_and_finding(
-    journal: CoordinatorProcess, share_coordinator: CommandLine
-) -> None:
-    journal.stop()
-    segment = min(journal.data.glob("*.journal"))
-    data = bytearray(segment.read_bytes())
-    data[len(data.rstrip(b"\0")) // 2] ^= 1
-    segment.write_bytes(data)
-    said = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}")
-    assert said.exit_code == 2
-    assert "CRITICAL P4   damaged log (1)" in said.out
-    nothing = share_coordinator("recovery", "audit", "--from", f"journal:{journal.data}-nothing")
-    assert nothing.exit_code == 3
-
-
 @pytest.mark.broker
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore")
 def test_topic_is_audited_restored_from_archive_and_served(
-    built_in: BuiltInRig, tmp_path: Path, share_coordinator: CommandLine
+    spark_engine: "SparkEngine",
+    built_in: BuiltInRig,
+    tmp_path: Path,
+    share_coordinator: CommandLine,
+    fetched_outputs: list[NamedOutput],
 ) -> None:
+    """Executors of Spark write the restored topic."""
     bootstrap = built_in.broker.bootstrap
     topic = new_topic("recovery-ours")
     at_kafka = {"bootstrap.servers": bootstrap, **ONE_COPY}
@@ -262,9 +247,14 @@ def test_topic_is_audited_restored_from_archive_and_served(
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
     code, out, err = rewrite(
-        share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+        *(share_coordinator, place, f"kafka:{restored}", bootstrap, "--state-partitions", "4"),
+        *("--engine", "spark", "--work", str(tmp_path / "work")),
     )
     assert (code, err) == (0, ""), err
+    # A plan and a report of each of the four state partitions; no state.
+    assert [each.name for each in fetched_outputs].count("report") == 8
+    assert "states" not in {each.name for each in fetched_outputs}
+    assert not (tmp_path / "work").exists()
     assert "Source and target have the same state of 15 share-partitions." in out
     with run_coordinator(
         tmp_path / "second",
@@ -275,7 +265,8 @@ def test_topic_is_audited_restored_from_archive_and_served(
     ) as second:
         assert read_all_states(second.port) == before
         code, _, err = rewrite(
-            share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap, "--state-partitions", "4"
+            *(share_coordinator, f"kafka:{topic}", f"kafka:{restored}", bootstrap),
+            *("--state-partitions", "4", "--engine", "local"),
         )
         assert code == 0, "source and target have the same states"
         send_random_requests(second.port, seed=4)
@@ -284,9 +275,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
             f"kafka:{topic}",
             f"kafka:{restored}",
             bootstrap,
-            "--state-partitions",
-            "4",
-            "--replace",
+            *("--state-partitions", "4", "--replace", "--engine", "local"),
         )
         assert code == 1
         assert "state partitions of the target are owned" in err

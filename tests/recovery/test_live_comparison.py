@@ -12,6 +12,7 @@ from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
+from coordinator.recovery.live_comparison import state_of_row
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.share_partitions import is_in_hash_partition, row_share_partition
@@ -48,34 +49,25 @@ def state_rows(run: AuditResult) -> list[dict[str, Any]]:
 
 
 def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
-    """Return the answer of a coordinator with this state."""
-    from coordinator.recovery.rewrite import make_share_state
-
-    state = make_share_state(row)
-    said = {
-        "state_epoch": state.state_epoch,
-        "leader_epoch": state.leader_epoch,
-        "start_offset": state.start_offset,
-        "complete_count": state.delivery_complete_count,
-        "read_state_epoch": state.state_epoch,
-        "read_start_offset": state.start_offset,
-        "batches": state.batches,
-    }
-    return LiveState(**{**said, **changed})
+    """Return the answer of a coordinator with this state, except for the changed fields."""
+    held = state_of_row(row)._asdict() | changed
+    summary = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
+    read = ("state_epoch", "start_offset", "batches")
+    return LiveState({name: held[name] for name in summary}, {name: held[name] for name in read})
 
 
 @pytest.mark.parametrize(
     ("changed", "what"),
     [
-        ({"start_offset": 3, "read_start_offset": 3}, "start offset 3, in the log "),
+        ({"start_offset": 3}, "start offset 3, in the log "),
         ({"leader_epoch": 77}, "leader epoch 77, in the log "),
-        ({"complete_count": 1_000}, "complete count 1000, in the log "),
+        ({"delivery_complete_count": 1_000}, "delivery complete count 1000, in the log "),
         ({"batches": b""}, "0 state batches, in the log "),
-        ({"exists": False}, "the coordinator has no state of it"),
+        (None, "the coordinator has no state of it"),
     ],
 )
 def test_x1_different_answer_is_found(
-    changed: Mapping[str, Any],
+    changed: Mapping[str, Any] | None,
     what: str,
     audit_result: AuditResult,
     tmp_path: Path,
@@ -85,10 +77,9 @@ def test_x1_different_answer_is_found(
     wrong = next(row for row in states if row["state_batches"])
 
     async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
-        return {
-            row_share_partition(row): make_live_state(row, **(changed if row is wrong else {}))
-            for row in states
-        }
+        answers = {row_share_partition(row): make_live_state(row) for row in states}
+        given = LiveState(None, None) if changed is None else make_live_state(wrong, **changed)
+        return answers | {row_share_partition(wrong): given}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     source = SegmentSource(str(tmp_path / "before"))
@@ -130,7 +121,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
         write_segments(tmp_path / f"{TOPIC}-0", batches)
         (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {pruned_to}\n")
         (row,) = run.states.to_pylist()
-        return {key: make_live_state(row, start_offset=answered, read_start_offset=answered)}
+        return {key: make_live_state(row, start_offset=answered)}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     found = diff(ALONE, source, "nobody:1")
@@ -157,7 +148,7 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
 
     async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
         copy(6)
-        return {key: make_live_state(row, start_offset=5, read_start_offset=5)}
+        return {key: make_live_state(row, start_offset=5)}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
@@ -204,7 +195,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
 
     async def answer(live: object, leader_epochs: Any) -> dict[SharePartitionKey, LiveState]:
         answers = {key: make_live_state(row) for key, row in states.items()}
-        return {**answers, lost: LiveState(start_offset=5), gone: LiveState(exists=False)}
+        return {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)}
 
     monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
     listed = [lost, gone, *states]

@@ -27,7 +27,7 @@ from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, topic_id_text
 from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
-from tests.recovery.log_strategies import comparable_rows, load_shard_core, shard_core_rows, sort_by_key
+from tests.recovery.log_strategies import comparable_rows, fold_with_shard_core, shard_core_rows, sort_by_key
 from tests.recovery.logs_on_disk import make_varied_records
 from tests.topic.logs import new_topic, topic_log
 from tests.unit.log.environments import append, read_all
@@ -111,7 +111,7 @@ def load_expected_states(source: TopicSource, cut: dict[int, int] | None = None)
                 record = (records.keys.get(row) or b"", records.values.get(row))
                 offset, at_ms = int(records.log_offset[row]), int(records.timestamp_ms[row])
                 batches.append(encode_batch(offset, at_ms, [record], headers=headers))
-        states.update(load_shard_core(batches).items())
+        states.update(fold_with_shard_core(batches))
     return shard_core_rows(states)
 
 

@@ -109,9 +109,16 @@ def make_source(place: MigrationLocation, config: Config) -> LogReader:
 
 
 def make_target(
-    place: MigrationLocation, config: Config, security: ClientSecurity | None = None
+    place: MigrationLocation,
+    config: Config,
+    security: ClientSecurity | None = None,
+    *,
+    only: Sequence[int] | None = None,
 ) -> MigrationTarget:
-    """Return the target at a location; `security` is for connections to a coordinator."""
+    """Return the target at a location; `security` is for connections to a coordinator.
+
+    If `only` is given, the target is these state partitions of a topic of this project.
+    """
     if place.kind is LocationKind.COORDINATOR or place.is_kafka_state_topic:
         bootstrap = place.where if place.kind is LocationKind.COORDINATOR else config.bootstrap_servers
         # Kafka's own coordinator is in the cluster of bootstrap.servers, which has its own security settings.
@@ -124,9 +131,11 @@ def make_target(
         reader: LogReader = JournalReader(Path(place.where))
         make_log = partial(_make_journal, config, place.where)
     else:
-        reader = _make_topic_reader(place.where, config)
+        reader = _make_topic_reader(place.where, config, only=only)
         make_log = partial(_make_topic_log, config, place.where)
-    return LogTarget(reader, make_log, state_partitions=config.state_partitions, clock=SystemClock())
+    return LogTarget(
+        reader, make_log, state_partitions=config.state_partitions, clock=SystemClock(), only=only
+    )
 
 
 def _make_journal(config: Config, folder: str, state_partitions: int) -> StateLog:
@@ -140,7 +149,12 @@ def _make_topic_log(config: Config, topic: str, state_partitions: int) -> StateL
     return make_kafka_log(config, topic, owner=OWNER, state_partitions=state_partitions)
 
 
-def _make_topic_reader(topic: str, config: Config, bootstrap_servers: str | None = None) -> TopicReader:
+def _make_topic_reader(
+    topic: str,
+    config: Config,
+    bootstrap_servers: str | None = None,
+    only: Sequence[int] | None = None,
+) -> TopicReader:
     def connect(topic: str) -> Cluster:
         return make_brokers(
             config,
@@ -150,4 +164,4 @@ def _make_topic_reader(topic: str, config: Config, bootstrap_servers: str | None
             value=f"kafka:{topic}",
         )
 
-    return TopicReader(topic, connect, timeout_s=config.delivery_timeout_ms / 1000)
+    return TopicReader(topic, connect, timeout_s=config.delivery_timeout_ms / 1000, only=only)

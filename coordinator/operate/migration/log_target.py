@@ -10,7 +10,7 @@ The target is read again after it is locked or claimed, because from then on no 
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from coordinator.errors import LogError
 from coordinator.log.base import SharedLog, StateLog
@@ -44,7 +44,7 @@ class LogTarget(MigrationTarget):
     """A state topic or a journal as a target.
 
     `make_log` makes the log for a number of state partitions; `state_partitions` is used if the log does not
-    exist yet.
+    exist yet.  If `only` is given, the target is these state partitions of the log.
     """
 
     def __init__(
@@ -54,11 +54,17 @@ class LogTarget(MigrationTarget):
         *,
         state_partitions: int,
         clock: Clock,
+        only: Sequence[int] | None = None,
     ) -> None:
         self._reader = reader
         self._make_log = make_log
         self._state_partitions = state_partitions
         self._clock = clock
+        self._only = only
+
+    @property
+    def _numbers(self) -> Sequence[int]:
+        return range(self._state_partitions) if self._only is None else self._only
 
     async def lookup(
         self, wanted: Mapping[SharePartitionKey, ComparableState], progress: Progress
@@ -86,26 +92,25 @@ class LogTarget(MigrationTarget):
         try:
             await log.open()
             if isinstance(log, SharedLog):
-                await asyncio.gather(*map(log.own, range(self._state_partitions)))
+                await asyncio.gather(*map(log.own, self._numbers))
             plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
-                await asyncio.sleep(max(map(log.serving_delay_s, range(self._state_partitions))))
+                await asyncio.sleep(max(map(log.serving_delay_s, self._numbers)))
             await self._write(log, states, plan, progress)
             if isinstance(log, SharedLog):
-                await asyncio.gather(*map(log.release, range(self._state_partitions)))
+                await asyncio.gather(*map(log.release, self._numbers))
         finally:
             await log.close()
         return []
 
     async def _read_existing(self, log: StateLog) -> LookupResult:
         fold = LogFold(self._state_partitions)
-        async for chunk in log.read(range(self._state_partitions)):
+        async for chunk in log.read(self._numbers):
             for state_partition, batch_bytes in chunk:
                 for batch in decode_batches(batch_bytes):
                     for record in batch.records:
                         fold.take(state_partition, record)
-        ends = tuple(log.end_offset(number) for number in range(self._state_partitions))
-        return LookupResult(fold.make_folded_log(ends, {}).comparable_states())
+        return LookupResult(fold.make_folded_log((), {}).comparable_states())
 
     async def _write(
         self,

@@ -1,7 +1,7 @@
 """Read and fold a log without owning or changing it, even while a coordinator writes to it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,7 @@ class LogReader:
 
 
 class _OffsetBounds(NamedTuple):
+    partitions: int
     starts: dict[int, int]
     ends: dict[int, int]
 
@@ -54,15 +55,30 @@ class _OffsetBounds(NamedTuple):
     def records(self) -> int:
         return sum(self.ends.values()) - sum(self.starts.values())
 
+    @property
+    def all_ends(self) -> tuple[int, ...]:
+        return tuple(self.ends.get(number, 0) for number in range(self.partitions))
+
 
 class TopicReader(LogReader):
     """Reads a state topic or Kafka's __share_group_state. `fold` returns the owners of its claims."""
 
-    def __init__(self, topic: str, connect: Callable[[str], Cluster], *, timeout_s: float) -> None:
-        """Read `topic`; `connect` makes a cluster client that is not connected yet."""
+    def __init__(
+        self,
+        topic: str,
+        connect: Callable[[str], Cluster],
+        *,
+        timeout_s: float,
+        only: Sequence[int] | None = None,
+    ) -> None:
+        """Read `topic`; `connect` makes a cluster client that is not connected yet.
+
+        If `only` is given, read these state partitions, as if the others were empty.
+        """
         self.topic = topic
         self._connect = connect
         self._timeout_s = timeout_s
+        self._only = only
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the valid records up to the high watermarks."""
@@ -74,7 +90,7 @@ class TopicReader(LogReader):
         async with self._open() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
-            return tuple(opened[1].ends.values())
+            return opened[1].all_ends
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[tuple[Cluster, _OffsetBounds] | None]:
@@ -93,20 +109,26 @@ class TopicReader(LogReader):
     async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
+        numbers = range(partitions) if self._only is None else self._only
         try:
             # Query the ends first: if a start moves afterwards, only fewer records are read.
-            found_ends = await asyncio.gather(*map(ends.find, range(partitions)))
-            found_starts = await asyncio.gather(*map(starts.find, range(partitions)))
+            found_ends = await asyncio.gather(*map(ends.find, numbers))
+            found_starts = await asyncio.gather(*map(starts.find, numbers))
         finally:
             ends.close()
             starts.close()
-        return _OffsetBounds(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
+        return _OffsetBounds(
+            partitions,
+            dict(zip(numbers, found_starts, strict=True)),
+            dict(zip(numbers, found_ends, strict=True)),
+        )
 
     async def _fold_topic(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
-        starts, ends = bounds
         taking = _RecordFilter(bounds)
         looked_at = read = 0
-        async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(starts, ends):
+        async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(
+            bounds.starts, bounds.ends
+        ):
             for partition, batch_bytes in chunk:
                 try:
                     read += taking.take(partition, batch_bytes)
@@ -120,14 +142,14 @@ class TopicReader(LogReader):
                     progress(f"reading {self.topic}", read, bounds.records)
                     await asyncio.sleep(0)
         progress(f"reading {self.topic}", bounds.records, bounds.records)
-        return taking.fold.make_folded_log(tuple(ends.values()), taking.owners)
+        return taking.fold.make_folded_log(bounds.all_ends, taking.owners)
 
 
 class _RecordFilter:
     """Drops the records of fenced owners, and tracks the owner of each state partition."""
 
     def __init__(self, bounds: _OffsetBounds) -> None:
-        self.fold = LogFold(len(bounds.ends))
+        self.fold = LogFold(bounds.partitions)
         self.owners: dict[int, str] = {}
         self._starts = bounds.starts
         self._fencing_filters = {partition: FencingFilter() for partition in bounds.ends}

@@ -47,7 +47,7 @@ async def read_held_states(
     """
     to_read: dict[SharePartitionKey, ComparableState] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
-    for key, result in (await _send_group_request(client, SUMMARY, parts)).items():
+    for key, result in (await send_group_request(client, SUMMARY, parts)).items():
         if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             unknown_topics.add(key)
             continue
@@ -61,7 +61,7 @@ async def read_held_states(
         else:
             held[key] = there
     parts = {key: read_api.PartitionData(key.partition, there.leader_epoch) for key, there in to_read.items()}
-    for key, result in (await _send_group_request(client, READ, parts)).items():
+    for key, result in (await send_group_request(client, READ, parts)).items():
         if result.error_code == ErrorCode.INVALID_REQUEST:
             continue
         held[key] = there = to_read[key]
@@ -81,7 +81,7 @@ async def read_held_states(
 async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
     """Delete the state of share-partitions. If the topic no longer exists, its state counts as deleted."""
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
-    for key, result in (await _send_group_request(client, DELETE, parts)).items():
+    for key, result in (await send_group_request(client, DELETE, parts)).items():
         if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             failures[key] = _result_error(key, result)
 
@@ -154,12 +154,12 @@ def _is_empty_initialization(
 async def _send_collecting_failures(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any], failures: Failures
 ) -> None:
-    for key, result in (await _send_group_request(client, rpc, parts)).items():
+    for key, result in (await send_group_request(client, rpc, parts)).items():
         if result.error_code:
             failures[key] = _result_error(key, result)
 
 
-async def _send_group_request(
+async def send_group_request(
     client: ShareCoordinatorClient, rpc: Rpc, parts: Mapping[SharePartitionKey, Any]
 ) -> dict[SharePartitionKey, Any]:
     """Send one request for share-partitions of one group, and return the results."""
@@ -171,8 +171,13 @@ async def _send_group_request(
 
 
 def _result_error(key: SharePartitionKey, result: Any) -> str:
+    return f"{key}: {format_result_error(result)}"
+
+
+def format_result_error(result: Any) -> str:
+    """Return the name of a result's error code, and its message."""
     try:
         name = ErrorCode(result.error_code).name
     except ValueError:
         name = f"error {result.error_code}"
-    return f"{key}: {name}, {result.error_message or 'without a message'}"
+    return f"{name}, {result.error_message or 'without a message'}"

@@ -56,7 +56,7 @@ class Baseline:
     def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[NamedOutput]:
         """Compare the earlier states of a state partition with its current states."""
         number = inside.state_partition
-        now = {row_identity(row): row for rows in inside.chunks(_COLUMNS) for row in rows}
+        now = {row_identity(row): row for row in inside.rows(_COLUMNS)}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
         found = self._find_lost_states(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
         yield from findings_output(number, found)

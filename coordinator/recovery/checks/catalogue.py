@@ -1,6 +1,6 @@
 """Load the catalogue of the checks of an audit: id, severity, title, meaning and advice.
 
-The file `catalogue.toml` has the texts.  A finding of a check has an effect on the verdict.
+The file `catalogue.toml` has the checks.  A finding of a check has an effect on the verdict.
 """
 
 import tomllib
@@ -41,41 +41,37 @@ class FindingEffect(StrEnum):
 
 
 class Check(NamedTuple):
-    """One check. `severity` is the highest of its findings; each finding has its own."""
+    """One check. `severity` is the highest of its findings; each finding has its own.
+
+    `effect` is the effect of its critical findings. Its warnings have none, or `DOUBT`.
+    """
 
     id: str
     severity: Severity
     title: str
     meaning: str
     advice: str
+    effect: FindingEffect = FindingEffect.DOUBT
+    doubtful_warnings: bool = False
 
 
 def _load() -> Iterator[Check]:
     text = files(__package__).joinpath("catalogue.toml").read_text("utf-8")
     for entry in tomllib.loads(text)["check"]:
-        yield Check(**{**entry, "severity": Severity(entry["severity"])})
+        effect = FindingEffect(entry.get("effect", FindingEffect.DOUBT))
+        yield Check(**{**entry, "severity": Severity(entry["severity"]), "effect": effect})
 
 
 CATALOGUE: dict[str, Check] = {check.id: check for check in _load()}
 
 
-# The effects of critical findings. Other checks have Effect.DOUBT.
-_EFFECTS = {
-    **dict.fromkeys(("K1", "K2", "K3", "P2", "P4", "X2", "X3"), FindingEffect.MISSING),
-    **dict.fromkeys(("R1", "R3", "R4", "K5", "K7", "K8"), FindingEffect.WRONG),
-    "R8": FindingEffect.MISPLACED,
-}
-# Checks whose warnings have Effect.DOUBT.
-_DOUBTFUL_WARNINGS = frozenset({"K2", "K4", "K6", "K7", "R7", "X3", "X5"})
-
-
 def finding_effect(check_id: str, severity: Severity) -> FindingEffect:
     """Return the effect of a finding. A critical finding always has one."""
+    check = CATALOGUE[check_id]
     if severity is Severity.CRITICAL:
-        return _EFFECTS.get(check_id, FindingEffect.DOUBT)
-    if severity is Severity.WARNING and check_id in _DOUBTFUL_WARNINGS:
-        return FindingEffect.DOUBT
-    return FindingEffect.NONE
+        return check.effect
+    is_doubtful = severity is Severity.WARNING and check.doubtful_warnings
+    return FindingEffect.DOUBT if is_doubtful else FindingEffect.NONE
 
 
 def check_position(check_id: str) -> int:

@@ -3,8 +3,8 @@
 Findings of one check and share-partition merge: their counts add up, and the evidence of the first stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from typing import Any
 
@@ -18,7 +18,7 @@ from coordinator.recovery.checks.catalogue import (
     check_position,
     finding_effect,
 )
-from coordinator.recovery.records import Ints
+from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE, required_field
 from coordinator.recovery.share_partitions import parse_identity
 from coordinator.recovery.tasks import NamedOutput
@@ -29,39 +29,32 @@ FINDINGS_OUTPUT = "findings"
 # share-partitions; one more finding summarises the others.
 HARMLESS_MAX = 1_000
 
-_WHAT = [
-    required_field("check", pa.string()),
-    required_field("severity", pa.string()),
-    required_field("state_partition", pa.int32()),
-]
-_WHERE = [
-    # Log offsets of the first and the last record of the findings; -1 if they concern no record.
-    required_field("log_offset", pa.int64()),
-    required_field("last_log_offset", pa.int64()),
-    required_field("count", pa.int64()),
-    required_field("evidence", pa.string()),
-    # The timestamp of the first record; -1 if it is not known.
-    required_field("timestamp_ms", pa.int64()),
-]
-
-# The findings of a state partition, with record keys without their type.
-PARTIAL_FINDINGS = pa.schema([*_WHAT, pa.field("share_partition", pa.binary()), *_WHERE])
-
 # The findings of an audit; the state partition is -1 if the finding concerns no single state partition.
 FINDINGS = pa.schema(
     [
-        *_WHAT,
+        required_field("check", pa.string()),
+        required_field("severity", pa.string()),
+        required_field("state_partition", pa.int32()),
         pa.field("group_id", pa.string()),
         pa.field("topic_id", pa.string()),
         pa.field("partition", pa.int32()),
-        *_WHERE,
+        # Log offsets of the first and the last record of the findings; -1 if they concern no record.
+        required_field("log_offset", pa.int64()),
+        required_field("last_log_offset", pa.int64()),
+        required_field("count", pa.int64()),
+        required_field("evidence", pa.string()),
+        # The timestamp of the first record; -1 if it is not known.
+        required_field("timestamp_ms", pa.int64()),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One finding, or several merged findings of one check about one share-partition."""
+    """One finding, or several merged findings of one check about one share-partition.
+
+    `share_partition` is a record key without its type.
+    """
 
     check: str
     severity: Severity
@@ -93,47 +86,59 @@ class Findings:
         known = self._found.get(name)
         self._found[name] = finding if known is None else known.merge_with(finding)
 
-    def add_rows(
-        self,
-        check: str,
-        severity: Severity,
-        rows: Ints,
-        *,
-        share_partition: Callable[[int], bytes | None],
-        key: Ints,
-        log_offset: Ints,
-        timestamp_ms: Ints,
-        evidence: Callable[[int], str],
-    ) -> None:
-        """Add a finding for each of `rows`; `key`, `log_offset` and `timestamp_ms` are columns with all rows.
-
-        Rows of one key are in log order. `evidence` is called only for the first row of each key.
-        """
-        if not len(rows):
-            return
-        keys, first, count = np.unique(key[rows], return_index=True, return_counts=True)
-        _, last = np.unique(key[rows][::-1], return_index=True)
-        for at in range(len(keys)):
-            row = int(rows[first[at]])
-            self.add(
-                Finding(
-                    check,
-                    severity,
-                    self.state_partition,
-                    share_partition(row),
-                    int(log_offset[row]),
-                    int(log_offset[rows[len(rows) - 1 - last[at]]]),
-                    int(count[at]),
-                    evidence(row),
-                    int(timestamp_ms[row]),
-                )
-            )
-
     def __iter__(self) -> Iterator[Finding]:
         return iter(self._found.values())
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+@dataclass(frozen=True)
+class RowFindings:
+    """Adds findings about rows with a key, a log offset and a timestamp; rows of a key are in log order.
+
+    `names` has the share-partition of each key; it is empty if the rows belong to no share-partition.
+    """
+
+    found: Findings
+    key: Ints
+    log_offset: Ints
+    timestamp_ms: Ints
+    names: Sequence[bytes] = ()
+
+    def add(
+        self,
+        check: str,
+        severity: Severity,
+        wrong: Bools | Ints,
+        evidence: Callable[[int], str],
+        at: Ints | None = None,
+        ms: Ints | None = None,
+    ) -> None:
+        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default.
+
+        `evidence` is called only for the first row of each key.
+        """
+        rows = np.flatnonzero(wrong) if wrong.dtype == np.bool_ else wrong
+        if not len(rows):
+            return
+        log_offset = self.log_offset if at is None else at
+        timestamp_ms = self.timestamp_ms if ms is None else ms
+        keys, first, count = np.unique(self.key[rows], return_index=True, return_counts=True)
+        _, last = np.unique(self.key[rows][::-1], return_index=True)
+        for place, key in enumerate(keys.tolist()):
+            row = int(rows[first[place]])
+            self.found.add(
+                Finding(
+                    *(check, severity, self.found.state_partition),
+                    self.names[key] if self.names else None,
+                    int(log_offset[row]),
+                    int(log_offset[rows[len(rows) - 1 - last[place]]]),
+                    int(count[place]),
+                    evidence(row),
+                    int(timestamp_ms[row]),
+                )
+            )
 
 
 def without_gaps_inside_damage(found: Iterable[Finding]) -> list[Finding]:
@@ -176,19 +181,14 @@ def summarise_harmless_findings(findings: Iterable[Finding]) -> Iterator[Finding
 
 def findings_output(state_partition: int, findings: Iterable[Finding]) -> Iterator[NamedOutput]:
     """Yield an output with findings, if there are any."""
-    rows = [
-        {**asdict(finding), "severity": finding.severity.value}
-        for finding in summarise_harmless_findings(findings)
-    ]
+    rows = list(map(asdict, summarise_harmless_findings(findings)))
     if rows:
-        table = pa.RecordBatch.from_pylist(rows, PARTIAL_FINDINGS)
-        yield NamedOutput(FINDINGS_OUTPUT, state_partition, table)
+        yield NamedOutput.from_rows(FINDINGS_OUTPUT, state_partition, *rows)
 
 
 def finding_from_row(row: Mapping[str, Any]) -> Finding:
-    """Read a row of `PARTIAL_FINDINGS`."""
-    names = {field.name: row[field.name] for field in fields(Finding)}
-    return Finding(**{**names, "severity": Severity(row["severity"])})
+    """Read a row of the output of findings."""
+    return Finding(**{**row, "severity": Severity(row["severity"])})
 
 
 def findings_table(findings: Iterable[Finding]) -> pa.Table:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import join_batches, overlay_batches, remove_offsets_below
+from coordinator.recovery.batch_overlay import merge_run, merged_runs, remove_offsets_below
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Findings
+from coordinator.recovery.checks.findings import Findings, RowFindings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
+from coordinator.recovery.decode import DecodedRecords, RecordKind
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.states import (
@@ -32,6 +32,7 @@ from coordinator.recovery.states import (
     fold,
     rows_from_records,
 )
+from protocol.state_batches import unpack
 
 _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
@@ -131,6 +132,7 @@ class HistoryCheck:
         rows = rows.take(np.argsort(rows.key, kind="stable"))
         self._rows = rows
         self._offset, self._ms = rows["last_log_offset"], rows["timestamp_ms"]
+        self._flag = RowFindings(self._found, rows.key, self._offset, self._ms, self._names).add
         # Row i has a row of the same share-partition before it.
         self._has_before = np.append(False, rows.key[1:] == rows.key[:-1])
         self._before = np.arange(-1, len(rows) - 1)
@@ -147,34 +149,13 @@ class HistoryCheck:
 
     def check_end(self, rows: StateRows) -> None:
         """Check the states after the last record: K1 and K9."""
-        self._rows, self._ms = rows, rows["timestamp_ms"]
+        ends = RowFindings(self._found, rows.key, rows["last_log_offset"], rows["timestamp_ms"], self._names)
+        self._flag = ends.add
         updates = rows["run_updates"]
         run = (rows["run_at"], rows["run_ms"])
         never = (rows["reset_kind"] == NONE) & (updates > 0)
         self._flag("K1", _C, never, lambda row: f"{updates[row]} updates and no snapshot", *run)
         self._flag_long_runs(updates > self._limits.updates_max + 1, updates, *run)
-
-    def _flag(
-        self,
-        check: str,
-        severity: Severity,
-        wrong: Bools,
-        evidence: Callable[[int], str],
-        at: Ints | None = None,
-        ms: Ints | None = None,
-    ) -> None:
-        """Add a finding for each wrong row; `at` and `ms` are its place, that of the row by default."""
-        key = self._rows.key
-        self._found.add_rows(
-            check,
-            severity,
-            np.flatnonzero(wrong),
-            share_partition=lambda row: self._names[int(key[row])],
-            key=key,
-            log_offset=self._offset if at is None else at,
-            timestamp_ms=self._ms if ms is None else ms,
-            evidence=evidence,
-        )
 
     def _latest(self, wanted: Bools) -> Ints:
         """Return for each row the last wanted row up to it in its share-partition, or -1."""
@@ -317,25 +298,18 @@ class HistoryCheck:
         prior = fold(rows.take(members), generation[members])
         snapshots = rows.take(ends)
         floor = batch_floors(snapshots["start_offset"])
-        known = overlay_batches(remove_offsets_below(prior.batches, floor[prior.batches.row]))
-        held = overlay_batches(snapshots.batches)
-        both = overlay_batches(join_batches(known, held))
-        forgets = rows_with_different_batches(both, held, len(ends))
-        other = (rows["is_cold"][ends] != 0) & rows_with_different_batches(known, held, len(ends))
-        wrong = np.zeros(len(rows), np.bool_)
-        wrong[ends[forgets | other]] = True
-        number = np.zeros(len(rows), np.int64)
-        number[ends] = np.arange(len(ends))
-
-        def evidence_text(row: int) -> str:
-            at = int(number[row])
-            if forgets[at]:
-                return f"{_first_missing_batch(both, held, at)} was known before it"
-            return (
-                f"{_first_missing_batch(held, known, at)} is in it, but it should only renew what was known"
-            )
-
-        self._flag("K8", _C, wrong, evidence_text)
+        known = merged_runs(remove_offsets_below(prior.batches, floor[prior.batches.row]), len(ends))
+        held = merged_runs(snapshots.batches, len(ends))
+        is_cold = (rows["is_cold"][ends] != 0).tolist()
+        evidence: dict[int, str] = {}
+        for row, before, after, cold in zip(ends.tolist(), known, held, is_cold, strict=True):
+            both = merge_run(before + after)
+            if both != after:
+                evidence[row] = f"{_first_missing_batch(both, after)} was known before it"
+            elif cold and before != after:
+                missing = _first_missing_batch(after, before)
+                evidence[row] = f"{missing} is in it, but it should only renew what was known"
+        self._flag("K8", _C, np.array(list(evidence), np.int64), evidence.__getitem__)
 
     def _fold(self) -> StateRows:
         """Return one row for each share-partition, with the values that later checks need."""
@@ -359,28 +333,8 @@ class HistoryCheck:
         return folded
 
 
-def rows_with_different_batches(one: StateBatches, other: StateBatches, rows: int) -> Bools:
-    """Return which rows have different batches; both arguments are sorted by row and offset."""
-    counts, other_counts = (np.bincount(each.row, minlength=rows) for each in (one, other))
-    different: Bools = counts != other_counts
-    same = ~different
-    left, right = one.take(same[one.row]), other.take(same[other.row])
-    unequal = np.zeros(len(left.row), np.bool_)
-    for column, other_column in zip(left, right, strict=True):
-        unequal |= column != other_column
-    different[left.row[unequal]] = True
-    return different
-
-
-def _first_missing_batch(one: StateBatches, other: StateBatches, row: int) -> str:
-    """Format the first batch of a row in `one` that `other` lacks."""
-    has = {batch[1:] for batch in _batch_tuples(other, row)}
-    for batch in _batch_tuples(one, row):
-        if batch[1:] not in has:
-            _, first, last, state, count = batch
-            return f"({first}-{last}, state {state}, count {count})"
-    return "nothing"
-
-
-def _batch_tuples(batches: StateBatches, row: int) -> list[tuple[int, ...]]:
-    return list(zip(*(column.tolist() for column in batches.take(batches.row == row)), strict=True))
+def _first_missing_batch(run: bytes, other: bytes) -> str:
+    """Format the first batch of a run that the other run lacks."""
+    has = set(unpack(other))
+    first, last, state, count = next(batch for batch in unpack(run) if batch not in has)
+    return f"({first}-{last}, state {state}, count {count})"

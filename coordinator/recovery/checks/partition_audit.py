@@ -21,17 +21,14 @@ from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.checks.partition_stats import check_complete_counts
 from coordinator.recovery.checks.single_record import check_records, check_unexpected_records
 from coordinator.recovery.checks.writer_sequence import WriterSequence
-from coordinator.recovery.scan import PartitionScan, ScannedRecords
+from coordinator.recovery.scan import PartitionScan, ScannedRecords, StateFold
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.share_partitions import identity_to_key
 from coordinator.recovery.state_tasks import PartitionStates, StateTask, describe_damage
-from coordinator.recovery.states import StateRows, concatenate_rows, states_to_arrow
+from coordinator.recovery.states import StateRows
 from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import select_for_verdict
 from protocol.routing import state_partition as routed_to
-
-# Records that are collected before they are checked; fewer checks of more records cost less time.
-_WAITING_MAX = 200_000
 
 
 @dataclass(frozen=True)
@@ -58,35 +55,25 @@ class PartitionAudit:
         start = settings.starts.get(number)
         self._writers = WriterSequence(self._found, settings.limits, start)
         self._history = HistoryCheck(scan.names, settings.limits, start or 0, self._found)
-        self._states = no_rows()
-        self._waiting: list[StateRows] = []
-        self._waiting_rows = 0
+        self._fold = StateFold(scan, no_rows(), rows_to_check, self._history.check)
 
     def process(self, scanned: ScannedRecords) -> None:
         """Process the next records."""
         self._writers.process_records(scanned.chunk)
         check_unexpected_records(scanned.records, scanned.all_decoded, self._found)
-        if not len(scanned.decoded):
-            return
-        check_records(scanned, self._settings.limits, self._found)
-        self._waiting.append(rows_to_check(scanned.decoded))
-        self._waiting_rows += len(scanned.decoded)
-        if self._waiting_rows >= _WAITING_MAX + 2 * len(self._scan.names):
-            self._check_histories()
-
-    def _check_histories(self) -> None:
-        self._states = self._history.check(concatenate_rows([self._states, *self._waiting]))
-        self._waiting, self._waiting_rows = [], 0
+        if len(scanned.decoded):
+            check_records(scanned, self._settings.limits, self._found)
+            self._fold.add(scanned.decoded)
 
     def outputs(self) -> Iterator[NamedOutput]:
         """Yield the findings, the outputs of the tasks, and what a verdict needs of the states."""
-        self._check_histories()
-        self._history.check_end(self._states)
+        folded = self._fold.result()
+        self._history.check_end(folded)
         self._writers.finish()
-        self._check_routing()
+        self._check_routing(folded)
         number, names = self._scan.state_partition, self._scan.names
-        states = pa.Table.from_batches([states_to_arrow(self._states, names, number)])
-        at, keys = self._states["deleted_at"], self._states.key
+        states = pa.Table.from_batches([self._fold.to_arrow()])
+        at, keys = folded["deleted_at"], folded.key
         deleted = {names[keys[row]]: int(at[row]) for row in np.flatnonzero(at != NONE).tolist()}
         inside = PartitionStates(number, states, deleted, self._scan.damages)
         # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
@@ -102,12 +89,14 @@ class PartitionAudit:
                 yield output
         yield from select_for_verdict(map(findings_row, found), inside)
 
-    def _check_routing(self) -> None:
+    def _check_routing(self, states: StateRows) -> None:
         """Check that share-partitions are in the state partition that their hash selects (R8)."""
-        states, count = self._states, self._settings.state_partitions
-        for row, key in enumerate(states.key.tolist() if count is not None else ()):
+        count = self._settings.state_partitions
+        if count is None:
+            return
+        for row, key in enumerate(states.key.tolist()):
             identity = self._scan.names[key]
-            right = routed_to(identity_to_key(identity), count or 0)
+            right = routed_to(identity_to_key(identity), count)
             if right != self._scan.state_partition:
                 place = (int(states["first_at"][row]), int(states["last_log_offset"][row]))
                 evidence = f"its place is state partition {right} of {count}"

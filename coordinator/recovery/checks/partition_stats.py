@@ -62,6 +62,7 @@ def partition_stats(
     ends: Mapping[int, int],
 ) -> list[PartitionStats]:
     """Summarise ranges and the totals of states (rows of `STATE_TOTALS`) by state partition."""
+    nothing = {"states": 0, "state_batches": 0, "pinned_by": "", "pinned_since_ms": 0}
     pins = {row["state_partition"]: row for row in totals if row["states"]}
     found = []
     for number in sorted({*starts, *(row["state_partition"] for row in ranges)}):
@@ -69,21 +70,21 @@ def partition_stats(
         read_to = max((row["range_end"] for row in own), default=0)
         end = max(read_to, min(ends.get(number, read_to), 2**62))
         start = starts.get(number, min((row["range_start"] for row in own), default=0))
-        pin = pins.get(number)
+        pin = pins.get(number, nothing | {"needed_from": end})
         found.append(
             PartitionStats(
                 state_partition=number,
                 start=start,
                 end=end,
-                needed_from=end if pin is None else pin["needed_from"],
+                needed_from=pin["needed_from"],
                 records=sum(row["records"] for row in own),
                 bytes=sum(row["bytes"] for row in own),
                 batches=sum(row["batches"] for row in own),
-                share_partitions=0 if pin is None else pin["states"],
-                state_batches=0 if pin is None else pin["state_batches"],
+                share_partitions=pin["states"],
+                state_batches=pin["state_batches"],
                 newest_ms=max((row["timestamp_ms_max"] for row in own), default=0),
-                pinned_by="" if pin is None else pin["pinned_by"],
-                pinned_since_ms=0 if pin is None else pin["pinned_since_ms"],
+                pinned_by=pin["pinned_by"],
+                pinned_since_ms=pin["pinned_since_ms"],
             )
         )
     return found
@@ -91,30 +92,24 @@ def partition_stats(
 
 def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> list[Finding]:
     """Check pruning and load time: P1 and P7."""
-    found = []
+    found: list[Finding] = []
+    allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
+
+    def add(check: str, severity: Severity, number: int, first: int, end: int, evidence: str) -> None:
+        found.append(Finding(check, severity, number, None, first, end - 1, evidence=evidence))
+
     for each in facts:
+        number = each.state_partition
         if each.prunable > limits.prune_backlog_max:
-            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
-            found.append(
-                Finding(
-                    *("P1", _W, each.state_partition, None, each.start, each.needed_from - 1),
-                    evidence=evidence,
-                )
-            )
+            what = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+            add("P1", _W, number, each.start, each.needed_from, what)
         age_ms = each.newest_ms - each.pinned_since_ms
-        allowed_ms = limits.cold_snapshot_interval_ms * limits.pinned_intervals_max
         if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
-            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
-            found.append(
-                Finding(
-                    *("P1", _W, each.state_partition, None, each.needed_from, each.end - 1), evidence=evidence
-                )
-            )
+            what = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
+            add("P1", _W, number, each.needed_from, each.end, what)
         if each.replay_s > limits.replay_s_max:
-            evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
-            found.append(
-                Finding(*("P7", _I, each.state_partition, None, each.start, each.end - 1), evidence=evidence)
-            )
+            what = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
+            add("P7", _I, number, each.start, each.end, what)
     return found
 
 
@@ -132,13 +127,11 @@ def check_complete_counts(states: pa.Table) -> list[Finding]:
     said = column_to_ints(states.column("delivery_complete_count"))
     readable = states.column("unreadable").is_null().to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero((said != NONE) & (said != done) & readable)
-    found = []
-    for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True):
-        found.append(
-            Finding(
-                *("K13", _W, row["state_partition"], row_identity(row)),
-                *(row["last_log_offset"], row["last_log_offset"]),
-                evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
-            )
+    return [
+        Finding(
+            *("K13", _W, row["state_partition"], row_identity(row)),
+            *(row["last_log_offset"], row["last_log_offset"]),
+            evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
         )
-    return found
+        for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True)
+    ]

@@ -1,11 +1,12 @@
 """Check single records: R1 to R10 without R8."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from coordinator.recovery.checks.catalogue import Severity
-from coordinator.recovery.checks.findings import Findings
+from coordinator.recovery.checks.findings import Findings, RowFindings
 from coordinator.recovery.checks.limits import Limits
 from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Records
@@ -20,40 +21,29 @@ _C, _W, _I = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 def check_unexpected_records(records: Records, decoded: DecodedRecords, found: Findings) -> None:
     """Check records that belong to no share-partition: R1, R2 and R3."""
-    none = np.zeros(len(records), np.int64)
-    no_key = decoded.undecodable[records.keys.length[decoded.undecodable] < 0]
-    garbled = decoded.undecodable[records.keys.length[decoded.undecodable] >= 0]
-    for check, severity, rows, what in (
-        ("R1", _C, garbled, "its key does not parse"),
+    rows = RowFindings(found, np.zeros(len(records), np.int64), records.log_offset, records.timestamp_ms)
+    is_null = records.keys.length[decoded.undecodable] < 0
+    for check, severity, wrong, what in (
+        ("R1", _C, decoded.undecodable[~is_null], "its key does not parse"),
         ("R2", _W, decoded.unknown, "its record type is unknown"),
-        ("R3", _C, no_key, "it has no key"),
+        ("R3", _C, decoded.undecodable[is_null], "it has no key"),
     ):
-        found.add_rows(
-            check,
-            severity,
-            rows,
-            share_partition=lambda row: None,
-            key=none,
-            log_offset=records.log_offset,
-            timestamp_ms=records.timestamp_ms,
-            evidence=lambda row, what=what: f"{what}: {_key_hex(records, row)}",  # type: ignore[misc]
-        )
+        rows.add(check, severity, wrong, partial(_describe_record, records, what))
+
+
+def _describe_record(records: Records, what: str, row: int) -> str:
+    return f"{what}: {_key_hex(records, row)}"
 
 
 def check_records(scanned: ScannedRecords, limits: Limits, found: Findings) -> None:
     """Check the valid records: R1, R3 to R7, R9 and R10."""
     records, decoded = scanned.records, scanned.decoded
+    rows = RowFindings(found, decoded.key, decoded.log_offset, decoded.timestamp_ms, decoded.share_partitions)
 
     def add_findings(check: str, severity: Severity, wrong: Bools, evidence: Callable[[int], str]) -> None:
-        found.add_rows(
-            check,
-            severity,
-            np.flatnonzero(wrong),
-            share_partition=lambda row: decoded.share_partitions[decoded.key[row]],
-            key=decoded.key,
-            log_offset=decoded.log_offset,
-            timestamp_ms=decoded.timestamp_ms,
-            evidence=lambda row: f"{evidence(row)}: {_key_hex(records, int(decoded.record[row]))}",
+        rows.add(
+            *(check, severity, wrong),
+            lambda row: f"{evidence(row)}: {_key_hex(records, int(decoded.record[row]))}",
         )
 
     kind = decoded.kind

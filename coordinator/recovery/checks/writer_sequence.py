@@ -9,7 +9,7 @@ import numpy as np
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Finding, Findings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.records import CONTROL, Ints, Records
+from coordinator.recovery.records import CONTROL, Records
 from coordinator.recovery.schema import NONE
 
 _TRANSACTIONAL = 0x10
@@ -18,7 +18,7 @@ _C, _W = Severity.CRITICAL, Severity.WARNING
 
 
 class WriterSpan(NamedTuple):
-    """A sequence of consecutive records by one writer; a number that the source does not provide is -1."""
+    """A sequence of consecutive records by one writer."""
 
     first_at: int
     last_at: int
@@ -138,21 +138,16 @@ def complete_open_transaction(finding: Finding, newest_ms: int, limits: Limits) 
 
 
 def _writer_spans(records: Records) -> Iterator[WriterSpan]:
-    batches = records.batches
-    nothing = np.full(len(batches.attributes), NONE, np.int64)
-
-    def per_record(column: Ints | None) -> Ints:
-        found: Ints = (nothing if column is None else column)[records.batch]
-        return found
-
+    batches, batch = records.batches, records.batch
+    attributes = batches.attributes[batch]
     writer = np.stack(
         [
-            per_record(batches.producer_id),
-            per_record(batches.producer_epoch),
+            batches.producer_id[batch],
+            batches.producer_epoch[batch],
             records.owner_epoch,
-            per_record(batches.partition_leader_epoch),
-            per_record(batches.attributes) & _TRANSACTIONAL != 0,
-            per_record(batches.attributes) & CONTROL != 0,
+            batches.partition_leader_epoch[batch],
+            attributes & _TRANSACTIONAL != 0,
+            attributes & CONTROL != 0,
         ]
     )
     begins = np.append(0, np.flatnonzero((writer[:, 1:] != writer[:, :-1]).any(axis=0)) + 1)

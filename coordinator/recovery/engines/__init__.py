@@ -1,12 +1,11 @@
 """The engines that run the tasks of a job: processes of this machine, or Spark."""
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from coordinator.errors import ConfigError
 from coordinator.recovery.engines.local import LocalEngine
+from coordinator.recovery.engines.spark_session import is_spark_started
 from coordinator.recovery.sources.base import LogRange, RangeTask
 from coordinator.recovery.tasks import NamedOutput
 
@@ -49,20 +48,8 @@ def open_engine(name: str = "auto", *, master: str = "", processes: int | None =
         raise ConfigError("--engine", name, ", ".join(ENGINES))
     if name == "local" and master:
         raise ConfigError("--master", master, "given with --engine spark")
-    if name == "local" or (name == "auto" and not (master or _has_session())):
+    if name == "local" or (name == "auto" and not (master or is_spark_started())):
         return LocalEngine(processes)
     from coordinator.recovery.engines.spark import SparkEngine
 
     return SparkEngine.start(master)
-
-
-def _has_session() -> bool:
-    """Return whether a notebook or spark-submit has started Spark in this process."""
-    # spark-submit sets this variable for its program.
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return True
-    if "pyspark.sql" not in sys.modules:
-        return False
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession() is not None

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from coordinator.errors import CoordinatorError, LogError
 from coordinator.recovery.engines.spark_session import (
+    active_session,
     format_start_error,
     get_or_start_session,
-    has_active_session,
 )
 from coordinator.recovery.sources.base import LogRange, RangeTask
 from coordinator.recovery.tasks import NamedOutput
@@ -29,7 +29,7 @@ _PACKED_ROWS_MAX = 2_500
 
 _CAUSED_BY = "Caused by: "
 _ABORTED = "Job aborted due to stage failure"
-_OWN_ERRORS = ("coordinator.errors.", "coordinator.recovery.")
+_OWN_ERRORS = "coordinator."
 
 
 class SparkEngine:
@@ -43,9 +43,9 @@ class SparkEngine:
 
     @classmethod
     def start(cls, master: str = "") -> "SparkEngine":
-        """Use the active session, or start one. Raises SparkMissing and ConfigError."""
-        is_ours = not has_active_session()
-        return cls(get_or_start_session(master), is_ours=is_ours)
+        """Use the active session, or start one. Raises SparkMissing."""
+        active = active_session()
+        return cls(active or get_or_start_session(master), is_ours=active is None)
 
     @property
     def versions(self) -> Mapping[str, str]:
