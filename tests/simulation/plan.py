@@ -21,6 +21,9 @@ from tests.simulation.pipes import NetFaults
 FAULTY_S = 120.0
 OPS_MAX = 350
 
+# Clients have fewer operations in progress at any time.
+OPERATIONS_AT_A_TIME_MAX = 1_000
+
 
 @dataclass(frozen=True)
 class Load:
@@ -146,8 +149,11 @@ class Plan:
             send_buffer_bytes=self.net.send_buffer_bytes,
             high_water_bytes=self.net.high_water_bytes,
         )
-        # An append must be faster than the write timeout, or no write would succeed.
-        append_s = min(self.log_faults.append_s, self.runtime_limits.write_timeout_s / 50)
+        # Without faults, no operation waits for the write timeout, even if each append has only a few of the
+        # operations in progress. An append takes `append_s` twice on average: to write, and to respond.
+        limits = self.runtime_limits
+        appends = OPERATIONS_AT_A_TIME_MAX / min(limits.operations_per_append_max, OPERATIONS_AT_A_TIME_MAX)
+        append_s = min(self.log_faults.append_s, limits.write_timeout_s / max(50, 4 * appends))
         calm = LogFaults(append_s=append_s, has_lease=self.log_faults.has_lease)
         sound = DiskFaults(
             write_s=min(self.disk_faults.write_s, append_s), sync_s=min(self.disk_faults.sync_s, append_s)
