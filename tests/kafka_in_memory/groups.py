@@ -20,15 +20,17 @@ GROUP_APIS = (_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE)
 _STATIC_HEARTBEAT = 4
 
 
-def serve_group_request(request: Request, group: Any) -> Any:
+def serve_group_request(request: Request, group: Any, error: int) -> Any:
     """Return the result of a request, or a future.
 
-    `group` has the methods of `FakeGroup`. `group` is None at a broker that does not coordinate the group.
+    `group` has the methods of `GroupCoordinator`. `group` is None at a broker that does not coordinate the
+    group. If `error` is not NONE, the request fails with this error.
     """
     key, message = request.api_key, request.message
-    if group is None:
-        refused = {_JOIN: JoinResult, _SYNC: SyncResult, _DESCRIBE: DescribeResult}.get(key, int)
-        return refused(ErrorCode.NOT_COORDINATOR)
+    if group is None and error == ErrorCode.NONE:
+        error = ErrorCode.NOT_COORDINATOR
+    if error != ErrorCode.NONE:
+        return {_JOIN: JoinResult, _SYNC: SyncResult, _DESCRIBE: DescribeResult}.get(key, int)(error)
     if key == _JOIN:
         ((_, member_metadata),) = message.group_protocols
         return group.join(message.member_id, member_metadata, message.group_instance_id or "")

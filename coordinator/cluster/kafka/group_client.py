@@ -11,7 +11,6 @@ from aiokafka.protocol.group import (
     LeaveGroupRequest,
     SyncGroupRequest,
 )
-from aiokafka.protocol.metadata import MetadataRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.connections import Connections
@@ -27,6 +26,7 @@ from coordinator.cluster.kafka.group import (
     MetadataSnapshot,
     SyncResult,
 )
+from coordinator.cluster.kafka.metadata_requests import metadata_request
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
 from protocol.messages import heartbeat as heartbeat_api
@@ -189,9 +189,7 @@ class KafkaGroupClient:
         """Send a small request to a broker; return why no response came in time, "" if one did."""
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                await self._connections.send(
-                    node, _PROBE_CHANNEL, MetadataRequest([], allow_auto_topic_creation=False)
-                )
+                await self._connections.send(node, _PROBE_CHANNEL, metadata_request())
         except LogError as error:
             return str(error)
         except TimeoutError:

@@ -1,8 +1,8 @@
 """Run the real group membership on virtual time, with a simulated group coordinator and network.
 
-The coordinator is `tests.unit.ownership.fake_group`, with Kafka's rules for classic groups. Faults: a request
-or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a member is
-removed.
+The coordinator is `tests.kafka_in_memory.group_coordinator`, with Kafka's rules for classic groups. Faults: a
+request or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a
+member is removed.
 
 If the coordinating broker is disconnected from the others, another broker coordinates the group. The
 disconnected broker continues with its old state (`StaleGroup`).
@@ -16,11 +16,12 @@ from coordinator.cluster.ownership import Assignment, Ownership, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import read_group_view
+from protocol.errors import ErrorCode
+from tests.kafka_in_memory.group_coordinator import COMPLETING, PREPARING, STABLE, GroupCoordinator
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.membership import MembershipFaults
 from tests.simulation.kafka.stale_group import StaleGroup
 from tests.simulation.loop import SimLoop
-from tests.unit.ownership.fake_group import COMPLETING, PREPARING, STABLE, FakeGroup
 
 TOPIC = "state"
 # The default of the product, relative to the default session timeout.
@@ -46,8 +47,7 @@ class ProductMembership:
         self.faults = faults
         self.blocked: set[str] = set()
         self.brokers = brokers
-        self.group = FakeGroup(session_s=faults.session_s, rebalance_s=faults.session_s)
-        self.group.nodes = set(brokers.nodes)
+        self.group = GroupCoordinator(session_s=faults.session_s, rebalance_s=faults.session_s)
         # By node id: the group at disconnected brokers, and the group coordinator that each of them knows.
         self.stale: dict[int, StaleGroup] = {}
         self._coordinators_known: dict[int, int] = {}
@@ -132,7 +132,7 @@ class ProductMembership:
         self.stale.pop(node, None)
         self._coordinators_known.pop(node, None)
 
-    def coordinator_at(self, node: int) -> "FakeGroup | StaleGroup | None":
+    def coordinator_at(self, node: int) -> "GroupCoordinator | StaleGroup | None":
         """Return the group at a broker, or None if the broker does not coordinate it."""
         if node in self.stale:
             return self.stale[node]
@@ -141,6 +141,10 @@ class ProductMembership:
     def coordinator_known_to(self, node: int) -> int:
         """Return the group coordinator that a broker knows."""
         return self._coordinators_known.get(node, self.group.node)
+
+    def next_error(self, api_key: int) -> int:
+        """Return NONE: requests fail only on the way."""
+        return ErrorCode.NONE
 
     def move_group_to(self, node: int) -> None:
         """Move the group to a broker."""

@@ -51,12 +51,12 @@ class KafkaWorld:
         # The simulator sets it to a function of its clients, which delete state as brokers do.
         self.delete_state: DeleteState
         self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
-        self.kafka = self.network.brokers = BrokerNetwork(
+        self.kafka = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,
             self.membership if isinstance(self.membership, ProductMembership) else None,
             self.share_groups,
-        )
+        ).join(self.network)
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )

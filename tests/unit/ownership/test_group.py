@@ -9,7 +9,8 @@ from coordinator.cluster.kafka.group import JoinResult
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.membership import Membership
-from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.kafka_in_memory.group import GroupInMemory
+from tests.kafka_in_memory.group_coordinator import STABLE
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off_replica
 
@@ -23,7 +24,7 @@ def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
 
 
 def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
@@ -33,7 +34,7 @@ def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> 
 
 
 def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off_replica(replicas[0])
         stale_s = await fleet.wait_until(lambda: not replicas[0].ownership.lease_is_fresh())
@@ -50,7 +51,7 @@ def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGrou
 
 
 def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
@@ -67,9 +68,9 @@ def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: 
 
 
 def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
+        replicas[1].link.syncs_pass.clear()
         added = await fleet.add()
         await fleet.wait_until(lambda: added.owned != set())
         # Heartbeats succeed, but the replica does not know the current assignment.
@@ -77,14 +78,14 @@ def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_gro
         assert stale_s <= LIMITS.lease_s
         await fleet.wait_until(lambda: replicas[1].listener.assignment is None)
         assert len(group.members) == 3
-        replicas[1].link.syncs_pass.set()  # type: ignore[attr-defined]
+        replicas[1].link.syncs_pass.set()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
 
     run_in_group(scene)
 
 
 def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         one = replicas[1]
         resigned, fresh = one.listener.on_resigned, []
@@ -94,10 +95,10 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: 
             resigned(state_partition)
 
         one.listener.on_resigned = record_lease  # type: ignore[method-assign]
-        one.link.joins_pass.clear()  # type: ignore[attr-defined]
+        one.link.joins_pass.clear()
         added = await fleet.add()
         await fleet.wait_until(lambda: not one.ownership.lease_is_fresh())
-        one.link.joins_pass.set()  # type: ignore[attr-defined]
+        one.link.joins_pass.set()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
         assert fresh
         assert not any(fresh)
@@ -107,9 +108,9 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: 
 
 
 def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
-        one.link.reply_s = 3.0  # type: ignore[attr-defined]
+        one.link.reply_s = 3.0
         ages: list[float] = []
         began = fleet.now()
 
@@ -120,13 +121,13 @@ def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> No
         await fleet.wait_until(record_age, 100.0)
         assert min(ages[len(ages) // 2 :]) >= 3.0
         assert max(ages) < LIMITS.lease_s
-        one.link.reply_s = 0.0  # type: ignore[attr-defined]
+        one.link.reply_s = 0.0
 
     run_in_group(scene)
 
 
 def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
         draining = asyncio.ensure_future(replicas[0].ownership.drain(20.0))
@@ -144,9 +145,11 @@ def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> 
 
 @pytest.mark.slow
 def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
-        replicas = [await fleet.add(broker_id=number) for number in range(3)]
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+        group.partition_leaders = {
+            partition: 1 + partition % 3 for partition in range(fleet.state_partitions)
+        }
+        replicas = [await fleet.add(broker_id=1 + number) for number in range(3)]
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
 
         def count_local_shards() -> int:
@@ -160,10 +163,12 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
         )
         generation = group.generation
         # Short changes of partition leaders cause no moves.
-        group.partition_leaders = {partition: 0 for partition in range(fleet.state_partitions)}
+        group.partition_leaders = {partition: 1 for partition in range(fleet.state_partitions)}
         began = fleet.now()
         await fleet.wait_until(lambda: fleet.now() - began > 0.9 * LIMITS.locality_interval_s, HOUR_S)
-        group.partition_leaders = {partition: partition % 3 for partition in range(fleet.state_partitions)}
+        group.partition_leaders = {
+            partition: 1 + partition % 3 for partition in range(fleet.state_partitions)
+        }
         await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         assert group.generation == generation
         assert fleet.is_shared_by(*replicas)
@@ -174,7 +179,7 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
 def test_group_leader_that_cannot_assign_keeps_all_owners(
     run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
@@ -196,7 +201,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
 
 
 def test_requested_rebalances_are_rate_limited(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
         began = fleet.now()
