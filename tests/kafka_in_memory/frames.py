@@ -12,12 +12,7 @@ from aiokafka.protocol.admin import (
     DescribeGroupsRequest_v3,
 )
 from aiokafka.protocol.coordination import FindCoordinatorRequest_v1
-from aiokafka.protocol.group import (
-    HeartbeatRequest_v1,
-    JoinGroupRequest_v5,
-    LeaveGroupRequest_v1,
-    SyncGroupRequest_v3,
-)
+from aiokafka.protocol.group import JoinGroupRequest_v5, LeaveGroupRequest_v1, SyncGroupRequest_v3
 from aiokafka.protocol.offset import OffsetRequest_v3
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
@@ -57,7 +52,6 @@ _AIOKAFKA: dict[tuple[int, int], Any] = {
         DescribeConfigsRequest_v0,
         DescribeGroupsRequest_v3,
         FindCoordinatorRequest_v1,
-        HeartbeatRequest_v1,
         InitProducerIdRequest_v0,
         JoinGroupRequest_v5,
         LeaveGroupRequest_v1,

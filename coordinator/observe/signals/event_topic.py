@@ -5,15 +5,19 @@ partition, so they stay in order. A retry may write an event twice. The topic ha
 requires WRITE and DESCRIBE.
 """
 
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import msgspec
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster
+from coordinator.cluster.kafka.cluster import NO_NODE
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 CHANNEL = "events"
 TIMEOUT_MS = 10_000
@@ -24,7 +28,7 @@ class EventTopic:
 
     name = "The topic of events"
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: "Brokers", topic: str) -> None:
         """Create the object without connecting. `cluster` is a client for the topic of this name."""
         self._cluster = cluster
         self._topic = topic

@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
 from coordinator.log.base import StateLog
@@ -27,6 +26,9 @@ from coordinator.operate.migration.readers import JournalReader, LogReader, Topi
 from coordinator.process.clock import SystemClock
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 # The state topic of Kafka's own coordinator; brokers reject all other writers.
 KAFKA_STATE_TOPIC = "__share_group_state"
@@ -159,10 +161,10 @@ def _make_topic_reader(topic: str, config: Config, bootstrap: str) -> TopicReade
     return TopicReader(topic, _make_connect(config, bootstrap), timeout_s=config.delivery_timeout_ms / 1000)
 
 
-def _make_connect(config: Config, bootstrap: str) -> Callable[[str], Cluster]:
+def _make_connect(config: Config, bootstrap: str) -> "Callable[[str], Brokers]":
     """Return a function that makes the cluster client of a topic. It raises ConfigError without aiokafka."""
 
-    def connect(topic: str) -> Cluster:
+    def connect(topic: str) -> "Brokers":
         try:
             from coordinator.cluster.kafka.brokers import Brokers
         except ModuleNotFoundError:

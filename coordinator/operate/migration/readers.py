@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogUnavailable
 from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
 from coordinator.log.journal import RealDisk, check_not_locked
@@ -16,6 +15,9 @@ from coordinator.log.kafka.replay import PartitionReader
 from coordinator.operate.migration.fold import FoldedLog, LogFold, MigrationRefused
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 # Progress callback: description, amount done, total amount.
 Progress = Callable[[str, int, int], None]
@@ -58,7 +60,7 @@ class _OffsetBounds(NamedTuple):
 class TopicReader(LogReader):
     """Reads a state topic or Kafka's __share_group_state. `fold` returns the owners of its claims."""
 
-    def __init__(self, topic: str, connect: Callable[[str], Cluster], *, timeout_s: float) -> None:
+    def __init__(self, topic: str, connect: "Callable[[str], Brokers]", *, timeout_s: float) -> None:
         """Read `topic`; `connect` makes a cluster client that is not connected yet."""
         self.topic = topic
         self._connect = connect
@@ -77,7 +79,7 @@ class TopicReader(LogReader):
             return tuple(opened[1].ends.values())
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[tuple[Cluster, _OffsetBounds] | None]:
+    async def _open(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
         """Connect and find the offsets of all partitions; None without the topic, which is not created."""
         cluster = self._connect(self.topic)
         try:
@@ -90,7 +92,7 @@ class TopicReader(LogReader):
         finally:
             await cluster.close()
 
-    async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
+    async def _offset_bounds(self, cluster: "Brokers", partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         try:
@@ -102,7 +104,7 @@ class TopicReader(LogReader):
             starts.close()
         return _OffsetBounds(dict(enumerate(found_starts)), dict(enumerate(found_ends)))
 
-    async def _fold_topic(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
+    async def _fold_topic(self, cluster: "Brokers", bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
         starts, ends = bounds
         taking = _RecordFilter(bounds)
         looked_at = read = 0

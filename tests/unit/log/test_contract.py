@@ -1,4 +1,4 @@
-"""The contract of every log: in memory, a journal (real or simulated disk), a topic (real Kafka or in memory).
+"""The contract of every log: in memory, a journal (real or simulated disk), a topic (real or in memory).
 
 In a topic, each opening of the log claims the state partitions, and each claim record takes one offset. So
 the same records have greater offsets in a topic than in the other logs. The difference is
@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.base import AppendReporter, SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
@@ -68,7 +67,7 @@ class LogUnderTest:
             )
         return self._memory if self._memory is not None else self.world.journal(self._sync)
 
-    def _make_cluster(self) -> Cluster:
+    def _make_cluster(self) -> Brokers:
         if self._bootstrap is None:
             return self._fake.cluster(self._topic)
         return Brokers(self._bootstrap, self._topic)
