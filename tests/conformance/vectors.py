@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from coordinator.cluster.topics import StaticTopics
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import SystemClock
@@ -22,6 +21,7 @@ from protocol.messages import (
     write_share_group_state,
 )
 from protocol.state_records import SharePartitionKey, decode_record
+from tests.static_topics import StaticTopics
 
 VECTORS = Path(__file__).parent / "vectors"
 RELEASES_WITH_LOG = ("4.1.1", "4.3.1", "4.4.0")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.log.journal import Journal
 from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import listener
@@ -20,7 +21,6 @@ from coordinator.shard.pruning_offsets import PruningOffsets
 from protocol.errors import ErrorCode
 from protocol.state_batches import pack, unpack
 from protocol.state_records import StateRecord
-from tests.simulation.log import FaultyLog, LogStorage
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -56,27 +56,17 @@ def answers_reads_from_pending_writes(patch: Patch) -> None:
 
 
 @_register_mutant
-def loses_the_tail_of_the_log(patch: Patch) -> None:
-    async def open_and_lose(self: Any) -> None:
-        for batches in self._storage.batches:
-            if len(batches) > 1:
-                batches.pop()
-
-    patch.setattr(FaultyLog, "open", open_and_lose)
-
-
-@_register_mutant
 def drops_update_records(patch: Patch) -> None:
-    write = LogStorage.write
+    append = Journal.append
 
-    def skip_write(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
-        # Write the first batch of a state partition completely, because otherwise every operation would fail.
-        # Of later appends, write only tombstones and snapshots (record type 0), or else the first record.
-        if self.batches[state_partition]:
+    def skip_updates(self: Any, state_partition: int, records: Any, *args: Any) -> None:
+        # Write the first append to a state partition completely, because otherwise every operation would
+        # fail. Of later appends, write only tombstones and snapshots (record type 0), or the first record.
+        if self.end_offset(state_partition):
             records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
-        return write(self, state_partition, records, timestamp_ms)
+        append(self, state_partition, records, *args)
 
-    patch.setattr(LogStorage, "write", skip_write)
+    patch.setattr(Journal, "append", skip_updates)
 
 
 @_register_mutant
@@ -88,19 +78,6 @@ def keeps_state_whose_append_failed(patch: Patch) -> None:
             self._schedule_batch()
 
     patch.setattr(ShardRunner, "_recover", _recover)
-
-
-@_register_mutant
-def treats_unknown_outcome_as_success(patch: Patch) -> None:
-    appended = ShardRunner.on_append_done
-
-    def on_append_done(self: Any, base_offset: int, error: Any) -> None:
-        if error is not None and self._log.health() is None:
-            self._next_log_offset = base_offset
-            error = None
-        appended(self, base_offset, error)
-
-    patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
 @_register_mutant

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordinator.cluster.topics import AllTopics, StaticTopics, TopicDirectory
+from coordinator.cluster.topics import AllTopics, TopicDirectory
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
@@ -25,6 +25,7 @@ from tests.simulation.loop import SimLoop
 from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX
 from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until
+from tests.static_topics import StaticTopics
 
 # After the end of faults, each client must get this number of answers before a deadline. The deadline
 # includes all retries of earlier calls: 5 attempts of up to 30 s, and the pauses between them.

@@ -37,7 +37,6 @@ FIRST_SEED_BY_MUTANT = {
     "resets_state_on_repeated_initialize": 2,
     "answers_reads_from_pending_writes": 7,
     "keeps_state_whose_append_failed": 2,
-    "treats_unknown_outcome_as_success": 14,
     "schedules_no_batch_after_an_append": 22,
     "drops_operations_queued_during_loading": 33,
     "keeps_request_memory_of_lost_connections": 9,

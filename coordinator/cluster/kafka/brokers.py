@@ -28,7 +28,7 @@ from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import topic_error_code
 from coordinator.cluster.kafka.produce_connection import ProduceConnection
-from coordinator.cluster.kafka.topic_id_requests import (
+from coordinator.cluster.kafka.topic_requests import (
     fetch_request,
     produce_message,
     read_fetch_response,

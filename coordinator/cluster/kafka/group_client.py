@@ -21,7 +21,7 @@ from coordinator.cluster.kafka.group import (
     MetadataSnapshot,
     SyncResult,
 )
-from coordinator.cluster.kafka.metadata_requests import metadata_request
+from coordinator.cluster.kafka.topic_requests import metadata_request
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
 from protocol.messages import heartbeat as heartbeat_api

@@ -13,9 +13,8 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
 from coordinator.cluster.kafka.share_group_types import (
     EMPTY,
     ChangeResult,
@@ -23,6 +22,7 @@ from coordinator.cluster.kafka.share_group_types import (
     GroupOffset,
     ResolvedTopicIds,
 )
+from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_offsets as delete_api
@@ -92,7 +92,7 @@ def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedReque
     return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
 
 
-class ShareGroups(ClusterReader):
+class ShareGroups:
     """Describes and changes the share groups of a cluster. Made and used on one event loop.
 
     `bootstrap_servers` is "host:port,host:port".
@@ -107,14 +107,19 @@ class ShareGroups(ClusterReader):
         request_timeout_s: float = 10.0,
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
-        super().__init__(
+        self._connections = Connections(
             bootstrap_servers,
+            None,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
             channel_timeouts_s={_CHANGE_CHANNEL: _CHANGE_TIMEOUT_S},
         )
         self._coordinators: dict[str, int] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
 
     # Queries.
 

@@ -12,11 +12,10 @@ Faults of partitions: a new leader does not return the end offset at first. The 
 expires. An unclean election loses the newest records of a partition.
 
 A clean election loses no acknowledged record. A delayed request never arrives after its broker has restarted
-or has lost the producer state. In Kafka, a restart closes the connection, and producer state expires only
-after a day.
+(Kafka closes the connection) or has lost the producer state (after a day).
 
-Replicas may receive an append late. Until they have it, it is uncommitted: no reader sees it, its response
-waits, and the next leader may not have it. All in-sync replicas have the committed records.
+Until all in-sync replicas have an append, it is uncommitted: no reader sees it, its response waits, and the
+next leader may not have it.
 """
 
 import asyncio
@@ -237,10 +236,6 @@ class SimBrokers:
             for producer_id in list(partition.producers):
                 if partition.appended_s.get(producer_id, 0.0) < older_than_s:
                     del partition.producers[producer_id]
-
-    def create_topic(self, partitions: int, configs: Mapping[str, str]) -> int:
-        """Return that the topic exists: the simulation creates it."""
-        return ErrorCode.TOPIC_ALREADY_EXISTS
 
     # Requests. Each method takes the receiving node.
 

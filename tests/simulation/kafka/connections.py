@@ -22,7 +22,7 @@ from tests.simulation.pipes import NetFaults
 
 if TYPE_CHECKING:
     from tests.kafka_in_memory.group import GroupInMemory
-    from tests.simulation.kafka.group import ProductMembership
+    from tests.simulation.kafka.membership import Membership
 
 PROCESS_NAME = "one"
 _PRODUCE = 0
@@ -41,7 +41,7 @@ class BrokerNetwork:
         self,
         brokers: SimBrokers,
         request_timeout_s: float,
-        membership: "ProductMembership | GroupInMemory | None" = None,
+        membership: "Membership | GroupInMemory | None" = None,
         share_groups: ShareGroups | None = None,
         newest: Mapping[int, int] = _WITHOUT_CONFIGS,
     ) -> None:
