@@ -56,17 +56,19 @@ def answers_reads_from_pending_writes(patch: Patch) -> None:
 
 
 @_register_mutant
-def drops_update_records(patch: Patch) -> None:
-    append = Journal.append
+def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:
+    append, last = Journal.append, {}
 
-    def skip_updates(self: Any, state_partition: int, records: Any, *args: Any) -> None:
-        # Write the first append to a state partition completely, because otherwise every operation would
-        # fail. Of later appends, write only tombstones and snapshots (record type 0), or the first record.
-        if self.end_offset(state_partition):
-            records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
-        append(self, state_partition, records, *args)
+    def repeat_records(self: Any, state_partition: int, records: Any, *args: Any) -> None:
+        written = []
+        for key, value in records:
+            # Record type 1 is an update.
+            is_update = value is not None and key[1] == 1
+            written.append(last.get(state_partition, (key, value)) if is_update else (key, value))
+            last[state_partition] = written[-1]
+        append(self, state_partition, written, *args)
 
-    patch.setattr(Journal, "append", skip_updates)
+    patch.setattr(Journal, "append", repeat_records)
 
 
 @_register_mutant
