@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.log.journal import Journal
+from coordinator.log.journal import journal
 from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import listener
@@ -57,18 +57,20 @@ def answers_reads_from_pending_writes(patch: Patch) -> None:
 
 @_register_mutant
 def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:
-    append, last = Journal.append, {}
+    new_append, last = journal.new_append, {}
 
-    def repeat_records(self: Any, state_partition: int, records: Any, *args: Any) -> None:
+    def repeat_records(
+        state_partition: int, base_offset: int, timestamp_ms: int, records: Any, done: Any
+    ) -> Any:
         written = []
         for key, value in records:
             # Record type 1 is an update.
             is_update = value is not None and key[1] == 1
             written.append(last.get(state_partition, (key, value)) if is_update else (key, value))
             last[state_partition] = written[-1]
-        append(self, state_partition, written, *args)
+        return new_append(state_partition, base_offset, timestamp_ms, written, done)
 
-    patch.setattr(Journal, "append", repeat_records)
+    patch.setattr(journal, "new_append", repeat_records)
 
 
 @_register_mutant
