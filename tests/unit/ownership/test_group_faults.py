@@ -157,27 +157,6 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     run_in_group(scenario)
 
 
-def test_group_leader_assigns_after_its_error_is_gone(
-    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_defect(*_: object, **__: object) -> None:
-        raise RuntimeError("a defect of the assignor")
-
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
-        replicas = await fleet.add_all(2)
-        with monkeypatch.context() as patch:
-            patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
-            replicas.append(await fleet.add())
-            await fleet.wait_until(
-                lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
-            )
-            assert fleet.is_shared_by(*replicas[:2])
-        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
-        assert all(one.ownership.health() == [] for one in replicas)
-
-    run_in_group(scenario)
-
-
 def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: RunInGroup) -> None:
     async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
