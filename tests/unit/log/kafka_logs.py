@@ -69,7 +69,7 @@ async def wait_for_leases(log: KafkaLog, *state_partitions: int) -> None:
     await asyncio.sleep(max((log.serving_delay_s(partition) for partition in state_partitions), default=0.0))
 
 
-def run_in_real_time(main: Coroutine[Any, Any, None]) -> None:
+def run_in_real_time(main: Coroutine[Any, Any, Any]) -> None:
     """Run a coroutine with real disks and sockets, and a Kafka in memory."""
     with asyncio.Runner(loop_factory=RealTimeLoop) as runner:
         runner.run(close_clients_after(main))
@@ -79,7 +79,7 @@ def run_simulated(main: Coroutine[Any, Any, None]) -> None:
     SimulatedEnvironment().run(close_clients_after(main))
 
 
-async def close_clients_after(main: Coroutine[Any, Any, None]) -> None:
+async def close_clients_after(main: Coroutine[Any, Any, Any]) -> None:
     """Run a coroutine, and close the connections to Kafka clusters in memory."""
     try:
         await main
