@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
-from coordinator.cluster.kafka.group import GroupClient
 from coordinator.cluster.ownership import Assignment, Ownership, Replica, StaticOwnership
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
@@ -289,13 +288,13 @@ def make_forwarding(
     """Return the forwarding to other coordinators, None with static ownership."""
     if config.ownership == "static":
         return None
-    from coordinator.cluster.kafka.topic_existence import TopicExistence
+    from coordinator.cluster.kafka.topic_existence import make_topic_check
 
-    look = TopicExistence(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=make_client_security(config))
+    security = make_client_security(config)
     return ForwardingMode(
         Forwarder(runtime, instance=instance, metrics=metrics, security=make_peer_security(config)),
         config.forwarding,
-        look.exists,
+        make_topic_check(config.bootstrap_servers, KAFKA_STATE_TOPIC, security=security),
     )
 
 
@@ -314,7 +313,7 @@ def make_ownership(config: Config, instance: str, advertised: HostPort, http: Ho
 
     limits = _group_limits(config)
 
-    def make_group_client() -> GroupClient:
+    def make_group_client() -> KafkaGroupClient:
         return KafkaGroupClient(
             config.bootstrap_servers,
             config.group_id,

@@ -4,7 +4,6 @@ Kafka's own coordinator receives every metadata change. A coordinator outside th
 default it accepts every topic id in a request.
 """
 
-from collections.abc import Mapping
 from typing import Protocol
 
 
@@ -33,14 +32,3 @@ class AllTopics:
     def contains(self, topic_id: bytes, partition: int) -> bool:
         """Return True."""
         return True
-
-
-class StaticTopics:
-    """Contains the given topics with their number of partitions."""
-
-    def __init__(self, partitions_of: Mapping[bytes, int]) -> None:
-        self._partitions_of = dict(partitions_of)
-
-    def contains(self, topic_id: bytes, partition: int) -> bool:
-        """Return whether the topic is listed and has this partition."""
-        return partition < self._partitions_of.get(topic_id, 0)

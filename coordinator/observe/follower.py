@@ -12,8 +12,9 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from math import inf
+from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
+from coordinator.cluster.kafka.cluster import NO_NODE, FetchResult, NoResponse
 from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import keep_valid_records
@@ -25,6 +26,9 @@ from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import batch_size_at, decode_batches, next_offset_at
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, decode_record
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -85,7 +89,7 @@ class _FollowedPartition:
 class LogFollower:
     """Follows all partitions of a state topic. While `run` is active, all other methods may be called."""
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: "Brokers", topic: str) -> None:
         """Create the object without connecting. `cluster` is a client for the topic of this name."""
         # Called with each followed record, but not during a replay: key, previous state, record.
         self.record_followed: Callable[[SharePartitionKey, ShareState | None, StateRecord], None]

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.benchmarks.expiry_requests import measure_expiry_requests
+from tests.kafka_in_memory.group import GroupInMemory
 from tests.simulation.loop import SimLoop
-from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.fake_group_client import FakeGroupClient
 from tests.unit.ownership.replicas import GroupReplica, ReplicaGroup
 
 SIZES = (3, 10, 30, 100, 200, 500)
@@ -71,12 +70,12 @@ class _CoordinatorGroup:
     def __init__(self, coordinators: int) -> None:
         limits = GroupLimits()
         self.brokers = list(range(1, coordinators + 1))
-        self.group = FakeGroup(
+        self.group = GroupInMemory(
             session_s=limits.session_timeout_s,
             rebalance_s=limits.rebalance_timeout_s,
             first_delay_s=INITIAL_DELAY_S,
+            nodes=coordinators,
         )
-        self.group.nodes = set(self.brokers)
         self.assign_leaders(self.brokers)
         self.fleet = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
 
@@ -109,7 +108,7 @@ class _CoordinatorGroup:
 
     def requests(self) -> int:
         """Return the number of requests of all coordinators to brokers."""
-        return len(self.group.requests) + self.group.metadata_requests + sum(self.group.probes)
+        return len(self.group.requests)
 
 
 async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
@@ -126,24 +125,21 @@ async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCo
     # The metadata shows a broker as a leader, but no coordinator can reach the broker.
     generation = group.generation
     for one in ones:
-        assert isinstance(one.link, FakeGroupClient)
         one.link.unreachable_brokers = {coordinators}
     await asyncio.sleep(IDLE_S)
     silent_rebalances = group.generation - generation
     for one in ones:
-        assert isinstance(one.link, FakeGroupClient)
         one.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
     # One machine fails: it runs a share coordinator and the broker that coordinates the group.
     generation = group.generation
-    assert isinstance(ones[0].link, FakeGroupClient)
     ones[0].link.cut = True
-    group.down.add(group.node)
+    group.brokers.set_down(group.node)
     left = [broker for broker in scene.brokers if broker != group.node]
 
     def elect_leaders() -> None:
-        group.nodes.discard(group.node)
+        del group.brokers.addresses[group.node]
         group.move_to_broker(left[0])
         scene.assign_leaders(left)
 

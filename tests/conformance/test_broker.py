@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.cluster.topics import StaticTopics
 from coordinator.config import HostPort
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
@@ -30,6 +29,7 @@ from protocol.messages import write_share_group_state as write_api
 from protocol.state_batches import StateBatch, pack
 from tests.builders import ACKNOWLEDGED
 from tests.kafka.built_in import BuiltInCoordinator
+from tests.static_topics import StaticTopics
 from tests.unit.server.wire import WireClient, request_frame
 
 pytestmark = pytest.mark.broker

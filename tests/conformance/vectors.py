@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from coordinator.cluster.topics import StaticTopics
 from coordinator.log.memory import MemoryLog
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
@@ -21,6 +20,7 @@ from protocol.messages import (
 )
 from protocol.state_records import SharePartitionKey, decode_record
 from tests.builders import execute
+from tests.static_topics import StaticTopics
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 VECTORS = Path(__file__).parent / "vectors"

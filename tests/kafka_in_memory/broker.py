@@ -3,10 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
-from coordinator.cluster.kafka.metadata import TopicMetadata
+from coordinator.cluster.kafka.cluster import FetchResult, ProduceResult
 from protocol.errors import ErrorCode
 from protocol.messages import fetch, produce
 from protocol.messages import find_coordinator as find_api
@@ -29,10 +28,15 @@ from tests.kafka_in_memory.groups import GROUP_APIS, encode_result
 from tests.kafka_in_memory.groups import serve_group_request as serve_group
 from tests.kafka_in_memory.share_groups import ShareGroups
 
+if TYPE_CHECKING:
+    from tests.simulation.kafka.brokers import SimBrokers
+
 _LIST_OFFSETS, _METADATA, _FIND_COORDINATOR = 2, 3, 10
-_API_VERSIONS, _DELETE_RECORDS, _INIT_PRODUCER_ID = 18, 21, 22
+_API_VERSIONS, _CREATE_TOPICS, _DELETE_RECORDS, _INIT_PRODUCER_ID, _DESCRIBE_CONFIGS = 18, 19, 21, 22, 32
 _EARLIEST = -2
 _GROUP = 0
+# The replicas of each partition, if there are so many brokers.
+_REPLICAS = 3
 # The first version of FindCoordinator with several keys.
 _BATCHED_KEYS = 4
 
@@ -42,48 +46,6 @@ class RequestSender(NamedTuple):
 
     name: str
     forgotten: Sequence[int] = ()
-
-
-class Cluster(Protocol):
-    """The state of a cluster and its rules, in plain values. `topic` is the only topic."""
-
-    topic: str
-    topic_id: bytes
-    addresses: Mapping[int, tuple[str, int]]
-
-    def topic_metadata(self, node: int) -> TopicMetadata:
-        """Return the topic as a broker reports it."""
-        ...
-
-    def produce(
-        self, sender: RequestSender, node: int, batches: Sequence[tuple[int, bytes]], timeout_s: float
-    ) -> Mapping[int, ProduceResult] | asyncio.Future[Mapping[int, ProduceResult]]:
-        """Append; return the results, at once or later."""
-        ...
-
-    def list_end_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return high watermarks."""
-        ...
-
-    def list_start_offsets(self, node: int, numbers: Sequence[int]) -> Mapping[int, ListedOffset]:
-        """Return log start offsets."""
-        ...
-
-    def fetch(self, node: int, positions: Mapping[int, tuple[int, int]]) -> Mapping[int, FetchResult]:
-        """Return batches from each (leader epoch known to the client, log offset)."""
-        ...
-
-    def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete records; return error codes."""
-        ...
-
-    def find_coordinator(self, node: int, transactional_id: str) -> tuple[int, int]:
-        """Return an error code, and the coordinator of a transactional id."""
-        ...
-
-    def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
-        """Return a producer id."""
-        ...
 
 
 def _when_done(result: Any, respond: Callable[[Any], None]) -> None:
@@ -106,45 +68,52 @@ class Broker:
     """A broker of a cluster. `serve` answers one request.
 
     `groups` tells which broker coordinates the only group: `coordinator_known_to` returns the coordinator in
-    the metadata of a broker, and `coordinator_at` the group at a broker. `newest` limits versions by API key.
+    the metadata of a broker, and `coordinator_at` the group at a broker. `next_error` returns the error with
+    which the next request of an API fails. `newest` limits versions by API key.
     """
 
     def __init__(
         self,
         node: int,
-        cluster: Cluster,
+        cluster: "SimBrokers",
         groups: Any = None,
         newest: Mapping[int, int] | None = None,
         share_groups: ShareGroups | None = None,
     ) -> None:
         # The number of requests by API key.
         self.requests: Counter[int] = Counter()
+        self.on_request: Callable[[int], None] = lambda api_key: None
         self._node = node
         self._share_groups = share_groups
         self._groups = groups
         self._api_versions = api_versions_response(newest or {})
         self._cluster = cluster
         self._apis: dict[int, Callable[[RequestSender, Any], tuple[Any, ...]]] = {
+            _CREATE_TOPICS: self._create_topics,
+            _DESCRIBE_CONFIGS: self._describe_configs,
             _LIST_OFFSETS: self._list_offsets,
             _FIND_COORDINATOR: self._find_coordinator,
             _DELETE_RECORDS: self._delete_records,
             _INIT_PRODUCER_ID: self._init_producer_id,
-            fetch.API_KEY: self._fetch,
         }
 
     def serve(self, sender: RequestSender, frame: bytes, respond: Callable[[bytes], None]) -> None:
         """Serve a request. `respond` receives the response, at once or later."""
         request = decode_request(frame)
         self.requests[request.api_key] += 1
+        self.on_request(request.api_key)
         if request.api_key == _API_VERSIONS:
             respond(frame_response(request, self._api_versions))
         elif request.api_key == produce.API_KEY:
             topic_id, result = self._produce(sender, request.message)
             _when_done(result, lambda done: respond(_encode_produced(request, topic_id, done)))
+        elif request.api_key == fetch.API_KEY:
+            self._serve_fetch(request, respond)
         elif request.api_key == _METADATA:
             respond(self._metadata(request))
         elif request.api_key in GROUP_APIS:
-            result = serve_group(request, self._groups.coordinator_at(self._node))
+            error = self._groups.next_error(request.api_key)
+            result = serve_group(request, self._groups.coordinator_at(self._node), error)
             _when_done(result, lambda done: respond(encode_result(request, done)))
         elif request.api_key == _FIND_COORDINATOR and request.version >= _BATCHED_KEYS:
             respond(encode_response(request, self._find_coordinators(request.message)))
@@ -160,8 +129,9 @@ class Broker:
         cluster = self._cluster
         described = cluster.topic_metadata(self._node)
         nodes, addresses = list(cluster.addresses), cluster.addresses.items()
+        replicas = nodes[:_REPLICAS]
         partitions = [
-            DescribedPartition(0, each.partition, each.leader, each.leader_epoch, nodes, [each.leader], [])
+            DescribedPartition(0, each.partition, each.leader, each.leader_epoch, replicas, [each.leader], [])
             for each in described.partitions
         ]
         code, topic_id = described.error_code, described.topic_id
@@ -184,17 +154,30 @@ class Broker:
     def _produce(self, sender: RequestSender, request: produce.ProduceRequest) -> tuple[bytes, Any]:
         (topic,) = request.topic_data
         batches = [(each.index, each.records or b"") for each in topic.partition_data]
-        if topic.topic_id != self._cluster.topic_id:
+        if not self._is_known(topic.topic_id):
             unknown = ProduceResult(ErrorCode.UNKNOWN_TOPIC_ID, -1)
             return topic.topic_id, dict.fromkeys((number for number, _ in batches), unknown)
         timeout_s = request.timeout_ms / 1_000
         return topic.topic_id, self._cluster.produce(sender, self._node, batches, timeout_s)
 
-    def _fetch(self, sender: RequestSender, request: fetch.FetchRequest) -> tuple[FetchResponse]:
+    def _is_known(self, topic_id: bytes) -> bool:
+        return topic_id == self._cluster.topic_id or not self._cluster.checks_topic_ids
+
+    def _serve_fetch(self, request: Request, respond: Callable[[bytes], None]) -> None:
+        """Respond at once if there is data or an error, else after the maximum wait of the request."""
+        response, wait_ms = self._fetch(request.message), request.message.max_wait_ms
+        if not wait_ms or any(each.error_code or each.records for each in response.responses[0].partitions):
+            respond(encode_response(request, response))
+            return
+        asyncio.get_running_loop().call_later(
+            wait_ms / 1_000, lambda: respond(encode_response(request, self._fetch(request.message)))
+        )
+
+    def _fetch(self, request: fetch.FetchRequest) -> FetchResponse:
         (topic,) = request.topics
         asked = {each.partition: (each.current_leader_epoch, each.fetch_offset) for each in topic.partitions}
         results: Mapping[int, FetchResult]
-        if topic.topic_id == self._cluster.topic_id:
+        if self._is_known(topic.topic_id):
             results = self._cluster.fetch(self._node, asked)
         else:
             results = {number: FetchResult(ErrorCode.UNKNOWN_TOPIC_ID, -1, b"") for number in asked}
@@ -202,7 +185,17 @@ class Broker:
             PartitionData(number, result.error_code, -1, -1, result.start_offset, None, -1, result.data)
             for number, result in results.items()
         ]
-        return (FetchResponse(0, ErrorCode.NONE, 0, [FetchableTopicResponse(topic.topic_id, partitions)]),)
+        return FetchResponse(0, ErrorCode.NONE, 0, [FetchableTopicResponse(topic.topic_id, partitions)])
+
+    def _create_topics(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
+        ((name, partitions, _, _, configs),) = request.create_topic_requests
+        assert name == self._cluster.topic
+        return ([(name, self._cluster.create_topic(partitions, dict(configs)), None)],)
+
+    def _describe_configs(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
+        ((kind, name, _),) = request.resources
+        entries = [(config, value, False, False, False) for config, value in self._cluster.configs.items()]
+        return 0, [(ErrorCode.NONE, None, kind, name, entries)]
 
     def _list_offsets(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         ((name, asked),) = request.topics
@@ -222,7 +215,8 @@ class Broker:
     def _find_coordinator(self, sender: RequestSender, request: Any) -> tuple[Any, ...]:
         cluster = self._cluster
         if request.coordinator_type == _GROUP:
-            code, node = ErrorCode.NONE, self._groups.coordinator_known_to(self._node)
+            code = self._groups.next_error(_FIND_COORDINATOR)
+            node = self._groups.coordinator_known_to(self._node)
         else:
             code, node = cluster.find_coordinator(self._node, request.coordinator_key)
         return 0, code, None, node, *cluster.addresses.get(node, ("", -1))

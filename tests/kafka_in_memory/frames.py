@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from aiokafka.protocol.admin import ApiVersionRequest_v0, DeleteRecordsRequest_v1, DescribeGroupsRequest_v3
-from aiokafka.protocol.coordination import FindCoordinatorRequest_v1
-from aiokafka.protocol.group import (
-    HeartbeatRequest_v1,
-    JoinGroupRequest_v5,
-    LeaveGroupRequest_v1,
-    SyncGroupRequest_v3,
+from aiokafka.protocol.admin import (
+    ApiVersionRequest_v0,
+    CreateTopicsRequest_v1,
+    DeleteRecordsRequest_v1,
+    DescribeConfigsRequest_v0,
+    DescribeGroupsRequest_v3,
 )
+from aiokafka.protocol.coordination import FindCoordinatorRequest_v1
+from aiokafka.protocol.group import JoinGroupRequest_v5, LeaveGroupRequest_v1, SyncGroupRequest_v3
 from aiokafka.protocol.offset import OffsetRequest_v3
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
@@ -46,10 +47,11 @@ _AIOKAFKA: dict[tuple[int, int], Any] = {
     (request.API_KEY, request.API_VERSION): request
     for request in (
         ApiVersionRequest_v0,
+        CreateTopicsRequest_v1,
         DeleteRecordsRequest_v1,
+        DescribeConfigsRequest_v0,
         DescribeGroupsRequest_v3,
         FindCoordinatorRequest_v1,
-        HeartbeatRequest_v1,
         InitProducerIdRequest_v0,
         JoinGroupRequest_v5,
         LeaveGroupRequest_v1,

@@ -16,19 +16,19 @@ from tests.kafka_in_memory.frames import Request, encode_response
 
 _JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE = 11, 12, 13, 14, 15
 GROUP_APIS = (_JOIN, _HEARTBEAT, _LEAVE, _SYNC, _DESCRIBE)
-# The lowest version of Heartbeat with the group.instance.id that a generated module encodes.
-_STATIC_HEARTBEAT = 4
 
 
-def serve_group_request(request: Request, group: Any) -> Any:
+def serve_group_request(request: Request, group: Any, error: int) -> Any:
     """Return the result of a request, or a future.
 
-    `group` has the methods of `FakeGroup`. `group` is None at a broker that does not coordinate the group.
+    `group` has the methods of `GroupCoordinator`. `group` is None at a broker that does not coordinate the
+    group. If `error` is not NONE, the request fails with this error.
     """
     key, message = request.api_key, request.message
-    if group is None:
-        refused = {_JOIN: JoinResult, _SYNC: SyncResult, _DESCRIBE: DescribeResult}.get(key, int)
-        return refused(ErrorCode.NOT_COORDINATOR)
+    if group is None and error == ErrorCode.NONE:
+        error = ErrorCode.NOT_COORDINATOR
+    if error != ErrorCode.NONE:
+        return {_JOIN: JoinResult, _SYNC: SyncResult, _DESCRIBE: DescribeResult}.get(key, int)(error)
     if key == _JOIN:
         ((_, member_metadata),) = message.group_protocols
         return group.join(message.member_id, member_metadata, message.group_instance_id or "")
@@ -36,8 +36,7 @@ def serve_group_request(request: Request, group: Any) -> Any:
         instance_id, assignments = message.group_instance_id or "", dict(message.group_assignment)
         return group.sync(message.generation_id, message.member_id, assignments, instance_id)
     if key == _HEARTBEAT:
-        instance_id = getattr(message, "group_instance_id", None) or ""
-        return group.heartbeat(message.generation_id, message.member_id, instance_id)
+        return group.heartbeat(message.generation_id, message.member_id, message.group_instance_id or "")
     return group.leave(message.member_id) if key == _LEAVE else group.describe()
 
 
@@ -56,6 +55,6 @@ def encode_result(request: Request, result: Any) -> bytes:
         return encode_response(request, 0, [group])
     if isinstance(result, SyncResult):
         return encode_response(request, 0, *result)
-    if request.api_key == _HEARTBEAT and request.version >= _STATIC_HEARTBEAT:
+    if request.api_key == _HEARTBEAT:
         return encode_response(request, HeartbeatResponse(0, result))
     return encode_response(request, 0, result)

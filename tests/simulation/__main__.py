@@ -9,9 +9,11 @@ from dataclasses import asdict
 from random import SystemRandom
 from time import perf_counter
 
-from tests.simulation.run_seeds import KINDS, check_seeds
+from tests.simulation.run_seeds import KINDS, check_each_seed
 
 SEEDS = 1_000
+# The minimum interval of the lines about the progress.
+PROGRESS_S = 5.0
 
 
 def main() -> int:
@@ -49,13 +51,19 @@ def _run_seed(kind: str, seed: int, minutes: float | None, *, verbose: bool) -> 
 
 
 def _run_seeds(kind: str, seeds: range, minutes: float | None) -> int:
-    began_s = perf_counter()
+    began_s = reported_s = perf_counter()
     sys.stdout.write(f"{kind}: {len(seeds)} seeds from {seeds.start} up\n")
     failed = 0
-    for wrong in check_seeds(kind, seeds, minutes):
-        failed += 1
-        sys.stdout.write(f"{wrong}\n")
-        sys.stdout.flush()
+    for done, wrong in enumerate(check_each_seed(kind, seeds, minutes), 1):
+        if wrong is not None:
+            failed += 1
+            sys.stdout.write(f"{wrong}\n")
+            sys.stdout.flush()
+        now_s = perf_counter()
+        if now_s - reported_s > PROGRESS_S:
+            reported_s = now_s
+            sys.stderr.write(f"{kind}: {done} of {len(seeds)} seeds done, {failed} failed\n")
+            sys.stderr.flush()
     sys.stdout.write(f"{kind}: {failed} of {len(seeds)} went wrong, {perf_counter() - began_s:.0f} s\n")
     return failed
 

@@ -4,7 +4,8 @@ The search follows all orders at once, as *configurations*: possible current sta
 means to let it take effect at this point of the order.  An answered operation is placed at the latest when
 its response arrives.  These rules limit the number of configurations:
 
-* Operations of one connection take effect in the order in which they were sent (if at all).
+* Operations of one connection take effect in the order in which they were sent (if at all). An operation
+  whose response is NOT_COORDINATOR may take effect later: its append may be in the log.
 * An answered operation without an effect (a refusal, most summaries) is placed when the state first explains
   its response.
 * Of equal unanswered operations, the one with the nearest deadline is placed first.
@@ -18,6 +19,7 @@ its response arrives.  These rules limit the number of configurations:
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from protocol.errors import ErrorCode
 from tests.simulation.history import INITIALIZE, NEVER, READ, SUMMARY, WRITE, Operation
 from tests.simulation.model import (
     AnswerFields,
@@ -166,7 +168,9 @@ class LinearizationSearch:
         dropped = (
             number
             for number, other in self._unanswered.items()
-            if number < op.number and other.client == op.client
+            if number < op.number
+            and other.client == op.client
+            and other.error_code != ErrorCode.NOT_COORDINATOR
         )
         return now.placed.union((op.number,), dropped)
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from coordinator.log.journal import journal
 from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import listener
@@ -20,7 +21,6 @@ from coordinator.shard.pruning_offsets import PruningOffsets
 from protocol.errors import ErrorCode
 from protocol.state_batches import pack, unpack
 from protocol.state_records import StateRecord
-from tests.simulation.log import FaultyLog, LogStorage
 
 Patch = pytest.MonkeyPatch
 MUTANTS: dict[str, Callable[[Patch], None]] = {}
@@ -56,27 +56,21 @@ def answers_reads_from_pending_writes(patch: Patch) -> None:
 
 
 @_register_mutant
-def loses_the_tail_of_the_log(patch: Patch) -> None:
-    async def open_and_lose(self: Any) -> None:
-        for batches in self._storage.batches:
-            if len(batches) > 1:
-                batches.pop()
+def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:
+    new_append, last = journal.new_append, {}
 
-    patch.setattr(FaultyLog, "open", open_and_lose)
+    def repeat_records(
+        state_partition: int, base_offset: int, timestamp_ms: int, records: Any, done: Any
+    ) -> Any:
+        written = []
+        for key, value in records:
+            # Record type 1 is an update.
+            is_update = value is not None and key[1] == 1
+            written.append(last.get(state_partition, (key, value)) if is_update else (key, value))
+            last[state_partition] = written[-1]
+        return new_append(state_partition, base_offset, timestamp_ms, written, done)
 
-
-@_register_mutant
-def drops_update_records(patch: Patch) -> None:
-    write = LogStorage.write
-
-    def skip_write(self: Any, state_partition: int, records: Any, timestamp_ms: int) -> int:
-        # Write the first batch of a state partition completely, because otherwise every operation would fail.
-        # Of later appends, write only tombstones and snapshots (record type 0), or else the first record.
-        if self.batches[state_partition]:
-            records = [(key, value) for key, value in records if value is None or key[1] == 0] or records[:1]
-        return write(self, state_partition, records, timestamp_ms)
-
-    patch.setattr(LogStorage, "write", skip_write)
+    patch.setattr(journal, "new_append", repeat_records)
 
 
 @_register_mutant
@@ -88,19 +82,6 @@ def keeps_state_whose_append_failed(patch: Patch) -> None:
             self._schedule_batch()
 
     patch.setattr(ShardRunner, "_recover", _recover)
-
-
-@_register_mutant
-def treats_unknown_outcome_as_success(patch: Patch) -> None:
-    appended = ShardRunner.on_append_done
-
-    def on_append_done(self: Any, base_offset: int, error: Any) -> None:
-        if error is not None and self._log.health() is None:
-            self._next_log_offset = base_offset
-            error = None
-        appended(self, base_offset, error)
-
-    patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
 @_register_mutant

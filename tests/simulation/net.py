@@ -171,7 +171,8 @@ class Network:
         self.faults = faults
         self.clogged_until_s = 0.0
         self.links: set[Link] = set()
-        self.brokers: BrokerNetwork | None = None
+        # The clusters of this network, by the addresses of their brokers.
+        self.brokers: dict[tuple[str, int], BrokerNetwork] = {}
         self._rng = rng
         self._numbers = 0
         self._listening: dict[tuple[str, int], _SimServer] = {}
@@ -202,8 +203,9 @@ class Network:
 
     async def open(self, protocol: asyncio.Protocol, host: str, port: int) -> asyncio.Transport:
         """Connect a client's protocol; raises ConnectionRefusedError without a listener."""
-        if self.brokers is not None and self.brokers.leads_to((host, port)):
-            return await self.brokers.open(protocol, (host, port))
+        brokers = self.brokers.get((host, port))
+        if brokers is not None:
+            return await brokers.open(protocol, (host, port))
         return ClientTransport(await self.connect(host, port), protocol)
 
     def drop_connections(self, address: tuple[str, int]) -> None:

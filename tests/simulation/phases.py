@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from coordinator.cluster.topics import AllTopics, StaticTopics, TopicDirectory
+from coordinator.cluster.topics import AllTopics, TopicDirectory
 from protocol.messages.read_share_group_state import PartitionData as ReadPart
 from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
@@ -22,16 +22,14 @@ from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Operation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
+from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX
 from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until
+from tests.static_topics import StaticTopics
 
 # After the end of faults, each client must get this number of answers before a deadline. The deadline
 # includes all retries of earlier calls: 5 attempts of up to 30 s, and the pauses between them.
 ANSWERS_MIN = 3
-
-# Clients have fewer operations in progress. If the queue has this size, no operation is deferred because the
-# queue is full.
-OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass
@@ -215,6 +213,7 @@ class Simulation:
                 )
             await asyncio.sleep(0.5)
             self._raise_if_violated()
+        # In a larger queue, no operation is deferred because the queue is full.
         if self.plan.runtime_limits.queued_operations_max > OPERATIONS_AT_A_TIME_MAX:
             for op in history.ops:
                 if op.invoked > healed_at and op.error_code in DEFERRED and not self._may_be_deferred(op):

@@ -14,12 +14,14 @@ from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import ServerLimits
 from coordinator.shard import SnapshotPolicy
 from tests.simulation.disk import DiskFaults
-from tests.simulation.log import LogFaults
 from tests.simulation.pipes import NetFaults
 
 # The default maximum of the virtual seconds of the phase with faults.
 FAULTY_S = 120.0
 OPS_MAX = 350
+
+# Clients have fewer operations in progress at any time.
+OPERATIONS_AT_A_TIME_MAX = 1_000
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,6 @@ class Plan:
     """All parameters of a simulation."""
 
     seed: int
-    log: str = "port"
     state_partitions: int = 3
     node_ids: int = 2
     ops_max: int = OPS_MAX
@@ -91,7 +92,6 @@ class Plan:
     load: Load = field(default_factory=Load)
     nemesis: Nemesis = field(default_factory=Nemesis)
     net: NetFaults = field(default_factory=NetFaults)
-    log_faults: LogFaults = field(default_factory=LogFaults)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
     # The part of crashes that leave a flipped bit on the disk.
@@ -105,8 +105,8 @@ class Plan:
 
     @property
     def kind(self) -> str:
-        """The kind of the simulated log, for messages."""
-        return self.log
+        """The kind of the simulation, for messages."""
+        return "alone"
 
     @property
     def latest_effect_s(self) -> float:
@@ -115,11 +115,11 @@ class Plan:
         The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
         request and the append add to this age.
         """
-        net, logs, nemesis = self.net, self.log_faults, self.nemesis
+        net, nemesis = self.net, self.nemesis
         way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
         clogged_s = 8 * nemesis.clogged_s if nemesis.clog_s else 0.0
         suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
-        append_s = 4 * logs.stall_s + 10.0 if self.log == "port" else 10 * self.disk_faults.stall_s + 20.0
+        append_s = 10 * self.disk_faults.stall_s + 20.0
         return self.runtime_limits.request_age_max_s + way_s + clogged_s + suspended_s + append_s
 
     @property
@@ -146,13 +146,15 @@ class Plan:
             send_buffer_bytes=self.net.send_buffer_bytes,
             high_water_bytes=self.net.high_water_bytes,
         )
-        # An append must be faster than the write timeout, or no write would succeed.
-        append_s = min(self.log_faults.append_s, self.runtime_limits.write_timeout_s / 50)
-        calm = LogFaults(append_s=append_s, has_lease=self.log_faults.has_lease)
+        # Without faults, no operation waits for the write timeout, even if each append has only a few of the
+        # operations in progress. An append waits for a write and for a sync.
+        limits = self.runtime_limits
+        appends = OPERATIONS_AT_A_TIME_MAX / min(limits.operations_per_append_max, OPERATIONS_AT_A_TIME_MAX)
+        step_s = limits.write_timeout_s / max(50, 4 * appends)
         sound = DiskFaults(
-            write_s=min(self.disk_faults.write_s, append_s), sync_s=min(self.disk_faults.sync_s, append_s)
+            write_s=min(self.disk_faults.write_s, step_s), sync_s=min(self.disk_faults.sync_s, step_s)
         )
-        return replace(self, net=quick, log_faults=calm, disk_faults=sound)
+        return replace(self, net=quick, disk_faults=sound)
 
 
 def draw_log_uniform(rng: Random, low: float, high: float) -> float:
@@ -175,14 +177,12 @@ def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
     rng = Random(seed)
     plan = Plan(
         seed,
-        log=rng.choice(("port", "journal")),
         state_partitions=rng.randrange(1, 6),
         node_ids=rng.randrange(1, 5),
         quiet_points=rng.randrange(3),
         load=draw_load(rng),
         nemesis=_draw_nemesis(rng),
         net=draw_net(rng),
-        log_faults=_draw_log(rng),
         journal_sync=rng.choice(("always", "always", "os")),
         disk_faults=_draw_disk(rng),
         damage_rate=draw_rate(rng, 0.1, 0.7, 0.4),
@@ -266,21 +266,6 @@ def draw_net(rng: Random) -> NetFaults:
         stall_s=draw_log_uniform(rng, 0.05, 5.0),
         send_buffer_bytes=rng.choice((64, 1_024, 65_536)),
         high_water_bytes=rng.choice((0, 256, 65_536)),
-    )
-
-
-def _draw_log(rng: Random) -> LogFaults:
-    return LogFaults(
-        append_s=draw_log_uniform(rng, 0.0002, 0.2),
-        stall_rate=draw_rate(rng, 0.001, 0.2),
-        stall_s=draw_log_uniform(rng, 0.1, 8.0),
-        unavailable_rate=draw_rate(rng, 0.002, 0.2),
-        unknown_rate=draw_rate(rng, 0.002, 0.2),
-        read_fails_rate=draw_rate(rng, 0.01, 0.5, 0.3),
-        refuses_rate=draw_rate(rng, 0.002, 0.05, 0.3),
-        refuses_s=draw_log_uniform(rng, 0.2, 10.0),
-        pinned_rate=draw_rate(rng, 0.05, 0.9),
-        has_lease=rng.random() >= 0.2,
     )
 
 

@@ -6,11 +6,10 @@ between any two callbacks.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
-from coordinator.errors import LogDamaged
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import Runtime
@@ -18,6 +17,7 @@ from coordinator.serve.server import Api, CoordinatorDirectory, Listener
 from coordinator.serve.service import Service
 from tests.simulation.loop import PROCESS, Process, SimLoop
 from tests.simulation.plan import Plan
+from tests.simulation.storage import JournalStorage
 
 _Result = TypeVar("_Result")
 
@@ -41,34 +41,6 @@ class SimClock:
         return self.ahead_ms + round(self._loop.time() * 1_000)
 
 
-class Storage(Protocol):
-    """The data that outlives the process: a disk or a simulated log."""
-
-    def create_log(self, plan: Plan) -> StateLog:
-        """Create the log object of a new process."""
-        ...
-
-    def crash(self) -> None:
-        """Discard the data that a crash of the process or the machine loses, and release the lock."""
-        ...
-
-    def set_fault_plan(self, plan: Plan) -> None:
-        """Apply the faults of a plan from now on."""
-        ...
-
-    def set_full(self, full: bool) -> None:
-        """Fill the storage, or free it again."""
-        ...
-
-    def on_log_opened(self) -> None:
-        """Process the notification that the log was opened without an error."""
-        ...
-
-    def undo_damage(self, error: LogDamaged) -> None:
-        """Undo damage that the log detected. Raise Violation if the log was not damaged."""
-        ...
-
-
 class CoordinatorProcess:
     """A coordinator from its start to its crash or stop."""
 
@@ -78,7 +50,7 @@ class CoordinatorProcess:
         *,
         loop: SimLoop,
         plan: Plan,
-        storage: Storage,
+        storage: JournalStorage,
         clock: SimClock,
         topics: TopicDirectory,
     ) -> None:

@@ -41,9 +41,12 @@ def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:
 
 def check_seeds(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str]:
     """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
+    return (wrong for wrong in check_each_seed(kind, seeds, minutes) if wrong is not None)
+
+
+def check_each_seed(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str | None]:
+    """Simulate with several seeds on all cores; yield the result of `check_seed` for each, in their order."""
     workers = os.cpu_count() or 1
     chunk = max(1, min(25, len(seeds) // (4 * workers)))
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for wrong in pool.map(partial(check_seed, kind, minutes), seeds, chunksize=chunk):
-            if wrong is not None:
-                yield wrong
+        yield from pool.map(partial(check_seed, kind, minutes), seeds, chunksize=chunk)

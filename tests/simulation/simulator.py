@@ -6,8 +6,6 @@ checks *liveness*: all faults end, and every client must get answers within a bo
 """
 
 import asyncio
-from collections.abc import Callable
-from random import Random
 
 from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
@@ -16,21 +14,19 @@ from tests.simulation.history import History, Violation
 from tests.simulation.nemesis import make_faults
 from tests.simulation.phases import Simulation, SimulationOutcome
 from tests.simulation.plan import Plan
-from tests.simulation.process import ADDRESS, NODE_ID_FIRST, Storage
-from tests.simulation.storage import make_storage
+from tests.simulation.process import ADDRESS, NODE_ID_FIRST
+from tests.simulation.storage import JournalStorage
 from tests.simulation.workloads import SharedClientState
 from tests.simulation.world import READY_BY_S, World, wait_until
-
-MakeStorage = Callable[[Plan, Random], Storage]
 
 
 class Simulator(Simulation):
     """A simulation of one coordinator and its clients."""
 
-    def __init__(self, plan: Plan, make: MakeStorage = make_storage) -> None:
+    def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
         self._world = World(
-            plan, self.loop, self._fork_random(), make(plan, self._fork_random()), self._topics
+            plan, self.loop, self._fork_random(), JournalStorage(plan, self._fork_random()), self._topics
         )
 
     @property

@@ -1,9 +1,8 @@
-"""Simulate the storage of each kind of log, and the data that a crash loses.
+"""The real journal on a faulty disk (`tests.simulation.disk`), and the data that a crash loses.
 
-Half of the seeds inject faults at the log interface (`tests.simulation.log`), the others use the real journal
-on a faulty disk (`tests.simulation.disk`).  A crash ends the process. With journal.sync=always, it may also
-end the whole machine, which loses unsynced data.  Some crashes damage the disk. The journal must detect the
-damage when it is opened, and the simulation then undoes the damage.
+A crash ends the process. With journal.sync=always, it may also end the whole machine, which loses unsynced
+data.  Some crashes damage the disk. The journal must detect the damage when it is opened, and the simulation
+then undoes the damage.
 """
 
 from dataclasses import replace
@@ -15,43 +14,7 @@ from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from tests.simulation.disk import SimFile, SimStorage
 from tests.simulation.history import Violation
-from tests.simulation.log import FaultyLog, LogStorage
 from tests.simulation.plan import Plan
-from tests.simulation.process import Storage
-
-
-class PortStorage:
-    """A simulated log that implements the log interface directly."""
-
-    def __init__(self, plan: Plan, rng: Random) -> None:
-        self._log_storage = LogStorage(plan.state_partitions)
-        self._faults = plan.log_faults
-        self._rng = rng
-        self._log: FaultyLog | None = None
-
-    def create_log(self, plan: Plan) -> StateLog:
-        """Create the log for a new process."""
-        self._log = FaultyLog(self._log_storage, self._rng, self._faults)
-        return self._log
-
-    def crash(self) -> None:
-        """Keep all written data; the kill of the process drops unwritten appends."""
-
-    def set_fault_plan(self, plan: Plan) -> None:
-        """Apply the faults of a plan from now on."""
-        self._faults = plan.log_faults
-        if self._log is not None:
-            self._log.faults = plan.log_faults
-
-    def set_full(self, full: bool) -> None:
-        """Do nothing: the faults of the log include a full storage."""
-
-    def on_log_opened(self) -> None:
-        """Do nothing."""
-
-    def undo_damage(self, error: LogDamaged) -> None:
-        """Raise Violation: this log is never damaged."""
-        raise Violation(f"the log reports damage, but it was not damaged: {error}") from error
 
 
 class JournalStorage:
@@ -123,8 +86,3 @@ class JournalStorage:
         """Limit the disk to its used space, or remove the limit."""
         used = sum(len(file.shown) for file in self.disk.files.values())
         self.disk.faults.capacity_bytes = used if full else self._plan.disk_faults.capacity_bytes
-
-
-def make_storage(plan: Plan, rng: Random) -> Storage:
-    """Create the storage for a plan."""
-    return PortStorage(plan, rng) if plan.log == "port" else JournalStorage(plan, rng)

@@ -360,3 +360,23 @@ def test_operations_of_one_connection_take_effect_in_order() -> None:
 
     check_accepted(check_linearizable, script_of("another"))
     check_refused(check_linearizable, script_of("one"))
+
+
+def test_delete_of_unknown_outcome_may_follow_later_operations_of_its_connection() -> None:
+    # Seed 615: the append of the delete failed, and the journal recovered it after a restart.
+    def script_of(delete_result: DeleteResult | None) -> ScriptedHistory:
+        script = ScriptedHistory()
+        script.initialize()
+        delete = script.begin(DELETE, DeletePart(0))
+        delete.client = "one"
+        if delete_result is not None:
+            script.end(delete, delete_result)
+        later = script.begin(READ, ReadPart(0, 3))
+        later.client = "one"
+        script.end(later, ReadResult(0, state_epoch=1, start_offset=0))
+        script.crash()
+        script.summary(state_epoch=0, start_offset=-1, delivery_complete_count=-1)
+        return script
+
+    check_accepted(check_linearizable, script_of(DeleteResult(0, NOT_COORDINATOR)))
+    check_refused(check_linearizable, script_of(None))

@@ -11,6 +11,7 @@ from random import SystemRandom
 
 import pytest
 
+from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX, draw_plan
 from tests.simulation.run_seeds import KINDS, check_seed, check_seeds
 from tests.simulation.seeds import FIXED, NEW_SEEDS
 
@@ -20,6 +21,15 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind in KINDS for seed in FIXED[kind]])
 def test_fixed_seed_has_no_violation(kind: str, seed: int) -> None:
     assert check_seed(kind, None, seed) is None
+
+
+def test_log_without_faults_serves_each_burst_within_the_write_timeout() -> None:
+    # Seed 22 reported that an operation was deferred without a fault, because each append had one operation.
+    for seed in range(500):
+        plan = draw_plan(seed).without_faults()
+        limits, disk = plan.runtime_limits, plan.disk_faults
+        appends = OPERATIONS_AT_A_TIME_MAX / limits.operations_per_append_max
+        assert appends * (disk.write_s + disk.sync_s) < 0.51 * limits.write_timeout_s
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from tests.simulation.history import History, Violation
 from tests.simulation.loop import SimLoop
 from tests.simulation.net import Network
 from tests.simulation.plan import Plan
-from tests.simulation.process import CoordinatorProcess, SimClock, StartStopTimeout, Storage
+from tests.simulation.process import CoordinatorProcess, SimClock, StartStopTimeout
+from tests.simulation.storage import JournalStorage
 
 # Every step that no fault delays must end within this number of virtual seconds.
 PATIENCE_S = 400.0
@@ -36,7 +37,7 @@ class World:
     """All parts of a simulation except the clients. Faults happen while `faulty` is True."""
 
     def __init__(
-        self, plan: Plan, loop: SimLoop, rng: Random, storage: Storage, topics: TopicDirectory
+        self, plan: Plan, loop: SimLoop, rng: Random, storage: JournalStorage, topics: TopicDirectory
     ) -> None:
         self.plan = plan
         self.loop = loop
@@ -182,8 +183,6 @@ class World:
     def check_journal_size(self) -> None:
         """Raise Violation if a journal is much larger than its segments and live state explain."""
         assert self.process is not None
-        if self.plan.log != "journal":
-            return
         live_bytes = sum(view.live_bytes for view in self.process.runtime.shard_views())
         size_bytes = self.process.log.size_bytes()
         if size_bytes > SEGMENTS_MAX * self._segment_bytes_max + LIVE_BYTES_FACTOR_MAX * live_bytes:

@@ -1,21 +1,14 @@
 """Run coordinators (replicas) in groups of a real Kafka."""
 
 import itertools
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from time import monotonic
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.group import (
-    DescribeResult,
-    FindCoordinatorResult,
-    JoinResult,
-    MetadataSnapshot,
-    SyncResult,
-)
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from coordinator.cluster.ownership.limits import GroupLimits
+from tests.kafka_in_memory.faulty_group_client import FaultyGroupClient
 from tests.unit.ownership.replicas import ReplicaGroup
 
 # A short session timeout, for tests that wait until a session expires.
@@ -44,56 +37,6 @@ def group_settings(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
     }
 
 
-class CuttableGroupClient:
-    """A connection to a real Kafka that can be cut: then existing connections close, and requests fail."""
-
-    def __init__(self, link: KafkaGroupClient) -> None:
-        self._group_client = link
-        self.cut = False
-
-    async def _check_connected(self) -> None:
-        if self.cut:
-            await self._group_client.close()
-            raise NoResponse("cut", sent=False)
-
-    async def find_coordinator(self) -> FindCoordinatorResult:
-        await self._check_connected()
-        return await self._group_client.find_coordinator()
-
-    async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str) -> JoinResult:
-        await self._check_connected()
-        return await self._group_client.join(node, member_id, metadata, instance_id)
-
-    async def sync(
-        self, node: int, generation: int, member_id: str, assignments: Mapping[str, bytes], instance_id: str
-    ) -> SyncResult:
-        await self._check_connected()
-        return await self._group_client.sync(node, generation, member_id, assignments, instance_id)
-
-    async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str) -> int:
-        await self._check_connected()
-        return await self._group_client.heartbeat(node, generation, member_id, instance_id)
-
-    async def leave(self, node: int, member_id: str) -> int:
-        await self._check_connected()
-        return await self._group_client.leave(node, member_id)
-
-    async def describe(self, node: int) -> DescribeResult:
-        await self._check_connected()
-        return await self._group_client.describe(node)
-
-    async def leaders_by_partition(self) -> Mapping[int, int]:
-        return await self._group_client.leaders_by_partition()
-
-    async def probe_leaders(
-        self, choose: Callable[[Mapping[int, int]], Collection[int]]
-    ) -> MetadataSnapshot | None:
-        return None if self.cut else await self._group_client.probe_leaders(choose)
-
-    async def close(self) -> None:
-        await self._group_client.close()
-
-
 @asynccontextmanager
 async def run_fleet(
     bootstrap: str,
@@ -107,8 +50,8 @@ async def run_fleet(
     """
     group_id = f"coordinators-{next(_groups)}"
 
-    def make_client() -> CuttableGroupClient:
-        return CuttableGroupClient(
+    def make_client() -> FaultyGroupClient:
+        return FaultyGroupClient(
             KafkaGroupClient(
                 bootstrap,
                 group_id,

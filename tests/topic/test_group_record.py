@@ -18,8 +18,8 @@ from coordinator.cluster.ownership.messages import (
 )
 from protocol.errors import ErrorCode
 from tests.kafka.rig import BuiltInRig
+from tests.kafka_in_memory.group_coordinator import MAX_MESSAGE_BYTES
 from tests.topic.groups import PATIENT
-from tests.unit.ownership.fake_group import MAX_MESSAGE_BYTES
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -122,7 +122,7 @@ async def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltI
     ("beyond", "code"), [(-1_000, ErrorCode.NONE), (1_000, ErrorCode.UNKNOWN_SERVER_ERROR)]
 )
 async def test_group_record_above_the_limit_is_refused(built_in: BuiltInRig, beyond: int, code: int) -> None:
-    """The group in memory has the same limit (`FakeGroup.max_message_bytes`)."""
+    """The group in memory has the same limit (`GroupInMemory.max_message_bytes`)."""
     bootstrap, group_id = built_in.broker.bootstrap, f"large-record-{beyond}"
     members = [RawGroupMember(bootstrap, group_id, bytes(10)) for _ in range(2)]
     joined = await join_until_stable(members)

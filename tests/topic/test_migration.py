@@ -12,7 +12,6 @@ import pytest
 
 from coordinator.client import RetryPolicy, ShareCoordinatorClient
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.operate.migration.coordinator_target import RETRY, CoordinatorTarget
 from coordinator.operate.migration.fold import FoldedLog, MigrationRefused
@@ -62,7 +61,7 @@ class KafkaCluster:
     def keeps_complete_count(self) -> bool:
         return self.release != "4.1.1"
 
-    def connect(self, topic: str) -> Cluster:
+    def connect(self, topic: str) -> Brokers:
         return Brokers(self.bootstrap, topic, request_timeout_s=LIMITS.request_timeout_s)
 
     def reader(self, topic: str) -> TopicReader:

@@ -16,7 +16,8 @@ from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Listener
 from protocol.messages import write_share_group_state as write_api
-from tests.unit.log.fake_kafka import FakeKafka
+from tests.kafka_in_memory.kafka import KafkaInMemory
+from tests.unit.log.kafka_logs import run_in_real_time
 from tests.unit.runtime.blocking_log import BlockingLog
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY, write_state_body
 from tests.unit.server.wire import WireClient, request_frame
@@ -54,6 +55,7 @@ async def run_coordinator(
     )
     log = BlockingLog(config.state_partitions)
     log.blocking = False
+
     monkeypatch.setattr(app, "make_log", lambda *_: log)
     said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
@@ -112,12 +114,6 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
         log="kafka",
         bootstrap_servers="127.0.0.1:1",
     )
-    log = KafkaLog(
-        FakeKafka().cluster(config.state_topic),
-        TopicConfig(config.state_topic, config.state_partitions),
-        owner="test",
-        clock=SystemClock(),
-    )
     listen, make_runtime = Listener.start, app.make_runtime
     made: list[Runtime] = []
 
@@ -131,7 +127,15 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
                 await asyncio.sleep(0.001)
         await listen(listener, address)
 
-    monkeypatch.setattr(app, "make_log", lambda *_: log)
+    def make_log(*_: Any) -> KafkaLog:
+        return KafkaLog(
+            KafkaInMemory().cluster(config.state_topic),
+            TopicConfig(config.state_topic, config.state_partitions),
+            owner="test",
+            clock=SystemClock(),
+        )
+
+    monkeypatch.setattr(app, "make_log", make_log)
     monkeypatch.setattr(app, "make_runtime", record_runtime)
     monkeypatch.setattr(Listener, "start", listen_when_loaded)
 
@@ -144,4 +148,4 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGTERM)
         await ended
 
-    asyncio.run(scenario())
+    run_in_real_time(scenario())

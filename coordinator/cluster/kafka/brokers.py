@@ -1,4 +1,9 @@
-"""Implement the cluster interface of the state log with real brokers."""
+"""Send the requests of the state log to the brokers of a cluster.
+
+Produce, list and fetch requests name their broker and a *channel*. A broker processes the requests of a
+connection in order, and answers an acks=all produce after the replicas have it. Each channel is a separate
+connection, so requests on different channels do not wait for each other.
+"""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
@@ -23,7 +28,7 @@ from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import topic_error_code
 from coordinator.cluster.kafka.produce_connection import ProduceConnection
-from coordinator.cluster.kafka.topic_id_requests import (
+from coordinator.cluster.kafka.topic_requests import (
     fetch_request,
     produce_message,
     read_fetch_response,
@@ -51,7 +56,10 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Brokers:
-    """The `Cluster` of the brokers that bootstrap servers ("host:port,host:port") report."""
+    """The brokers that bootstrap servers ("host:port,host:port") report, for one topic.
+
+    Requests raise NoResponse if a broker does not answer.
+    """
 
     def __init__(
         self,
@@ -77,7 +85,11 @@ class Brokers:
         self._coordinators: dict[str, int] = {}
 
     async def connect(self) -> None:
-        """Find the cluster, ask several of its brokers for metadata, and keep the metadata fresh."""
+        """Find the cluster, ask several of its brokers for metadata, and keep the metadata fresh.
+
+        Raises LogUnavailable if no bootstrap server can be used, LogRefused if one of them rejects this
+        client.
+        """
         await self._connections.refresh()
         await self._connections.refresh(wait_for_others=True)
         self._connections.start_refreshing()
@@ -103,7 +115,10 @@ class Brokers:
         return self._connections.unreachable_reason()
 
     def pin_topic_id(self) -> bytes:
-        """Return the topic id and pin it: another topic with the same name is not used from now on."""
+        """Return the topic id and pin it: another topic with the same name is not used from now on.
+
+        Returns NO_TOPIC_ID if no broker has answered.
+        """
         return self._connections.metadata.topic.pin_id()
 
     def recreated_reason(self) -> str | None:
@@ -185,7 +200,7 @@ class Brokers:
         return read_fetch_response(await self._connections.send(node, channel, request), positions)
 
     async def delete_records(self, node: int, offsets: Mapping[int, int]) -> Mapping[int, int]:
-        """Delete the records below these log offsets."""
+        """Delete the records below these log offsets; return error codes. Raises UnsupportedApi."""
         request = DeleteRecordsRequest(
             [(self._topic, list(offsets.items()))], round(self._request_timeout_s * 1000)
         )
@@ -195,7 +210,7 @@ class Brokers:
     # Requests about a producer.
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
-        """Get a producer id; with a transactional id, from its transaction coordinator."""
+        """Get a producer id, with a higher producer epoch than any before for the same transactional id."""
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
         if transactional_id is None:
             response = await self._connections.send_to_any_broker(request)
@@ -232,7 +247,7 @@ class Brokers:
         return len(self._connections.nodes())
 
     async def describe_topic(self) -> TopicDescription | None:
-        """Return the topic as the brokers report it now, None if it does not exist."""
+        """Return the topic as the brokers report it now, None if it does not exist. Never creates it."""
         reported = await self._connections.refresh(wait_for_others=True)
         code = topic_error_code(reported, self._topic)
         if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -246,7 +261,10 @@ class Brokers:
         return TopicDescription(len(partitions), replicas, ready)
 
     async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        """Create the topic through any broker, which forwards the request to the controller."""
+        """Create the topic through any broker; return False if it exists already.
+
+        Raises LogRefused if this client may not create it, LogUnavailable if it cannot be created now.
+        """
         wanted: tuple[Any, ...] = (self._topic, partitions, replicas, [], list(configs.items()))
         timeout_ms = round(self._request_timeout_s * 1000)
         response = await self._connections.send_to_any_broker(

@@ -1,10 +1,14 @@
 """Create the client of a topic from the coordinator's settings. This module does not import aiokafka."""
 
-from coordinator.cluster.kafka.cluster import Cluster
+from typing import TYPE_CHECKING
+
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.security.client_security import make_client_security
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 
 def make_brokers(
@@ -15,7 +19,7 @@ def make_brokers(
     client_id: str = "share-coordinator",
     setting: str,
     value: str,
-) -> Cluster:
+) -> "Brokers":
     """Return a client, not yet connected, of a topic in the cluster at `bootstrap_servers`.
 
     Default: the configured cluster. Without aiokafka, raises ConfigError for the setting that needs it.

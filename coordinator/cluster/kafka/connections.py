@@ -30,7 +30,7 @@ from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NoResponse, UnsupportedApi
 from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
-from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogRefused, LogUnavailable, error_text
 
 _logger = logging.getLogger(__name__)
@@ -264,36 +264,6 @@ class Connections:
         async with asyncio.timeout(self._request_timeout_s):
             options = self._connect_options | {"request_timeout_ms": round(timeout_s * 1000)}
             return await create_conn(host, port, **options)
-
-
-class ClusterReader:
-    """The base class of queries that are not limited to one topic.
-
-    It queries the cluster at the bootstrap servers ("host:port,host:port"). Used on one event loop.
-    """
-
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        security: ClientSecurity | None = None,
-        client_id: str = "share-coordinator-view",
-        request_timeout_s: float = 10.0,
-        channel_timeouts_s: Mapping[str, float] | None = None,
-    ) -> None:
-        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
-        self._connections = Connections(
-            bootstrap_servers,
-            None,
-            security=security,
-            client_id=client_id,
-            request_timeout_s=request_timeout_s,
-            channel_timeouts_s=channel_timeouts_s,
-        )
-
-    async def close(self) -> None:
-        """Close all connections."""
-        await self._connections.close()
 
 
 class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]

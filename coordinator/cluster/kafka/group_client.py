@@ -5,13 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
-from aiokafka.protocol.group import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    LeaveGroupRequest,
-    SyncGroupRequest,
-)
-from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.connections import Connections
@@ -27,9 +21,11 @@ from coordinator.cluster.kafka.group import (
     MetadataSnapshot,
     SyncResult,
 )
+from coordinator.cluster.kafka.topic_requests import metadata_request
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
 from protocol.messages import heartbeat as heartbeat_api
+from protocol.messages.heartbeat import HeartbeatRequest
 
 _GROUP_KEY = 0
 # Maximum wait for partition leaders: they only affect preferences, so the assignment does not wait longer.
@@ -38,16 +34,20 @@ _LEADERS_WITHIN_S = 1.0
 # A broker delays a join, and later requests on the connection, until the other members have joined.
 _JOIN_CHANNEL = "join"
 _HEARTBEAT_CHANNEL = "heartbeat"
-_PROBE_CHANNEL = "look"
-_DESCRIBE_LANE = "describe"
+_PROBE_CHANNEL = "probe"
+_DESCRIBE_CHANNEL = "describe"
 # Added to the rebalance timeout for a join, as in Kafka's own clients.
 _JOIN_MARGIN_S = 5.0
 
 
 class KafkaGroupClient:
-    """A `GroupClient` that finds the cluster through bootstrap servers. Used on one event loop.
+    """The requests of one process to the coordinator of one group. Raises LogError if no broker answers.
 
-    `bootstrap_servers` is "host:port,host:port".
+    A client stores no state of the membership; the caller keeps the member id and the generation. A join may
+    take as long as a rebalance; other requests do not wait for it. A cancelled request does not delay later
+    ones. `instance_id` is Kafka's group.instance.id, "" for a member without one.
+
+    `bootstrap_servers` is "host:port,host:port". Used on one event loop.
     """
 
     def __init__(
@@ -88,7 +88,10 @@ class KafkaGroupClient:
         return FindCoordinatorResult(found.error_code, found.coordinator_id)
 
     async def join(self, node: int, member_id: str, metadata: bytes, instance_id: str = "") -> JoinResult:
-        """Join the next generation."""
+        """Join the next generation.
+
+        With an empty member id, Kafka assigns one. With an instance id, the member replaces the previous one.
+        """
         request = JoinGroupRequest(
             self._group_id,
             self._session_timeout_ms,
@@ -117,7 +120,7 @@ class KafkaGroupClient:
         assignments: Mapping[str, bytes],
         instance_id: str = "",
     ) -> SyncResult:
-        """Send the assignments of all members; return this member's assignment."""
+        """Send, as the leader, the assignments of all members; return this member's assignment."""
         request = SyncGroupRequest(
             self._group_id, generation, member_id, instance_id or None, list(assignments.items())
         )
@@ -129,12 +132,12 @@ class KafkaGroupClient:
         return SyncResult(answer.error_code, answer.member_assignment or b"")
 
     async def heartbeat(self, node: int, generation: int, member_id: str, instance_id: str = "") -> int:
-        """Send a heartbeat; return Kafka's error code."""
-        request = (
-            _make_static_heartbeat(self._group_id, generation, member_id, instance_id)
-            if instance_id
-            else HeartbeatRequest(self._group_id, generation, member_id)
-        )
+        """Send a heartbeat; return Kafka's error code.
+
+        If another process has replaced a static member, Kafka rejects its heartbeat (KIP-345).
+        """
+        message = HeartbeatRequest(self._group_id, generation, member_id, instance_id or None)
+        request = GeneratedRequest(heartbeat_api, message)
         answer = await self._connections.send(node, _HEARTBEAT_CHANNEL, request)
         code: int = answer.error_code
         return code
@@ -148,7 +151,9 @@ class KafkaGroupClient:
 
     async def describe(self, node: int) -> DescribeResult:
         """Return the metadata and the assignments of all members."""
-        answer = await self._connections.send(node, _DESCRIBE_LANE, DescribeGroupsRequest([self._group_id]))
+        answer = await self._connections.send(
+            node, _DESCRIBE_CHANNEL, DescribeGroupsRequest([self._group_id])
+        )
         (group,) = answer.groups
         if group[1] != self._group_id or group[0] != ErrorCode.NONE or group[2] != STABLE:
             return DescribeResult(group[0])
@@ -157,7 +162,7 @@ class KafkaGroupClient:
         )
 
     async def leaders_by_partition(self) -> Mapping[int, int]:
-        """Return the partition leaders, refreshed if that takes at most a second."""
+        """Return the known partition leaders, refreshed if that takes at most a second. Never raises."""
         try:
             async with asyncio.timeout(_LEADERS_WITHIN_S):
                 await self._connections.refresh()
@@ -168,9 +173,9 @@ class KafkaGroupClient:
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
     ) -> MetadataSnapshot | None:
-        """Return the partition leaders, and the chosen brokers that do not answer.
+        """Get the partition leaders from a broker, then probe the brokers that `choose` returns.
 
-        Brokers that are not in the metadata are not probed.
+        Brokers that are not in the metadata are not probed. Returns None if no broker answers. Never raises.
         """
         try:
             await self._connections.refresh()
@@ -189,9 +194,7 @@ class KafkaGroupClient:
         """Send a small request to a broker; return why no response came in time, "" if one did."""
         try:
             async with asyncio.timeout(self._request_timeout_s):
-                await self._connections.send(
-                    node, _PROBE_CHANNEL, MetadataRequest([], allow_auto_topic_creation=False)
-                )
+                await self._connections.send(node, _PROBE_CHANNEL, metadata_request())
         except LogError as error:
             return str(error)
         except TimeoutError:
@@ -203,11 +206,3 @@ class KafkaGroupClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._connections.close()
-
-
-def _make_static_heartbeat(
-    group_id: str, generation: int, member_id: str, group_instance_id: str
-) -> GeneratedRequest:
-    """Return the heartbeat of a static member; Kafka rejects it if the member was replaced (KIP-345)."""
-    message = heartbeat_api.HeartbeatRequest(group_id, generation, member_id, group_instance_id)
-    return GeneratedRequest(heartbeat_api, message)

@@ -12,10 +12,9 @@ from typing import Any
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka import share_group_requests as requests
 from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
-from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
+from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.share_group_types import (
     EMPTY,
     ChangeResult,
@@ -23,9 +22,14 @@ from coordinator.cluster.kafka.share_group_types import (
     GroupOffset,
     ResolvedTopicIds,
 )
+from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
-from protocol.messages.share_group_describe import DescribedGroup
+from protocol.messages import delete_share_group_offsets as delete_api
+from protocol.messages import describe_share_group_offsets as describe_offsets_api
+from protocol.messages import find_coordinator as find_api
+from protocol.messages import list_groups as list_api
+from protocol.messages import share_group_describe as describe_api
 
 __all__ = [
     "EMPTY",
@@ -35,6 +39,10 @@ __all__ = [
     "ShareGroups",
 ]
 
+_SHARE = "share"
+_GROUP_KEY = 0
+# Since version 4, FindCoordinator returns the coordinators of many groups at once (KIP-699).
+_FIND_COORDINATOR_VERSION = 4
 # Groups and topic ids per request.
 _GROUPS_MAX = 200
 _TOPICS_MAX = 1_000
@@ -51,8 +59,6 @@ _CHANGE_CHANNEL = "changes"
 _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
-# The result for a group or topic that the response does not contain.
-
 # An internal code, not one of Kafka's: the group has offsets.
 _NOT_BARE = -1
 _MOVED = (
@@ -62,7 +68,31 @@ _MOVED = (
 )
 
 
-class ShareGroups(ClusterReader):
+def _describe_offsets_request(groups: Sequence[str]) -> GeneratedRequest:
+    """Return a request for the start offsets of groups in all their topics."""
+    described = [describe_offsets_api.RequestedGroup(group, None) for group in groups]
+    message = describe_offsets_api.DescribeShareGroupOffsetsRequest(described)
+    return GeneratedRequest(describe_offsets_api, message)
+
+
+def _find_coordinators_request(groups: Sequence[str]) -> GeneratedRequest:
+    """Return a request to any broker for the coordinators of groups."""
+    message = find_api.FindCoordinatorRequest(key_type=_GROUP_KEY, coordinator_keys=list(groups))
+    return GeneratedRequest(find_api, message, _FIND_COORDINATOR_VERSION)
+
+
+def _describe_groups_request(groups: Sequence[str]) -> GeneratedRequest:
+    """Return a request to a coordinator for groups and their members."""
+    return GeneratedRequest(describe_api, describe_api.ShareGroupDescribeRequest(list(groups), False))
+
+
+def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedRequest:
+    """Return a request that deletes all offsets of a group in some topics."""
+    deleted = [delete_api.RequestedTopic(topic) for topic in topics]
+    return GeneratedRequest(delete_api, delete_api.DeleteShareGroupOffsetsRequest(group, deleted))
+
+
+class ShareGroups:
     """Describes and changes the share groups of a cluster. Made and used on one event loop.
 
     `bootstrap_servers` is "host:port,host:port".
@@ -77,8 +107,9 @@ class ShareGroups(ClusterReader):
         request_timeout_s: float = 10.0,
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
-        super().__init__(
+        self._connections = Connections(
             bootstrap_servers,
+            None,
             security=security,
             client_id=client_id,
             request_timeout_s=request_timeout_s,
@@ -86,12 +117,18 @@ class ShareGroups(ClusterReader):
         )
         self._coordinators: dict[str, int] = {}
 
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
+
     # Queries.
 
     async def names(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and UnsupportedApi."""
         found: set[str] = set()
-        for response in await self._send_to_all_brokers(requests.list_groups_request()):
+        for response in await self._send_to_all_brokers(
+            GeneratedRequest(list_api, list_api.ListGroupsRequest([], [_SHARE]))
+        ):
             if response.error_code != ErrorCode.NONE:
                 raise LogUnavailable(f"groups cannot be listed: Kafka's error {response.error_code}")
             found |= {group.group_id for group in response.groups}
@@ -106,7 +143,7 @@ class ShareGroups(ClusterReader):
         names = sorted(groups)
         for at in range(0, len(names), _GROUPS_MAX):
             for response in await self._send_to_all_brokers(
-                requests.describe_offsets_request(names[at : at + _GROUPS_MAX])
+                _describe_offsets_request(names[at : at + _GROUPS_MAX])
             ):
                 found += [
                     GroupOffset(
@@ -135,7 +172,7 @@ class ShareGroups(ClusterReader):
                 for group in response.groups
             }
 
-        answers = await self._send_to_coordinators(groups, requests.describe_offsets_request, read_results)
+        answers = await self._send_to_coordinators(groups, _describe_offsets_request, read_results)
         return {group for group, answer in answers.items() if answer.error_code == ErrorCode.NONE}
 
     async def describe_groups(self, groups: Iterable[str]) -> dict[str, GroupDescription]:
@@ -149,9 +186,7 @@ class ShareGroups(ClusterReader):
         def read_descriptions(response: Any) -> dict[str, GroupDescription]:
             return {group.group_id: _make_description(group) for group in response.groups}
 
-        answers = await self._send_to_coordinators(
-            groups, requests.describe_groups_request, read_descriptions
-        )
+        answers = await self._send_to_coordinators(groups, _describe_groups_request, read_descriptions)
         return {
             group: answer if isinstance(answer, GroupDescription) else GroupDescription(*answer)
             for group, answer in answers.items()
@@ -211,7 +246,7 @@ class ShareGroups(ClusterReader):
             }
 
         answers = await self._send_to_coordinators(
-            [group], lambda _: requests.delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
+            [group], lambda _: _delete_offsets_request(group, topics), read_results, _CHANGE_CHANNEL
         )
         answer: ChangeResult | dict[str, ChangeResult] = answers[group]
         if isinstance(answer, ChangeResult):
@@ -302,7 +337,7 @@ class ShareGroups(ClusterReader):
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
             found = await self._connections.send_to_any_broker(
-                requests.find_coordinators_request(unknown[at : at + _GROUPS_MAX])
+                _find_coordinators_request(unknown[at : at + _GROUPS_MAX])
             )
             for coordinator in found.coordinators:
                 if coordinator.error_code == ErrorCode.NONE:
@@ -327,7 +362,7 @@ def _coordinator_has_moved(answer: Any) -> bool:
     return isinstance(answer, ChangeResult | GroupDescription) and answer.error_code in _MOVED
 
 
-def _make_description(group: DescribedGroup) -> GroupDescription:
+def _make_description(group: describe_api.DescribedGroup) -> GroupDescription:
     return GroupDescription(
         group.error_code,
         group.error_message or "",

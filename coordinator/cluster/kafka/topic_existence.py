@@ -1,6 +1,6 @@
 """Find out whether a topic exists, without creating it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.connections import Connections
@@ -8,46 +8,39 @@ from coordinator.cluster.kafka.metadata import topic_error_code
 from protocol.errors import ErrorCode
 
 
-class TopicExistence:
-    """Checks whether one topic exists in the cluster at bootstrap servers ("host:port,host:port").
+def make_topic_check(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    security: ClientSecurity | None = None,
+    request_timeout_s: float = 5.0,
+) -> Callable[[], Awaitable[bool | None]]:
+    """Return a function that checks whether a topic exists in the cluster at bootstrap servers.
 
-    Connections are closed after each check, because a check is made only about once a minute.
+    The function returns None if this client may not describe the topic. It raises LogUnavailable if no broker
+    answers. Connections are closed after each check, because a check is made only about once a minute. Raises
+    ConfigError for TLS files that cannot be used.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        topic: str,
-        *,
-        security: ClientSecurity | None = None,
-        request_timeout_s: float = 5.0,
-    ) -> None:
-        """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
-        self._topic = topic
+    def make_connections() -> Connections:
+        return Connections(
+            bootstrap_servers,
+            topic,
+            security=security,
+            client_id="share-coordinator",
+            request_timeout_s=request_timeout_s,
+        )
 
-        def make_connections() -> Connections:
-            return Connections(
-                bootstrap_servers,
-                topic,
-                security=security,
-                client_id="share-coordinator",
-                request_timeout_s=request_timeout_s,
-            )
-
-        self._make_connections: Callable[[], Connections] = make_connections
-        make_connections()
-
-    async def exists(self) -> bool | None:
-        """Return whether the topic exists, None if this client may not describe it.
-
-        Raises LogUnavailable if no broker answers.
-        """
-        connections = self._make_connections()
+    async def exists() -> bool | None:
+        connections = make_connections()
         try:
             await connections.refresh()
-            code = topic_error_code(await connections.refresh(wait_for_others=True), self._topic)
+            code = topic_error_code(await connections.refresh(wait_for_others=True), topic)
         finally:
             await connections.close()
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return None
         return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    make_connections()
+    return exists

@@ -12,9 +12,9 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
-from coordinator.cluster.kafka.connections import METADATA_CHANNEL, ClusterReader
+from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from coordinator.cluster.kafka.metadata_requests import metadata_request, read_metadata
+from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode
 
@@ -27,7 +27,7 @@ _PARTITIONS_MAX = 100_000
 TopicPartition = tuple[bytes, int]
 
 
-class UserTopics(ClusterReader):
+class UserTopics:
     """Queries the topics of a cluster. Made and used on one event loop."""
 
     def __init__(
@@ -35,18 +35,22 @@ class UserTopics(ClusterReader):
         bootstrap_servers: str,
         *,
         security: ClientSecurity | None = None,
-        client_id: str = "share-coordinator-view",
         request_timeout_s: float = 5.0,
     ) -> None:
         """Create the object without connecting. Raises ConfigError for TLS files that cannot be used."""
-        super().__init__(
+        self._connections = Connections(
             bootstrap_servers,
+            None,
             security=security,
-            client_id=client_id,
+            client_id="share-coordinator-view",
             request_timeout_s=request_timeout_s,
         )
         self._leaders: dict[TopicPartition, int] = {}
         self._names: dict[bytes, str] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._connections.close()
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the names of these topics, without those that do not exist or may not be described.

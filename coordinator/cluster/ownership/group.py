@@ -10,15 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coordinator.cluster.kafka.group import GroupClient
 from coordinator.cluster.ownership.base import OwnershipListener, Replica
 from coordinator.cluster.ownership.group_member import Calls, GroupMember
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import GroupSettings
 from coordinator.process.clock import SystemClock
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.group_client import KafkaGroupClient
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +35,7 @@ class GroupOwnership:
 
     def __init__(
         self,
-        make_link: Callable[[], GroupClient],
+        make_link: "Callable[[], KafkaGroupClient]",
         *,
         replica: Replica,
         state_topic: str,
@@ -60,7 +62,7 @@ class GroupOwnership:
         self._started_ms = SystemClock().now_ms() if started_ms is None else started_ms
         self._own_thread = own_thread
         self._lease = Lease(self._limits.lease_s, monotonic)
-        self._group_client: GroupClient | None = None
+        self._group_client: KafkaGroupClient | None = None
         self._member: GroupMember | None = None
         self._thread: threading.Thread | None = None
         self._main: asyncio.AbstractEventLoop | None = None

@@ -13,10 +13,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from coordinator.cluster.kafka.group import GroupClient
 from coordinator.cluster.ownership.base import Assignment, OwnershipListener, Replica
 from coordinator.cluster.ownership.broker_reachability import BrokerReachability
 from coordinator.cluster.ownership.group_view_reader import GroupViewReader
@@ -38,6 +38,9 @@ from coordinator.cluster.ownership.messages import (
 from coordinator.cluster.ownership.owned_shards import OwnedShards, OwnershipChange
 from coordinator.cluster.ownership.readiness import Readiness
 
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.group_client import KafkaGroupClient
+
 _logger = logging.getLogger(__name__)
 
 # The interval in which draining checks whether the shards were handed over.
@@ -47,15 +50,16 @@ Calls = Sequence[Callable[[], None]]
 
 
 class GroupMember:
-    """The `MemberCallbacks` of one replica. Except for `health` and the metrics, all methods are called on
-    the membership's loop.
+    """One replica, with the callbacks of its membership.
+
+    Except for `health` and the metrics, all methods are called on the membership's loop.
 
     The function `tell` runs a batch of calls on the listener's loop, after all earlier batches.
     """
 
     def __init__(
         self,
-        link: GroupClient,
+        link: "KafkaGroupClient",
         listener: OwnershipListener,
         *,
         replica: Replica,

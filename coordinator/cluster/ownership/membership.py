@@ -22,10 +22,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.cluster.kafka.cluster import NO_NODE
-from coordinator.cluster.kafka.group import DescribeResult, GroupClient, JoinResult
+from coordinator.cluster.kafka.group import DescribeResult, JoinResult
 from coordinator.cluster.ownership.join_errors import (
     FIND_COORDINATOR_AGAIN,
     LOST_MEMBER_ID,
@@ -38,39 +38,15 @@ from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
 
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.group_client import KafkaGroupClient
+    from coordinator.cluster.ownership.group_member import GroupMember
+
 _logger = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 
 _NOT_JOINED_YET = MembershipError("not yet", "This replica has not joined its group yet.", is_transient=True)
-
-
-class MemberCallbacks(Protocol):
-    """The group member's callbacks. Called on the membership's loop."""
-
-    def metadata(self) -> bytes:
-        """Return the metadata to join with."""
-        ...
-
-    async def compute_assignments(self, generation: int, members: Mapping[str, bytes]) -> Mapping[str, bytes]:
-        """Compute, as the leader, the assignment of each member from the metadata of all."""
-        ...
-
-    async def resign_all(self) -> None:
-        """Resign all shards; return when that is done."""
-        ...
-
-    def adopt_assignment(self, generation: int, assignment: bytes) -> None:
-        """Apply an assignment."""
-        ...
-
-    async def wait_until_delivered(self) -> None:
-        """Return when the whole process has applied the assignment."""
-        ...
-
-    def on_lease_changed(self, fresh: bool) -> None:
-        """Handle that the lease has ended or is fresh again."""
-        ...
 
 
 class Membership:
@@ -81,8 +57,8 @@ class Membership:
 
     def __init__(
         self,
-        link: GroupClient,
-        callbacks: MemberCallbacks,
+        link: "KafkaGroupClient",
+        callbacks: "GroupMember",
         *,
         group_id: str,
         instance_id: str,

@@ -20,9 +20,9 @@ replicas have all earlier batches. Readers ignore a batch of an older claim afte
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from coordinator.cluster.kafka.cluster import Cluster, ProduceResult
+from coordinator.cluster.kafka.cluster import ProduceResult
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.log.base import AppendCallback, Unit
 from coordinator.log.claims import FencingFilter
@@ -33,6 +33,9 @@ from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from coordinator.log.kafka.replay import PartitionReader
 from protocol.errors import DecodeError, ErrorCode
 from protocol.record_batch import RecordBatch, decode_batches
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -133,7 +136,7 @@ class Appender:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: "Brokers",
         replay: PartitionReader,
         ends: OffsetFinder,
         *,

@@ -13,8 +13,8 @@ import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogDamaged, LogError, LogRefused, LogUnavailable
 from coordinator.log.base import AppendCallback, AppendReporter, LoggedBatch, Unit
 from coordinator.log.claims import FencingFilter, encode_claim, encode_release, encode_renewal
@@ -31,6 +31,9 @@ from coordinator.log.kafka.topic import BATCH_BYTES_MAX, BatchLimits, TopicConfi
 from coordinator.process.clock import Clock, seconds_since_boot
 from protocol.errors import DecodeError
 from protocol.record_batch import next_offset_at
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ class KafkaLog(AppendReporter):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: "Brokers",
         topic_config: TopicConfig,
         *,
         owner: str,

@@ -2,11 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import Cluster, ListedOffset
+from coordinator.cluster.kafka.cluster import ListedOffset
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]]
 
@@ -26,7 +30,7 @@ class _OffsetRequest:
 class OffsetFinder:
     """Finds one kind of offset, which `ask` requests from a broker."""
 
-    def __init__(self, cluster: Cluster, channels: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
+    def __init__(self, cluster: "Brokers", channels: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._ask = ask

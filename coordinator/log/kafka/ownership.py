@@ -8,14 +8,17 @@ Batches are not transactional, so the log has no transaction markers and no gaps
 
 import asyncio
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import Cluster, NoResponse, ProducerId
+from coordinator.cluster.kafka.cluster import NoResponse, ProducerId
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
 from protocol.errors import ErrorCode
 from protocol.record_batch import decode_batches
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -163,7 +166,7 @@ class ProducerIdAllocator:
     leader of the state partition may be reachable.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, *, timeout_s: float) -> None:
+    def __init__(self, cluster: "Brokers", topic: str, *, timeout_s: float) -> None:
         self._cluster = cluster
         self._topic = topic
         self._timeout_s = timeout_s

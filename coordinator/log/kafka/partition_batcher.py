@@ -14,10 +14,13 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, NoResponse
+from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
 from coordinator.errors import LogError
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: "Brokers",
         *,
         channels: Sequence[str],
         request_bytes_max: int,

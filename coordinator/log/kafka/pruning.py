@@ -8,10 +8,14 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, UnsupportedApi
+from coordinator.cluster.kafka.cluster import NO_NODE, UnsupportedApi
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -24,7 +28,7 @@ class Pruner:
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: "Brokers",
         failed: Callable[[str], None],
         may_prune: Callable[[int], bool],
     ) -> None:

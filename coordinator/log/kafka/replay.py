@@ -7,13 +7,17 @@ may have been pruned or be a transaction marker. The next fetch is in flight whi
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster, FetchResult, NoResponse
+from coordinator.cluster.kafka.cluster import NO_NODE, FetchResult, NoResponse
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import FencingFilter, is_ownership_record
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, batch_size_at, decode_batches, encode_batch, next_offset_at
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 CHANNEL = "fetch"
 FETCH_BYTES_MAX = 4 << 20
@@ -23,7 +27,7 @@ _PAUSE_S = 0.05
 class PartitionReader:
     """Fetches from a cluster; gives up after `timeout_s` without progress."""
 
-    def __init__(self, cluster: Cluster, *, timeout_s: float) -> None:
+    def __init__(self, cluster: "Brokers", *, timeout_s: float) -> None:
         self._cluster = cluster
         self._timeout_s = timeout_s
 

@@ -8,11 +8,14 @@ because it may be intended. Configs that this client may not read are also a war
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import Cluster, TopicDescription
+from coordinator.cluster.kafka.cluster import TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.base import RECORD_BYTES_MAX
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -72,7 +75,7 @@ class BatchLimits(NamedTuple):
 
 
 async def ensure_topic(
-    cluster: Cluster, config: TopicConfig, *, timeout_s: float, allow_few_brokers: bool = True
+    cluster: "Brokers", config: TopicConfig, *, timeout_s: float, allow_few_brokers: bool = True
 ) -> BatchLimits:
     """Create or check the topic, and wait until all its partitions have leaders; return the batch limits.
 
@@ -110,7 +113,7 @@ async def ensure_topic(
     return BatchLimits(min(bytes_max, BATCH_BYTES_MAX), bytes_max)
 
 
-async def find_topic(cluster: Cluster, config: TopicConfig) -> None:
+async def find_topic(cluster: "Brokers", config: TopicConfig) -> None:
     """Check that the topic has the configured partition count. Raises LogUnavailable or ConfigError."""
     topic = await cluster.describe_topic()
     if topic is None:
@@ -179,7 +182,7 @@ def _batch_bytes_max(configs: Mapping[str, str]) -> int:
     return int(configs.get("max.message.bytes", BATCH_BYTES_MAX))
 
 
-async def _create_topic(cluster: Cluster, config: TopicConfig, *, allow_few_brokers: bool) -> None:
+async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_brokers: bool) -> None:
     brokers = await cluster.broker_count()
     replicas = min(config.replication_factor, brokers)
     min_isr = min(config.min_isr, replicas)

@@ -9,16 +9,19 @@ import asyncio
 import logging
 import ssl
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 import msgspec
 
-from coordinator.cluster.kafka.cluster import NO_NODE, Cluster
+from coordinator.cluster.kafka.cluster import NO_NODE
 from coordinator.errors import CoordinatorError, LogRefused, LogUnavailable
 from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 _logger = logging.getLogger(__name__)
 
@@ -100,7 +103,7 @@ class EventTopic:
 
     name = "The topic of events"
 
-    def __init__(self, cluster: Cluster, topic: str) -> None:
+    def __init__(self, cluster: "Brokers", topic: str) -> None:
         """Create the object without connecting. `cluster` is a client for the topic of this name."""
         self._cluster = cluster
         self._topic = topic

@@ -8,13 +8,13 @@
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config, HostPort
 from coordinator.errors import ConfigError
@@ -27,6 +27,9 @@ from coordinator.operate.migration.plan import MigrationTarget
 from coordinator.operate.migration.readers import JournalReader, LogReader, TopicReader
 from coordinator.process.clock import SystemClock
 from coordinator.security.client_security import make_client_security
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 # The state topic of Kafka's own coordinator; brokers reject all other writers.
 KAFKA_STATE_TOPIC = "__share_group_state"
@@ -155,7 +158,7 @@ def _make_topic_reader(
     bootstrap_servers: str | None = None,
     only: Sequence[int] | None = None,
 ) -> TopicReader:
-    def connect(topic: str) -> Cluster:
+    def connect(topic: str) -> "Brokers":
         return make_brokers(
             config,
             topic,

@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogUnavailable
 from coordinator.log.claims import FencingFilter, claim_owner, is_claim, is_ownership_record, is_release
 from coordinator.log.journal import RealDisk, check_not_locked
@@ -16,6 +15,9 @@ from coordinator.log.kafka.replay import PartitionReader
 from coordinator.operate.migration.fold import FoldedLog, LogFold, MigrationRefused
 from protocol.errors import DecodeError
 from protocol.record_batch import LogRecord, decode_batches
+
+if TYPE_CHECKING:
+    from coordinator.cluster.kafka.brokers import Brokers
 
 # Progress callback: description, amount done, total amount.
 Progress = Callable[[str, int, int], None]
@@ -66,7 +68,7 @@ class TopicReader(LogReader):
     def __init__(
         self,
         topic: str,
-        connect: Callable[[str], Cluster],
+        connect: "Callable[[str], Brokers]",
         *,
         timeout_s: float,
         only: Sequence[int] | None = None,
@@ -93,7 +95,7 @@ class TopicReader(LogReader):
             return opened[1].all_ends
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[tuple[Cluster, _OffsetBounds] | None]:
+    async def _open(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
         """Connect and find the offsets of all partitions; None without the topic, which is not created."""
         cluster = self._connect(self.topic)
         try:
@@ -106,7 +108,7 @@ class TopicReader(LogReader):
         finally:
             await cluster.close()
 
-    async def _offset_bounds(self, cluster: Cluster, partitions: int) -> _OffsetBounds:
+    async def _offset_bounds(self, cluster: "Brokers", partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         numbers = range(partitions) if self._only is None else self._only
@@ -123,7 +125,7 @@ class TopicReader(LogReader):
             dict(zip(numbers, found_ends, strict=True)),
         )
 
-    async def _fold_topic(self, cluster: Cluster, bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
+    async def _fold_topic(self, cluster: "Brokers", bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
         taking = _RecordFilter(bounds)
         looked_at = read = 0
         async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(

@@ -12,11 +12,10 @@ Faults of partitions: a new leader does not return the end offset at first. The 
 expires. An unclean election loses the newest records of a partition.
 
 A clean election loses no acknowledged record. A delayed request never arrives after its broker has restarted
-or has lost the producer state. In Kafka, a restart closes the connection, and producer state expires only
-after a day.
+(Kafka closes the connection) or has lost the producer state (after a day).
 
-Replicas may receive an append late. Until they have it, it is uncommitted: no reader sees it, its response
-waits, and the next leader may not have it. All in-sync replicas have the committed records.
+Until all in-sync replicas have an append, it is uncommitted: no reader sees it, its response waits, and the
+next leader may not have it.
 """
 
 import asyncio
@@ -64,8 +63,18 @@ class BrokerFaults:
 class SimBrokers:
     """The brokers of the cluster. Node ids start at 1."""
 
+    # Whether brokers check the topic ids in requests.
+    checks_topic_ids = True
+
     def __init__(
-        self, loop: SimLoop, rng: Random, faults: BrokerFaults, *, nodes: int, partitions: int
+        self,
+        loop: SimLoop,
+        rng: Random,
+        faults: BrokerFaults,
+        *,
+        nodes: int,
+        partitions: int,
+        host: str = "broker",
     ) -> None:
         self.loop = loop
         self.rng = rng
@@ -92,7 +101,7 @@ class SimBrokers:
         self._topic_ids: dict[int, bytes] = {}
         # Nodes that answer no requests.
         self.silent: set[int] = set()
-        self.addresses = {node: (f"broker-{node}", 9092) for node in self.nodes}
+        self.addresses = {node: (f"{host}-{node}", 9092) for node in self.nodes}
         self.on_kill: Callable[[int], None] = lambda node: None
 
     # Faults.
@@ -105,12 +114,17 @@ class SimBrokers:
         """Return for how many more seconds the appends of a process are delayed."""
         return max(0.0, self.held.get(name, 0.0) - self.loop.time())
 
+    def set_down(self, *nodes: int) -> None:
+        """Stop these nodes, and start all others. The leaders stay."""
+        for node in set(nodes) - self.down:
+            self.lives[node] += 1
+            self.on_kill(node)
+        self.down = set(nodes)
+
     def kill(self, node: int) -> None:
         """Kill a node. Other nodes lead its partitions after an election."""
-        self.down.add(node)
-        self.lives[node] += 1
         self.views.pop(node, None)
-        self.on_kill(node)
+        self.set_down(node, *self.down)
         self._elect_new_leaders(node)
 
     def restart_node(self, node: int) -> None:
@@ -136,6 +150,13 @@ class SimBrokers:
     def elect_another_leader(self, number: int) -> None:
         """Elect another leader of a partition."""
         self._elect_leader(number, self.partitions[number].leader)
+
+    def set_leader(self, number: int, node: int) -> None:
+        """Make a node the leader of a partition. The leader has all records."""
+        partition = self.partitions[number]
+        partition.leader = node
+        partition.leader_epoch += 1
+        self._publish_leader(number)
 
     def leaders(self) -> list[int]:
         """Return the current leader of each partition."""
@@ -205,8 +226,8 @@ class SimBrokers:
                 self._receive_metadata(node, reported)
 
     def _receive_metadata(self, node: int, reported: PartitionMetadata) -> None:
-        known = self._metadata[node][reported.partition]
-        if node not in self.views and reported.leader_epoch > known.leader_epoch:
+        known = self._metadata[node].get(reported.partition, reported)
+        if node not in self.views and reported.leader_epoch >= known.leader_epoch:
             self._metadata[node][reported.partition] = reported
 
     def expire_producers(self, older_than_s: float) -> None:
@@ -240,10 +261,10 @@ class SimBrokers:
             partition = self.partitions[number]
             if partition.forgotten != sender.forgotten[number]:
                 continue
-            error = self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
+            error = self._produce_error()
             if error != ErrorCode.NONE:
                 answers[number] = ProduceResult(error, -1)
-            elif len(batch) > MAX_MESSAGE_BYTES:
+            elif len(batch) > int(self.configs.get("max.message.bytes", MAX_MESSAGE_BYTES)):
                 answers[number] = ProduceResult(ErrorCode.MESSAGE_TOO_LARGE, -1)
             elif self._is_leader(node, number):
                 produced = partition.write(sender.name, batch, self.loop.time())
@@ -262,6 +283,10 @@ class SimBrokers:
             else:
                 answers[number] = ProduceResult(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         return ProduceResponse(self.loop, answers, pending, timeout_s) if pending else answers
+
+    def _produce_error(self) -> int:
+        """Return the error with which a leader refuses the next batch, or NONE."""
+        return self._random_error((ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS))
 
     def _replicate(self, partition: SimPartition) -> None:
         """Commit the records of a partition when all in-sync replicas have them."""

@@ -6,7 +6,7 @@ arrives on the connection. Requests that were sent arrive even if their process 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,15 @@ from tests.simulation.net import Network
 from tests.simulation.pipes import NetFaults
 
 if TYPE_CHECKING:
-    from tests.simulation.kafka.group import ProductMembership
+    from tests.kafka_in_memory.group import GroupInMemory
+    from tests.simulation.kafka.membership import Membership
 
 PROCESS_NAME = "one"
 _PRODUCE = 0
+# Brokers do not describe the configs of topics.
+_WITHOUT_CONFIGS = {32: -1}
+# The time after which a client detects the loss of a response if a test causes the loss.
+_RESPONSE_LOST_S = 0.1
 # The minimum time between two events on a connection, which fixes their order.
 _STEP_S = 1e-7
 
@@ -36,36 +41,41 @@ class BrokerNetwork:
         self,
         brokers: SimBrokers,
         request_timeout_s: float,
-        membership: "ProductMembership | None" = None,
+        membership: "Membership | GroupInMemory | None" = None,
         share_groups: ShareGroups | None = None,
+        newest: Mapping[int, int] = _WITHOUT_CONFIGS,
     ) -> None:
+        """Create a broker for each node. `newest` limits the versions of some APIs."""
         self.brokers = brokers
         self.membership = membership
         self.request_timeout_s = request_timeout_s
         self.world = Context()
         self.served_by = {
-            node: Broker(node, brokers, membership, share_groups=share_groups) for node in brokers.nodes
+            node: Broker(node, brokers, membership, newest, share_groups) for node in brokers.nodes
         }
         self._nodes = {address: node for node, address in brokers.addresses.items()}
         self._connections: dict[BrokerConnection, None] = {}
         self._dead: set[str] = set()
+        # The number of produce requests, and of produce responses, that are lost next.
+        self.requests_lost = self.responses_lost = 0
         brokers.on_kill = self._close_connections_to
 
-    def leads_to(self, address: tuple[str, int]) -> bool:
-        """Return whether a broker has this address."""
-        return address in self._nodes
+    def join(self, network: Network) -> "BrokerNetwork":
+        """Make the brokers reachable at their addresses."""
+        network.brokers |= dict.fromkeys(self._nodes, self)
+        return self
 
     async def open(self, protocol: asyncio.Protocol, address: tuple[str, int]) -> asyncio.Transport:
         """Connect the current process to a broker. Raises ConnectionRefusedError."""
         brokers, process, node = self.brokers, PROCESS.get(), self._nodes[address]
-        assert process is not None
+        name = PROCESS_NAME if process is None else process.name
         await asyncio.sleep(self.travel_s() + self.travel_s())
-        if not self.reaches(process.name, node):
+        if not self.reaches(name, node):
             # Either the packets are dropped, or the connection is refused.
             if node not in brokers.down and brokers.rng.random() < 0.5:
                 await asyncio.Event().wait()
             raise ConnectionRefusedError(f"broker {node} refuses connections")
-        connection = BrokerConnection(self, process.name, node, protocol)
+        connection = BrokerConnection(self, name, node, protocol)
         self._connections[connection] = None
         return connection
 
@@ -105,8 +115,7 @@ def connect_to_brokers(
     PROCESS.set(Process(PROCESS_NAME))
     brokers.loop.network = Network(brokers.loop, Random(1), NetFaults())
     network = BrokerNetwork(brokers, request_timeout_s, share_groups=share_groups)
-    brokers.loop.network.brokers = network
-    return network
+    return network.join(brokers.loop.network)
 
 
 class BrokerConnection(asyncio.Transport):
@@ -150,6 +159,13 @@ class BrokerConnection(asyncio.Transport):
             delay_s = early + brokers.rng.uniform(0.0, faults.late_max_s)
         elif chance < faults.late_rate + faults.answer_lost_rate:
             self.fail(early)
+        if key == _PRODUCE and self._network.requests_lost:
+            self._network.requests_lost -= 1
+            self.fail(0.0)
+            return
+        if key == _PRODUCE and self._network.responses_lost:
+            self._network.responses_lost -= 1
+            self.fail(_RESPONSE_LOST_S)
         if key == _PRODUCE:
             sender = RequestSender(self.name, [partition.forgotten for partition in brokers.partitions])
             held_s = brokers.append_delay_left_s(self.name)

@@ -1,313 +1,178 @@
-"""Simulate a group membership whose assignments are late, wrong or lost.
+"""Run the real group membership on virtual time, with a simulated group coordinator and network.
 
-Members send heartbeats. If no heartbeat of a member arrives for a session timeout, the member is removed, and
-its shards move to other members. The removed member learns this with its next heartbeat. Shards also move at
-random.
+The coordinator is `tests.kafka_in_memory.group_coordinator`, with Kafka's rules for classic groups. Faults: a
+request or response is lost, a process cannot reach the coordinator, the group moves to another broker, or a
+member is removed.
 
-The membership guarantees two things, unless it is *hasty*. The next owner is informed only after the previous
-owner has released the shard, or after its session timeout. A lease starts when an answered heartbeat is sent,
-and is shorter than a session. Therefore no other owner exists while a lease is fresh.
-
-Reads depend on this guarantee if a disconnected broker confirms the renewal of the owner's lease. The
-coordinator assumes nothing else about a membership. A hasty membership informs the next owner at once, so two
-owners may have fresh leases. Then only the log ensures consistency.
+If the coordinating broker is disconnected from the others, another broker coordinates the group. The
+disconnected broker continues with its old state (`StaleGroup`).
 """
 
-import asyncio
-from collections.abc import Callable
-from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
-from coordinator.cluster.ownership import NOBODY, Assignment, Ownership, OwnershipListener, Replica
+from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.ownership import Assignment, Ownership, Replica
+from coordinator.cluster.ownership.group import GroupOwnership
+from coordinator.cluster.ownership.limits import GroupLimits
+from coordinator.cluster.ownership.messages import read_group_view
+from protocol.errors import ErrorCode
+from tests.kafka_in_memory.group_coordinator import COMPLETING, PREPARING, STABLE, GroupCoordinator
+from tests.simulation.kafka.brokers import SimBrokers
+from tests.simulation.kafka.stale_group import StaleGroup
 from tests.simulation.loop import SimLoop
+
+TOPIC = "state"
+# The default of the product, relative to the default session timeout.
+REQUEST_TIMEOUT_FRACTION = 0.3
+REACHABILITY_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True)
 class MembershipFaults:
-    """Times are in seconds. `hasty_rate` is the rate of moves that do not wait for the previous owner."""
+    """The times of the group in seconds, and the rate of lost requests and responses."""
 
     heartbeat_s: float = 1.0
     session_s: float = 6.0
-    lease_s: float = 4.0
-    travel_s: float = 0.005
     lost_rate: float = 0.0
-    hasty_rate: float = 0.0
 
 
-@dataclass
-class _Member:
-    replica: Replica
-    heard_s: float
-    owns: set[int] = field(default_factory=set)
+class Membership:
+    """The real group membership of all processes, and the group."""
 
-
-@dataclass(frozen=True)
-class _HeartbeatAnswer:
-    """The response to a heartbeat. `shards` is None if the sender is not a member."""
-
-    shards: frozenset[int] | None
-    released: frozenset[int]
-    assignment: Assignment
-
-
-class SimMembership:
-    """The membership service."""
-
-    def __init__(self, loop: SimLoop, rng: Random, faults: MembershipFaults, shards: int) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        rng: Random,
+        faults: MembershipFaults,
+        brokers: SimBrokers,
+        shards: int,
+        *,
+        named: bool,
+    ) -> None:
         self.loop = loop
         self.rng = rng
         self.faults = faults
-        # Members that cannot reach the service.
         self.blocked: set[str] = set()
-        self._members: dict[str, _Member] = {}
-        # By shard: the member that shall own it, and the member that owns it until it releases the shard.
-        self._wanted: list[str | None] = [None] * shards
-        self._holders: list[str | None] = [None] * shards
-        self._released: set[int] = set()
-        self._generation = 0
+        self.brokers = brokers
+        self.group = GroupCoordinator(session_s=faults.session_s, rebalance_s=faults.session_s)
+        # By node id: the group at disconnected brokers, and the group coordinator that each of them knows.
+        self.stale: dict[int, StaleGroup] = {}
+        self._coordinators_known: dict[int, int] = {}
+        self._shards = shards
+        self._named = named
+        self._clients: dict[str, KafkaGroupClient] = {}
+        self._assignment: Assignment | None = None
+        self._read: list[bytes] = []
 
-    async def run(self) -> None:
-        """Remove members without recent heartbeats, in an endless loop."""
-        while True:
-            await asyncio.sleep(0.25)
-            silent_s = self.loop.time() - self.faults.session_s
-            for name in [name for name, member in self._members.items() if member.heard_s < silent_s]:
-                self._remove_member(name)
-
-    def ownership(self, replica: Replica, bootstrap_servers: str, world: Context) -> Ownership:
+    def ownership(self, replica: Replica, bootstrap_servers: str) -> Ownership:
         """Return the ownership of a process."""
-        return SimOwnership(self, replica, world)
+        faults = self.faults
 
-    def owner(self, shard: int) -> str | None:
-        """Return the intended owner of a shard."""
-        return self._wanted[shard]
-
-    def is_settled(self, names: set[str]) -> bool:
-        """Return whether the members are `names`, and the intended member owns each shard."""
-        return self._members.keys() == names and None not in self._wanted and self._wanted == self._holders
-
-    def disconnect_broker(self, node: int) -> None:
-        """Do nothing: this membership does not depend on brokers."""
-
-    def move_group_to(self, node: int) -> None:
-        """Do nothing: this membership does not depend on brokers."""
-
-    def reconnect_broker(self, node: int) -> None:
-        """Do nothing: this membership does not depend on brokers."""
-
-    def disturb_assignment(self) -> None:
-        """Move a random shard to another member."""
-        if len(self._members) > 1:
-            shard = self.rng.randrange(len(self._wanted))
-            self._set_intended_owner(
-                shard, self.rng.choice([name for name in self._members if name != self._wanted[shard]])
+        def make_client() -> KafkaGroupClient:
+            client = self._clients[replica.instance] = KafkaGroupClient(
+                bootstrap_servers,
+                "group",
+                TOPIC,
+                session_timeout_s=faults.session_s,
+                rebalance_timeout_s=faults.session_s,
+                request_timeout_s=REQUEST_TIMEOUT_FRACTION * faults.session_s,
             )
+            return client
+
+        return GroupOwnership(
+            make_client,
+            replica=replica,
+            state_topic=TOPIC,
+            state_partitions=self._shards,
+            group_id="group",
+            # The group.instance.id is the listener address.
+            group_instance_id=replica.wire if self._named else "",
+            limits=GroupLimits(
+                session_timeout_s=faults.session_s,
+                heartbeat_interval_s=faults.heartbeat_s,
+                rebalance_timeout_s=faults.session_s,
+                # A broker is unreachable for longer than two intervals, so that two checks detect it.
+                reachability_interval_s=REACHABILITY_INTERVAL_S,
+                locality_interval_s=60.0,
+            ),
+            monotonic=self.loop.time,
+            started_ms=round(1_000 * self.loop.time()),
+            own_thread=False,
+        )
 
     async def release_connections(self, name: str) -> None:
-        """Do nothing: a process that has ended has no connections to release."""
+        """Release the connections in memory of a process that has ended."""
+        if name in self._clients:
+            await self._clients.pop(name).close()
 
-    # Requests of members.
+    def owner(self, shard: int) -> str | None:
+        """Return the owner of a shard in the newest assignment."""
+        assignment = self._current_assignment()
+        owner = None if assignment is None else assignment.owner(shard)
+        return None if owner is None else owner.instance
 
-    def heartbeat(self, replica: Replica, holds: frozenset[int] | None) -> _HeartbeatAnswer:
-        """Process a heartbeat of a member that owns the shards `holds`, which is None for a new member."""
-        name = replica.instance
-        if holds is None and name not in self._members:
-            self._members[name] = _Member(replica, self.loop.time())
-            self._balance_shards()
-        member = self._members.get(name)
-        if member is None or holds is None:
-            return _HeartbeatAnswer(
-                None if member is None else frozenset(), frozenset(), self._current_assignment()
-            )
-        member.heard_s = self.loop.time()
-        for shard, holder in enumerate(self._holders):
-            if holder == name and self._wanted[shard] != name and shard not in holds:
-                self._holders[shard] = None
-                self._released.add(shard)
-        shards = frozenset(shard for shard, wanted in enumerate(self._wanted) if wanted == name)
-        given = {shard for shard in sorted(shards) if self._may_release_shard(shard, name)}
-        released = frozenset(shard for shard in given & self._released if self._holders[shard] != name)
-        for shard in given:
-            self._holders[shard] = name
-        self._released -= given
-        return _HeartbeatAnswer(frozenset(given), released, self._current_assignment())
+    def is_settled(self, names: set[str]) -> bool:
+        """Return whether the group has exactly the members `names`, and these own all shards."""
+        owners = {self.owner(shard) for shard in range(self._shards)}
+        return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 
-    def _may_release_shard(self, shard: int, name: str) -> bool:
-        holder = self._holders[shard]
-        if holder in (None, name):
-            return True
-        if self.rng.random() < self.faults.hasty_rate:
-            self._released.add(shard)
-            return True
-        return False
+    def disturb_assignment(self) -> None:
+        """Remove a member, or move the group to another broker."""
+        members = self.group.members
+        if members and self.rng.random() < 0.5:
+            self.group.expel_member(self.rng.choice(list(members)))
+        elif self.group.state not in (PREPARING, COMPLETING):
+            self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
-    def leave(self, name: str) -> None:
-        """Remove a member that owns no shards."""
-        if name in self._members:
-            self._remove_member(name)
+    def disconnect_broker(self, node: int) -> None:
+        """Process the disconnection of a broker. If it coordinates the group, another broker will
+        coordinate it.
+        """
+        self._coordinators_known[node] = self.group.node
+        if node == self.group.node:
+            self.stale[node] = StaleGroup(self.group, node, self.loop)
+            delay_s = self.rng.expovariate(1 / self.brokers.faults.elections_s)
+            self.loop.call_later(delay_s, self._elect_coordinator)
 
-    def _remove_member(self, name: str) -> None:
-        del self._members[name]
-        for shard, holder in enumerate(self._holders):
-            if holder == name:
-                self._holders[shard] = None
-                self._released.discard(shard)
-        self._balance_shards()
+    def reconnect_broker(self, node: int) -> None:
+        """Process the reconnection of a broker, which then knows the current coordinator."""
+        self.stale.pop(node, None)
+        self._coordinators_known.pop(node, None)
 
-    def hand_over(self, shard: int, name: str) -> None:
-        """Assign a shard to a member, or to any other member if the name is empty."""
-        others = (
-            [name]
-            if name in self._members
-            else [each for each in self._members if each != self._wanted[shard]]
-        )
-        if others:
-            self._set_intended_owner(shard, self.rng.choice(others))
+    def coordinator_at(self, node: int) -> "GroupCoordinator | StaleGroup | None":
+        """Return the group at a broker, or None if the broker does not coordinate it."""
+        if node in self.stale:
+            return self.stale[node]
+        return self.group if node == self.group.node else None
 
-    def resign_all(self, name: str) -> None:
-        """Assign the shards of a leaving member to others."""
-        others = [other for other in self._members if other != name]
-        for shard, wanted in enumerate(self._wanted):
-            if wanted == name:
-                self._set_intended_owner(shard, self.rng.choice(others) if others else None)
+    def coordinator_known_to(self, node: int) -> int:
+        """Return the group coordinator that a broker knows."""
+        return self._coordinators_known.get(node, self.group.node)
 
-    def _set_intended_owner(self, shard: int, name: str | None) -> None:
-        self._wanted[shard] = name
-        self._generation += 1
+    def next_error(self, api_key: int) -> int:
+        """Return NONE: requests fail only on the way."""
+        return ErrorCode.NONE
 
-    def _balance_shards(self) -> None:
-        """Balance the shards with as few moves as possible."""
-        if not self._members:
-            self._wanted = [None] * len(self._wanted)
-            return
-        load = dict.fromkeys(self._members, 0)
-        for wanted in self._wanted:
-            if wanted in load:
-                load[wanted] += 1
-        most = -(-len(self._wanted) // len(load))
-        for shard, wanted in enumerate(self._wanted):
-            if wanted not in load or load[wanted] > most:
-                least = min(load, key=lambda name: load[name])
-                if wanted in load:
-                    load[wanted] -= 1
-                load[least] += 1
-                self._set_intended_owner(shard, least)
+    def move_group_to(self, node: int) -> None:
+        """Move the group to a broker."""
+        if node != self.group.node and self.group.state not in (PREPARING, COMPLETING):
+            self.group.move_to_broker(node)
 
-    def _current_assignment(self) -> Assignment:
-        names = list(self._members)
-        owners = tuple(NOBODY if name is None else names.index(name) for name in self._wanted)
-        replicas = tuple(member.replica for member in self._members.values())
-        return Assignment(self._generation, replicas, owners)
+    def _elect_coordinator(self) -> None:
+        if self.group.node in self.stale:
+            self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
+    def _move_group(self, nodes: list[int]) -> None:
+        if nodes:
+            self.group.move_to_broker(self.rng.choice(nodes))
 
-class SimOwnership:
-    """An `Ownership` of one process."""
-
-    def __init__(self, membership: SimMembership, replica: Replica, world: Context) -> None:
-        self._membership = membership
-        self._replica = replica
-        self._world = world
-        self._loop = membership.loop
-        self._listener: OwnershipListener
-        self._beating: asyncio.Task[None] | None = None
-        self._holds: set[int] | None = None
-        # Shards that the log fenced. If one is still assigned to this process, it is elected again.
-        self._fenced: set[int] = set()
-        self._heard_s = float("-inf")
-
-    async def start(self, listener: OwnershipListener) -> None:
-        """Start to send heartbeats."""
-        self._listener = listener
-        self._beating = self._loop.create_task(self._send_heartbeat())
-
-    async def drain(self, timeout_s: float) -> None:
-        """Resign all shards, and wait at most `timeout_s` for their release."""
-        self._send_over_network(lambda: self._membership.resign_all(self._replica.instance))
-        until_s = self._loop.time() + timeout_s
-        while (self._holds or self._listener.is_resigning()) and self._loop.time() < until_s:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-
-    async def stop(self) -> None:
-        """Stop, and send a request to leave, which may be lost."""
-        if self._beating is not None:
-            self._beating.cancel()
-        if not self._holds:
-            self._send_over_network(lambda: self._membership.leave(self._replica.instance))
-
-    def lease_is_fresh(self) -> bool:
-        """Return whether the last answered heartbeat was sent less than a lease ago."""
-        return self._loop.time() - self._heard_s < self._membership.faults.lease_s
-
-    def on_fenced(self, state_partition: int) -> None:
-        """Mark a shard as not owned. If the shard is still assigned, this process is elected again."""
-        if self._holds is not None:
-            self._holds.discard(state_partition)
-        self._fenced.add(state_partition)
-
-    def hand_over(self, state_partition: int, instance: str) -> None:
-        """Send a request to hand a shard over, which may be lost."""
-        self._send_over_network(lambda: self._membership.hand_over(state_partition, instance))
-
-    def health(self) -> list[str]:
-        """Return no problems."""
-        return []
-
-    # Heartbeats.
-
-    async def _send_heartbeat(self) -> None:
-        faults = self._membership.faults
-        while True:
-            sent_s = self._loop.time()
-            try:
-                async with asyncio.timeout(faults.session_s):
-                    told = await self._request_heartbeat()
-            except TimeoutError:
-                continue
-            if told.shards is None:
-                self._apply_shards(frozenset(), frozenset())
-                self._holds = None
-            elif self._holds is None:
-                self._holds = set()
-            else:
-                self._heard_s = sent_s
-                self._apply_shards(told.shards, told.released)
-            self._listener.assignment_changed(told.assignment)
-            await asyncio.sleep(faults.heartbeat_s)
-
-    def _apply_shards(self, shards: frozenset[int], released: frozenset[int]) -> None:
-        holds = set() if self._holds is None else self._holds
-        for shard in sorted((holds | self._fenced) - shards):
-            holds.discard(shard)
-            self._listener.on_resigned(shard)
-        for shard in sorted(shards - holds):
-            holds.add(shard)
-            self._listener.on_elected(shard, release_expected=shard in released)
-        self._fenced.clear()
-
-    async def _request_heartbeat(self) -> _HeartbeatAnswer:
-        answered: asyncio.Future[_HeartbeatAnswer] = self._loop.create_future()
-        holds = self._holds
-        if holds is not None and self._listener.is_resigning():
-            # A shard counts as owned until its release has ended.
-            holds = set(range(len(self._membership._wanted)))
-        report = None if holds is None else frozenset(holds)
-
-        def return_response(told: _HeartbeatAnswer) -> None:
-            if not answered.done():
-                answered.set_result(told)
-
-        def deliver_request() -> None:
-            told = self._membership.heartbeat(self._replica, report)
-            self._send_over_network(lambda: return_response(told))
-
-        self._send_over_network(deliver_request)
-        return await answered
-
-    def _send_over_network(self, what: Callable[[], None]) -> None:
-        """Call a function after the network delay, unless the message is lost."""
-        membership = self._membership
-        name, faults = self._replica.instance, membership.faults
-        if name not in membership.blocked and membership.rng.random() >= faults.lost_rate:
-            way_s = membership.rng.expovariate(1 / faults.travel_s)
-            self._loop.call_later(way_s, what, context=self._world)
+    def _current_assignment(self) -> Assignment | None:
+        """Return the assignment of all members, from their newest messages."""
+        assignments = [member.assignment for member in self.group.members.values()]
+        if assignments != self._read and all(assignments):
+            self._read = assignments
+            described = [(member.metadata, member.assignment) for member in self.group.members.values()]
+            view = read_group_view(described, self.group.generation, self._shards)
+            self._assignment = view and view.assignment
+        return self._assignment

@@ -198,7 +198,7 @@ def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
 @_register_mutant
 def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
     def update(self: Any, node: int, topic: Any) -> bool:
-        self._reported_ids = {node: topic.topic_id}
+        self._reported_ids, self._reported_id = {node: topic.topic_id}, topic.topic_id
         self._partitions = {topic.topic_id: {reported.partition: reported for reported in topic.partitions}}
         return True
 

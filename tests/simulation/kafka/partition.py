@@ -3,13 +3,67 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from random import Random
+from struct import Struct
 from typing import NamedTuple
 
 from coordinator.cluster.kafka.cluster import ProduceResult
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop
-from tests.unit.log.fake_kafka import FakePartition, FakeProducer
+
+_PRODUCER = Struct(">qhii")
+_PRODUCER_AT = 43
+# The number of batches per producer that a broker recognises as duplicates.
+_RECENT_BATCHES = 5
+_SEQUENCES = 1 << 31
+
+
+class ProducerState(NamedTuple):
+    """A producer at a leader: its epoch, base offsets of recent batches, and next expected sequence."""
+
+    epoch: int
+    recent: dict[int, int]
+    expected: int
+
+
+class PartitionLog:
+    """The log of one partition, and the producers that wrote to it."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.start = 0
+        self.producers: dict[int, ProducerState] = {}
+
+    @property
+    def end(self) -> int:
+        return next_offset_at(self.batches[-1], 0) if self.batches else self.start
+
+    def append(self, batch: bytes) -> ProduceResult:
+        """Append as a leader does (Kafka's ProducerAppendInfo and ProducerStateEntry).
+
+        If the producer is unknown or forgotten, the leader accepts any sequence (KIP-360).
+        """
+        producer_id, epoch, sequence, count = _PRODUCER.unpack_from(batch, _PRODUCER_AT)
+        if producer_id >= 0:
+            known = self.producers.get(producer_id, ProducerState(-1, {}, sequence))
+            if epoch < known.epoch:
+                return ProduceResult(ErrorCode.INVALID_PRODUCER_EPOCH, -1)
+            if epoch > known.epoch >= 0:
+                known = ProducerState(epoch, {}, 0)
+            if sequence in known.recent:
+                return ProduceResult(ErrorCode.NONE, known.recent[sequence])
+            if sequence != known.expected:
+                return ProduceResult(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
+            recent = dict([*known.recent.items(), (sequence, self.end)][-_RECENT_BATCHES:])
+            self.producers[producer_id] = ProducerState(epoch, recent, (sequence + count) % _SEQUENCES)
+        base_offset = self.end
+        self.batches.append(base_offset.to_bytes(8) + batch[8:])
+        return ProduceResult(ErrorCode.NONE, base_offset)
+
+    def truncate(self, end: int) -> None:
+        """Lose the newest records, as after an unclean leader election."""
+        self.batches = [batch for batch in self.batches if next_offset_at(batch, 0) <= end]
+        self.producers.clear()
 
 
 class UncommittedBatch(NamedTuple):
@@ -17,14 +71,14 @@ class UncommittedBatch(NamedTuple):
 
     base_offset: int
     end: int
-    producers: dict[int, FakeProducer]
+    producers: dict[int, ProducerState]
     # The name of the writing process, and the batch.
     written: tuple[str, bytes]
     # An error code: NONE when the batch is committed.
     committed: asyncio.Future[int]
 
 
-class SimPartition(FakePartition):
+class SimPartition(PartitionLog):
     """A partition, its leader, and all batches that were ever stored in it."""
 
     def __init__(self, loop: SimLoop, leader: int) -> None:

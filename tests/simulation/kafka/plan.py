@@ -1,15 +1,11 @@
 """Draw a run of several coordinators from a seed. See `tests.simulation.plan`.
 
-The faults determine the guarantees. If a broker can be disconnected, the membership respects leases.
-Otherwise a replaced owner could confirm reads with this broker.
-
 If elections lose acknowledged records, histories are checked in eras, and no broker is disconnected. A
 disconnected broker would continue to return the lost records.
 """
 
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Literal
 
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
@@ -87,9 +83,7 @@ class KafkaPlan:
     seed: int
     # The situation that the run should reach. See `tests.simulation.kafka.scenarios`.
     scenario: str = "any"
-    # The membership: `simulated` is that of the simulator, and `group` is the real one in a Kafka group.
-    ownership: Literal["simulated", "group"] = "simulated"
-    # Whether the members of that group have a group.instance.id.
+    # Whether the members of the group have a group.instance.id.
     named: bool = False
     # Whether coordinators remove the state of empty and deleted groups.
     expiry: bool = False
@@ -127,9 +121,9 @@ class KafkaPlan:
 
     @property
     def kind(self) -> str:
-        """Return the ownership and the scenario of this run as text."""
+        """Return the scenario of this run as text."""
         return (
-            f"kafka, {self.ownership}, {self.scenario}"
+            f"kafka, {self.scenario}"
             + ", forwarding" * self.forwarding
             + ", expiry" * self.expiry
             + ", http writes" * (self.nemesis.http_writes_s is not None)
@@ -177,7 +171,7 @@ class KafkaPlan:
             transactional=self.broker_faults.transactional,
             metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
-        calm = replace(self.membership, travel_s=0.005, lost_rate=0.0, hasty_rate=0.0)
+        calm = replace(self.membership, lost_rate=0.0)
         astray_rate = self.astray_rate if self.forwarding else 0.02
         return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=astray_rate)
 
@@ -189,11 +183,8 @@ def draw_random_plan(seed: int) -> KafkaPlan:
     if nemesis.unclean_s is not None:
         nemesis = replace(nemesis, cut_off_s=None)
     membership = _draw_membership(rng)
-    if nemesis.cut_off_s is not None:
-        membership = replace(membership, hasty_rate=0.0)
     return KafkaPlan(
         seed,
-        ownership=rng.choice(("simulated", "group")),
         coordinators=rng.randrange(2, 4),
         brokers=rng.randrange(1, 5),
         state_partitions=rng.randrange(1, 6),
@@ -257,12 +248,7 @@ def _draw_nemesis(rng: Random) -> KafkaNemesis:
 def _draw_membership(rng: Random) -> MembershipFaults:
     session_s = draw_log_uniform(rng, 2.0, 12.0)
     return MembershipFaults(
-        heartbeat_s=session_s / rng.choice((3, 6)),
-        session_s=session_s,
-        lease_s=session_s * rng.uniform(0.5, 0.95),
-        travel_s=draw_log_uniform(rng, 0.001, 0.3),
-        lost_rate=draw_rate(rng, 0.01, 0.5),
-        hasty_rate=draw_rate(rng, 0.05, 1.0),
+        heartbeat_s=session_s / rng.choice((3, 6)), session_s=session_s, lost_rate=draw_rate(rng, 0.01, 0.5)
     )
 
 
@@ -282,7 +268,6 @@ def _draw_broker_faults(rng: Random) -> BrokerFaults:
 
 def _draw_runtime_limits(rng: Random, membership: MembershipFaults) -> RuntimeLimits:
     limits = draw_runtime_limits(rng)
-    rng.choice((5.0, 60.0, 43_200.0))
     return limits._replace(
         reload_backoff_max_s=draw_log_uniform(rng, 0.5, 10.0),
         release_wait_s=membership.session_s + 1.0,

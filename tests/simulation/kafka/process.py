@@ -8,7 +8,6 @@ from random import Random
 from typing import Any, TypeVar
 
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.connections import ClusterReader
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.cluster.topics import TopicDirectory
@@ -23,9 +22,8 @@ from coordinator.serve.service import Service
 from tests.simulation.history import History
 from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.forwarding import RecordedForwarder
-from tests.simulation.kafka.group import TOPIC, ProductMembership
 from tests.simulation.kafka.http_writes import HttpWrites
-from tests.simulation.kafka.membership import SimMembership
+from tests.simulation.kafka.membership import TOPIC, Membership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.traced_log import LeaseTraces, TracedLog
 from tests.simulation.loop import PROCESS, Process, SimLoop
@@ -57,7 +55,7 @@ class KafkaProcess:
         loop: SimLoop,
         plan: KafkaPlan,
         kafka: BrokerNetwork,
-        membership: SimMembership | ProductMembership,
+        membership: Membership,
         clock: SimClock,
         topics: TopicDirectory,
         history: History,
@@ -85,12 +83,12 @@ class KafkaProcess:
         self._cluster = Brokers(bootstrap_servers, TOPIC, request_timeout_s=plan.log_limits.request_timeout_s)
         self._membership = membership
         replica = Replica(self.name, str(self.address))
-        self._ownership = membership.ownership(replica, bootstrap_servers, kafka.world)
+        self._ownership = membership.ownership(replica, bootstrap_servers)
         self._bootstrap_servers = bootstrap_servers
         self._expiry: Expiry | None = None
         self._http: HttpWrites | None = None
         self._owners = OwnerDirectory()
-        self._readers: list[ClusterReader] = []
+        self._share_groups: ShareGroups | None = None
         self._clock_rate = Random(f"{plan.seed} {self.name}").uniform(1.0, plan.clock_rate_max)
 
     def _monotonic_s(self) -> float:
@@ -155,11 +153,10 @@ class KafkaProcess:
 
     def _start_expiry(self, metrics: Metrics) -> None:
         timeout_s = self._plan.log_limits.request_timeout_s
-        groups = ShareGroups(self._bootstrap_servers, request_timeout_s=timeout_s)
-        self._readers = [groups]
+        self._share_groups = ShareGroups(self._bootstrap_servers, request_timeout_s=timeout_s)
         self._expiry = Expiry(
             self.runtime,
-            groups,
+            self._share_groups,
             EXPIRY_RULES,
             interval_s=EXPIRY_INTERVAL_S,
             # A clock that does not jump.
@@ -202,8 +199,8 @@ class KafkaProcess:
         broker.
         """
         await self._cluster.close()
-        for reader in self._readers:
-            await reader.close()
+        if self._share_groups is not None:
+            await self._share_groups.close()
         await self._membership.release_connections(self.name)
 
     def pause(self) -> None:

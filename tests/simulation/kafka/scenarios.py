@@ -91,7 +91,6 @@ def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
             plan.membership,
             session_s=session_s,
             heartbeat_s=GroupLimits().heartbeat_interval_s,
-            lease_s=GroupLimits().lease_s,
         ),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
@@ -115,14 +114,7 @@ def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
 
 def _set_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
     """Return the membership with another session timeout."""
-    return replace(
-        plan.membership,
-        session_s=session_s,
-        heartbeat_s=session_s / 4,
-        lease_s=0.8 * session_s,
-        travel_s=0.01,
-        lost_rate=0.0,
-    )
+    return MembershipFaults(heartbeat_s=session_s / 4, session_s=session_s)
 
 
 def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
@@ -206,7 +198,7 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
-        membership=replace(_set_session_timeout(plan, session_s), hasty_rate=0.0),
+        membership=_set_session_timeout(plan, session_s),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
@@ -218,7 +210,6 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     plan = _serve_old_metadata(plan, rng)
     return replace(
         plan,
-        ownership="group",
         coordinators=2,
         brokers=max(3, plan.brokers),
         # With more shards, the owner would send requests to unreachable leaders of the other shards.
@@ -232,7 +223,7 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             crash_s=_keep_for_some_seeds(rng, 10.0),
             down_s=2 * session_s,
         ),
-        membership=replace(_set_session_timeout(plan, session_s), hasty_rate=0.0),
+        membership=_set_session_timeout(plan, session_s),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
@@ -253,7 +244,6 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """
     return replace(
         plan,
-        ownership="simulated",
         brokers=rng.randrange(3, 5),
         nemesis=KafkaNemesis(
             stale_s=draw_log_uniform(rng, 1.0, 5.0),
@@ -270,11 +260,10 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
         plan,
-        ownership="simulated",
         coordinators=3,
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
-            shuffle_s=draw_log_uniform(rng, 0.1, 1.0),
+            shuffle_s=draw_log_uniform(rng, 1.0, 4.0),
             part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
             leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
@@ -283,11 +272,7 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             travel_s=draw_log_uniform(rng, 0.01, 0.1),
             transactional=rng.random() < 0.9,
         ),
-        membership=replace(
-            _set_session_timeout(plan, session_s),
-            heartbeat_s=draw_log_uniform(rng, 0.2, 0.6),
-            hasty_rate=draw_log_uniform(rng, 0.3, 1.0),
-        ),
+        membership=_set_session_timeout(plan, session_s),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=rng.choice((0.5, session_s + 1.0))),
     )
 

@@ -22,7 +22,6 @@ from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, History, Operation, Violation
 from tests.simulation.hostile_clients import random_target
 from tests.simulation.kafka.clients import ManyClients
-from tests.simulation.kafka.membership import SimMembership
 from tests.simulation.kafka.nemesis import make_faults
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import replica_address
@@ -92,8 +91,6 @@ class KafkaSimulator(Simulation):
         world.delete_state = self._delete_state
         if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
             world.traces = LeaseTraces(world.brokers, plan.log_limits.lease_s, self._violations.append)
-        if isinstance(world.membership, SimMembership):
-            self._spawn(world.membership.run())
         await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
         self._spawn(self._close_late_operations())
         workers = self._spawn_workloads()

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 
 from coordinator.cluster.kafka.group import DescribeResult, JoinResult, SyncResult
 from protocol.errors import ErrorCode
+from tests.kafka_in_memory.group_coordinator import STABLE, GroupCoordinator
 from tests.simulation.loop import SimLoop
-from tests.unit.ownership.fake_group import STABLE, FakeGroup
 
 
 class StaleGroup:
-    """The view of members that still reach the old coordinator of a `FakeGroup`."""
+    """The view of members that still reach the old coordinator of a `GroupCoordinator`."""
 
-    def __init__(self, group: FakeGroup, node: int, loop: SimLoop) -> None:
+    def __init__(self, group: GroupCoordinator, node: int, loop: SimLoop) -> None:
         self.node = node
         self.generation = group.generation
         self._loop = loop

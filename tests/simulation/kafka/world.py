@@ -14,9 +14,8 @@ from tests.kafka_in_memory.share_groups import DeleteState, ShareGroups
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.kafka.group import ProductMembership
 from tests.simulation.kafka.log_truncation import LogTruncations
-from tests.simulation.kafka.membership import SimMembership
+from tests.simulation.kafka.membership import Membership
 from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import KafkaProcess
 from tests.simulation.kafka.raw_log import read_states
@@ -47,16 +46,23 @@ class KafkaWorld:
             nodes=plan.brokers,
             partitions=plan.state_partitions,
         )
-        self.membership = self._make_membership(Random(rng.getrandbits(64)))
+        self.membership = Membership(
+            loop,
+            Random(rng.getrandbits(64)),
+            plan.membership,
+            self.brokers,
+            plan.state_partitions,
+            named=plan.named,
+        )
         # The simulator sets it to a function of its clients, which delete state as brokers do.
         self.delete_state: DeleteState
         self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
-        self.kafka = self.network.brokers = BrokerNetwork(
+        self.kafka = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,
-            self.membership if isinstance(self.membership, ProductMembership) else None,
+            self.membership,
             self.share_groups,
-        )
+        ).join(self.network)
         self.truncations = LogTruncations(
             self.history, self.brokers, plan.state_partitions, plan.log_limits.lease_s
         )
@@ -77,14 +83,6 @@ class KafkaWorld:
         self._topics = topics
         self._life = 0
         self._started: list[KafkaProcess] = []
-
-    def _make_membership(self, rng: Random) -> SimMembership | ProductMembership:
-        plan = self.plan
-        if plan.ownership == "group":
-            return ProductMembership(
-                self.loop, rng, plan.membership, self.brokers, plan.state_partitions, named=plan.named
-            )
-        return SimMembership(self.loop, rng, plan.membership, plan.state_partitions)
 
     # Start and stop of processes.
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.log.claims import owner_epoch_headers
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.process.clock import SystemClock
 from protocol.record_batch import encode_batch
+from tests.kafka_in_memory.kafka import KafkaInMemory, RealTimeLoop, close_clients
 from tests.unit.log.environments import STATE_PARTITIONS, SimulatedEnvironment, read_all
-from tests.unit.log.fake_kafka import FakeCluster, FakeKafka
 
 TOPIC = "state"
 ONE = [(b"key", b"value")]
@@ -19,14 +20,14 @@ class KafkaLogs:
     """A Kafka in memory, and the logs of several processes in one of its topics."""
 
     def __init__(self) -> None:
-        self.kafka = FakeKafka()
+        self.kafka = KafkaInMemory()
         self.pruning_failed: list[str] = []
 
     def log(self) -> KafkaLog:
         """Return the log of a new process. The log is not open."""
         return self.make_log_and_cluster()[0]
 
-    def make_log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, FakeCluster]:
+    def make_log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, Brokers]:
         cluster = self.kafka.cluster(TOPIC)
         log = KafkaLog(
             cluster,
@@ -68,8 +69,22 @@ async def wait_for_leases(log: KafkaLog, *state_partitions: int) -> None:
     await asyncio.sleep(max((log.serving_delay_s(partition) for partition in state_partitions), default=0.0))
 
 
+def run_in_real_time(main: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine with real disks and sockets, and a Kafka in memory."""
+    with asyncio.Runner(loop_factory=RealTimeLoop) as runner:
+        runner.run(close_clients_after(main))
+
+
 def run_simulated(main: Coroutine[Any, Any, None]) -> None:
-    SimulatedEnvironment().run(main)
+    SimulatedEnvironment().run(close_clients_after(main))
+
+
+async def close_clients_after(main: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine, and close the connections to Kafka clusters in memory."""
+    try:
+        await main
+    finally:
+        await close_clients()
 
 
 async def read_values(log: KafkaLog, state_partition: int = 0) -> list[bytes | None]:

@@ -1,4 +1,4 @@
-"""The contract of every log: in memory, a journal (real or simulated disk), a topic (real or fake Kafka).
+"""The contract of every log: in memory, a journal (real or simulated disk), a topic (real or in memory).
 
 In a topic, each opening of the log claims the state partitions, and each claim record takes one offset. So
 the same records have greater offsets in a topic than in the other logs. The difference is
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import Cluster
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.base import AppendReporter, SharedLog, StateLog
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.log.memory import MemoryLog
 from coordinator.process.clock import SystemClock
 from protocol.record_batch import decode_batches
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.environments import (
     STATE_PARTITIONS,
     LogEnvironment,
@@ -33,7 +33,6 @@ from tests.unit.log.environments import (
     prune_log,
     read_all,
 )
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 
 pytestmark = pytest.mark.run_with(fixture="log_under_test")
@@ -52,7 +51,7 @@ class LogUnderTest:
         self._shared = kind.startswith("topic")
         self._topic = f"contract-{next(_topics)}"
         self._bootstrap = bootstrap
-        self._fake = FakeKafka()
+        self._fake = KafkaInMemory()
         self._openings = 0
 
     def log(self) -> StateLog:
@@ -68,7 +67,7 @@ class LogUnderTest:
             )
         return self._memory if self._memory is not None else self.world.journal(self._sync)
 
-    def _make_cluster(self) -> Cluster:
+    def _make_cluster(self) -> Brokers:
         if self._bootstrap is None:
             return self._fake.cluster(self._topic)
         return Brokers(self._bootstrap, self._topic)
@@ -100,7 +99,7 @@ class LogUnderTest:
         "journal, real, os",
         "journal, simulated",
         "journal, simulated, os",
-        "topic, fake",
+        "topic, in memory",
         pytest.param("topic, real", marks=pytest.mark.broker),
     ]
 )
@@ -220,11 +219,15 @@ async def test_exception_in_done_callback_does_not_affect_other_appends(log_unde
     failures: list[Any] = []
     loop.set_exception_handler(lambda loop, context: failures.append(context["exception"]))
 
+    called = asyncio.Event()
+
     def raise_in_callback(base_offset: int, error: LogError | None) -> None:
+        called.set()
         raise RuntimeError("a caller's mistake")
 
     log.append(0, one_record(), 1, raise_in_callback)
     assert await append(log, 1, one_record()) == (log_under_test.claims, None)
+    await called.wait()
     assert await append(log, 0, one_record()) == (log_under_test.claims + 1, None)
     assert [str(failure) for failure in failures] == ["a caller's mistake"]
     await log.close()

@@ -1,17 +1,19 @@
 """Appends that exceed max.message.bytes of the topic, on a Kafka in memory that refuses larger batches."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
 from coordinator.log.kafka.batches import split_records
 from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, wanted_configs
 from protocol.errors import ErrorCode
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
-from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_simulated
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
@@ -25,9 +27,8 @@ BATCHES = 7
 def small_batch_logs() -> KafkaLogs:
     """Return logs in a topic that already exists and accepts small batches only."""
     all_of_them = KafkaLogs()
-    all_of_them.kafka.topics[TOPIC] = [FakePartition() for _ in range(STATE_PARTITIONS)]
     configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
-    all_of_them.kafka.configs[TOPIC] = configs
+    all_of_them.kafka.create(TOPIC, STATE_PARTITIONS, configs)
     return all_of_them
 
 
@@ -84,8 +85,17 @@ async def test_owner_deposed_between_two_batches_is_fenced() -> None:
     log = await all_of_them.open_owned_log(0)
     next_owner = all_of_them.log()
     await next_owner.open()
+    produce, claimed = log._cluster.produce, asyncio.Event()
+
+    async def produce_after_the_claim(*args: Any) -> Any:
+        if len(all_of_them.partition(0).batches) >= 4:
+            await claimed.wait()
+        return await produce(*args)
+
+    log._cluster.produce = produce_after_the_claim  # type: ignore[method-assign]
     appending = await start_split_append(all_of_them, log)
     await next_owner.own(0)
+    claimed.set()
     _, error = await appending
     assert isinstance(error, LogFenced)
 
@@ -131,21 +141,25 @@ async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
     assert await read_values(log) == [value for _, value in MANY[:3]]
 
 
-def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
-    fake = FakeKafka()
+async def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
+    kafka = KafkaInMemory()
     topic_config = TopicConfig(TOPIC, 1)
-    assert asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1)) == (16 << 20, 16 << 20)
+
+    async def find_batch_limits(cluster: Brokers) -> tuple[int, int]:
+        await cluster.connect()
+        limits = await ensure_topic(cluster, topic_config, timeout_s=1)
+        await cluster.close()
+        return limits
+
+    assert await find_batch_limits(kafka.cluster(TOPIC)) == (16 << 20, 16 << 20)
     for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
-        fake.configs[TOPIC]["max.message.bytes"] = str(bytes_max)
-        found = asyncio.run(ensure_topic(fake.cluster(TOPIC), topic_config, timeout_s=1))
-        assert found == (wanted_max, bytes_max)
+        kafka.brokers(TOPIC).configs["max.message.bytes"] = str(bytes_max)
+        assert await find_batch_limits(kafka.cluster(TOPIC)) == (wanted_max, bytes_max)
     # If the configs are hidden, the topic may accept more than the default limit of brokers.
-    found = asyncio.run(ensure_topic(HiddenConfigsCluster(fake, TOPIC), topic_config, timeout_s=1))
-    assert found == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
+    hidden = kafka.cluster(TOPIC)
+    hidden.topic_configs = return_no_configs  # type: ignore[method-assign]
+    assert await find_batch_limits(hidden) == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 
 
-class HiddenConfigsCluster(FakeCluster):
-    """A cluster that does not return topic configs."""
-
-    async def topic_configs(self) -> None:
-        return None
+async def return_no_configs() -> None:
+    return None

@@ -107,7 +107,7 @@ async def test_broker_without_delete_records_disables_pruning(caplog: pytest.Log
         await append_durably(log, 0, ONE)
     assert all_of_them.pruning_failed == ["unsupported"]
     assert caplog.text.count("pruning is off") == 1
-    assert all_of_them.kafka.requests.count(("delete", 1)) == 1
+    assert "delete" not in dict(all_of_them.kafka.requests)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from typing import cast
 
 import pytest
 
-from coordinator.cluster.kafka.cluster import Cluster, NoResponse, ProducerId
+from coordinator.cluster.kafka.brokers import Brokers
+from coordinator.cluster.kafka.cluster import NoResponse, ProducerId
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode
@@ -18,7 +19,7 @@ TIMEOUT_S = 30.0
 
 
 class FakeTransactionCoordinators:
-    """The part of a `Cluster` that allocates producer ids.
+    """The part of `Brokers` that allocates producer ids.
 
     `fate` is the behaviour for requests with a transactional id: refuses, hangs, loads or answers.
     """
@@ -42,7 +43,7 @@ class FakeTransactionCoordinators:
 
 
 def make_allocator(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
-    return ProducerIdAllocator(cast(Cluster, keepers), "state", timeout_s=TIMEOUT_S)
+    return ProducerIdAllocator(cast(Brokers, keepers), "state", timeout_s=TIMEOUT_S)
 
 
 @pytest.mark.parametrize("fate", ["refuses", "hangs"])

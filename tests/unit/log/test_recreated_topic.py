@@ -20,7 +20,7 @@ async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_nod
     owner = await logs.open_owned_log(0)
     logs.kafka.cut_off_from_controller(stale_node)
     for leader in (2, 3, 1, 2):
-        logs.kafka.leaders[0] = leader
+        logs.kafka.set_leader(0, leader)
         if leader == stale_node:
             # This broker leads no partition, because the controller has fenced it.
             continue
@@ -38,7 +38,7 @@ async def test_claim_records_the_topic_id() -> None:
         for record in batch.records
         if is_claim(record)
     ]
-    assert read_claim(claim).topic_id == logs.kafka.topic_id(TOPIC) != bytes(16)
+    assert read_claim(claim).topic_id == logs.kafka.brokers(TOPIC).topic_id != bytes(16)
 
 
 async def append_until_refused(log: KafkaLog) -> str:
@@ -87,7 +87,7 @@ async def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> N
 async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
     """The broker does not check the topic ids of requests, and a stale broker reports the old topic."""
     logs = KafkaLogs()
-    logs.kafka.knows_topic_ids = False
+    logs.kafka.checks_topic_ids = False
     log, cluster = logs.make_log_and_cluster()
     await log.open()
     await log.own(0)
@@ -110,7 +110,7 @@ async def test_owner_that_starts_after_a_recreation_uses_the_new_topic(stale_nod
     logs.kafka.cut_off_from_controller(stale_node)
     logs.kafka.recreate_topic(TOPIC)
     for partition in range(5):
-        logs.kafka.leaders[partition] = 1 + stale_node % 3
+        logs.kafka.set_leader(partition, 1 + stale_node % 3)
     owner = await logs.open_owned_log(0)
     await wait_for_leases(owner, 0)
     await append_durably(owner, 0, ONE)

@@ -1,11 +1,11 @@
 """The state topic: how it is created, and the warnings and errors for an unsuitable topic."""
 
-import asyncio
 import logging
 from collections.abc import Mapping
 
 import pytest
 
+from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.cluster import TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.kafka.topic import (
@@ -17,8 +17,10 @@ from coordinator.log.kafka.topic import (
     find_topic,
     wanted_configs,
 )
-from tests.unit.log.fake_kafka import FakeCluster, FakeKafka, FakePartition
+from tests.kafka_in_memory.kafka import KafkaInMemory
+from tests.unit.log.kafka_logs import run_simulated
 
+SIMULATED = pytest.mark.run_with(function=run_simulated)
 CONFIG = TopicConfig("state", partitions=50)
 DESCRIPTION = TopicDescription(partitions=50, replicas=3, ready=True)
 
@@ -64,50 +66,72 @@ def test_kafkas_internal_topics_are_refused() -> None:
             check_topic_name(name)
 
 
-def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pytest.LogCaptureFixture) -> None:
-    kafka = FakeKafka(nodes=2)
-    asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
+async def ensure(kafka: KafkaInMemory, cluster: Brokers | None = None, *, few: bool = True) -> None:
+    """Connect to the cluster, and create the topic if it does not exist."""
+    cluster = cluster or kafka.cluster("state")
+    await cluster.connect()
+    try:
+        await ensure_topic(cluster, CONFIG, timeout_s=1, allow_few_brokers=few)
+    finally:
+        await cluster.close()
+
+
+@SIMULATED
+async def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pytest.LogCaptureFixture) -> None:
+    kafka = KafkaInMemory(nodes=2)
+    await ensure(kafka)
     assert len(kafka.topics["state"]) == 50
-    assert kafka.configs["state"] == wanted_configs(2)
+    assert kafka.brokers("state").configs == wanted_configs(2)
     assert "there are 2 brokers" in caplog.text
 
 
-def test_topic_is_not_created_while_more_brokers_may_still_start() -> None:
-    kafka = FakeKafka(nodes=1)
+@SIMULATED
+async def test_topic_is_not_created_while_more_brokers_may_still_start() -> None:
+    kafka = KafkaInMemory(nodes=1)
     with pytest.raises(LogUnavailable, match="3 replicas, and there are 1 brokers until now"):
-        asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1, allow_few_brokers=False))
+        await ensure(kafka, few=False)
     assert kafka.topics == {}
-    kafka.nodes = 3
-    asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1, allow_few_brokers=False))
+    kafka = KafkaInMemory(nodes=3)
+    await ensure(kafka, few=False)
     assert len(kafka.topics["state"]) == 50
 
 
-class RacingCluster(FakeCluster):
-    """A cluster in which another process creates the topic first."""
-
-    async def create_topic(self, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
-        await FakeCluster(self.fake, self.topic).create_topic(partitions, replicas, configs)
-        return await super().create_topic(partitions, replicas, configs)
-
-
-@pytest.mark.parametrize(("cluster", "times"), [(FakeCluster, 1), (RacingCluster, 0)])
-def test_only_the_creator_of_the_topic_logs_its_creation(
-    cluster: type[FakeCluster], times: int, caplog: pytest.LogCaptureFixture
+@SIMULATED
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_only_the_creator_of_the_topic_logs_its_creation(
+    is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    asyncio.run(ensure_topic(cluster(FakeKafka(), "state"), CONFIG, timeout_s=1))
-    assert caplog.text.count("created topic state") == times
+    kafka = KafkaInMemory()
+    cluster = kafka.cluster("state")
+    create_topic = cluster.create_topic
+
+    async def create_after_another_process(
+        partitions: int, replicas: int, configs: Mapping[str, str]
+    ) -> bool:
+        kafka.create("state", partitions, configs)
+        return await create_topic(partitions, replicas, configs)
+
+    if not is_first:
+        cluster.create_topic = create_after_another_process  # type: ignore[method-assign]
+    await ensure(kafka, cluster)
+    assert caplog.text.count("created topic state") == is_first
 
 
-def test_topic_with_another_number_of_partitions_is_refused() -> None:
-    kafka = FakeKafka()
-    kafka.topics["state"] = [FakePartition()]
+@SIMULATED
+async def test_topic_with_another_number_of_partitions_is_refused() -> None:
+    kafka = KafkaInMemory()
+    kafka.create("state", 1)
     with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
-        asyncio.run(ensure_topic(kafka.cluster("state"), CONFIG, timeout_s=1))
+        await ensure(kafka)
 
 
-def test_read_only_use_does_not_create_the_topic() -> None:
-    kafka = FakeKafka()
+@SIMULATED
+async def test_read_only_use_does_not_create_the_topic() -> None:
+    kafka = KafkaInMemory()
+    cluster = kafka.cluster("state")
+    await cluster.connect()
     with pytest.raises(LogUnavailable, match="there is no topic state"):
-        asyncio.run(find_topic(kafka.cluster("state"), CONFIG))
+        await find_topic(cluster, CONFIG)
+    await cluster.close()
     assert kafka.topics == {}

@@ -16,7 +16,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.log.fake_kafka import FakeKafka, FakePartition
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.kafka_logs import loop_time
 
 LIMITS = KafkaLogLimits(request_timeout_s=1, append_timeout_s=5, start_timeout_s=5)
@@ -66,13 +66,12 @@ class MigrationLogs:
     """A Kafka in memory with a source topic; the target topic is created on demand."""
 
     def __init__(self, records: Iterable[StateRecord] = ()) -> None:
-        self.kafka = FakeKafka()
+        self.kafka = KafkaInMemory()
         self.make_topic(SOURCE, SOURCE_PARTITIONS)
         self.write(SOURCE, records)
 
     def make_topic(self, topic: str, partitions: int) -> None:
-        self.kafka.topics[topic] = [FakePartition() for _ in range(partitions)]
-        self.kafka.configs[topic] = {}
+        self.kafka.create(topic, partitions)
 
     def write(self, topic: str, records: Iterable[StateRecord]) -> None:
         """Append records without owner epochs to their state partitions."""

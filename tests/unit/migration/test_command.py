@@ -1,6 +1,5 @@
 """The command `migrate_states`: output, errors and exit codes."""
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
+from tests.unit.log.kafka_logs import run_in_real_time
 from tests.unit.migration.locations import (
     EXECUTE,
     MigrationLogs,
@@ -27,7 +27,7 @@ EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 @pytest.fixture
 def journal_folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
-    asyncio.run(
+    run_in_real_time(
         migrate_states(
             MigrationLogs(sample_records(6)).reader(),
             journal_target(tmp_path / "from"),
@@ -80,8 +80,10 @@ def test_migrate_and_recovery_escape_control_characters(
     places = MigrationLogs(
         [StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)]
     )
-    asyncio.run(migrate_states(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress))
-    asyncio.run(
+    run_in_real_time(
+        migrate_states(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress)
+    )
+    run_in_real_time(
         migrate_states(
             MigrationLogs(sample_records()).reader(),
             journal_target(tmp_path / "to"),

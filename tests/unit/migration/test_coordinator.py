@@ -13,8 +13,8 @@ from coordinator.operate.migration.plan import MigrationAction
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import StateRecord
 from tests.kafka.ports import free_ports
-from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
+from tests.unit.log.kafka_logs import run_in_real_time
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -25,7 +25,7 @@ from tests.unit.migration.locations import (
     sample_records,
 )
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=run_in_real_time)
 
 
 class CoordinatorMigration:

@@ -19,7 +19,7 @@ from protocol.record_batch import encode_batch
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import TOPIC_ID
 from tests.unit.log.environments import read_all
-from tests.unit.log.kafka_logs import run_simulated
+from tests.unit.log.kafka_logs import run_in_real_time, run_simulated
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -89,6 +89,7 @@ async def test_fenced_records_are_not_copied() -> None:
     assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
@@ -118,6 +119,7 @@ async def test_large_state_is_written_in_many_appends() -> None:
 # Migrations that write nothing.
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     report = await places.migrate(MigrationOptions())
@@ -224,6 +226,7 @@ async def test_other_record_types_are_counted_and_misplaced_records_are_named() 
     assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)

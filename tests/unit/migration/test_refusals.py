@@ -21,7 +21,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
 from tests.unit.log.environments import append, append_durably, read_all
-from tests.unit.log.kafka_logs import run_simulated
+from tests.unit.log.kafka_logs import run_in_real_time, run_simulated
 from tests.unit.migration.locations import (
     EXECUTE,
     SOURCE,
@@ -93,6 +93,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
@@ -113,6 +114,7 @@ async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(
     assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     places, folder = MigrationLogs(sample_records()), tmp_path / "data"
     assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
@@ -202,6 +204,7 @@ async def test_unreadable_state_is_refused() -> None:
         await places.migrate()
 
 
+@pytest.mark.run_with(function=run_in_real_time)
 async def test_missing_source_is_refused(tmp_path: Path) -> None:
     for source in (
         MigrationLogs().reader("nothing"),

@@ -15,8 +15,9 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import ACKNOWLEDGED, KEY, pack_batches
+from tests.kafka_in_memory.kafka import KafkaInMemory
+from tests.simulation.kafka.partition import SimPartition
 from tests.unit.coroutine_tests import wait_until
-from tests.unit.log.fake_kafka import FakeKafka, FakePartition
 from tests.unit.log.kafka_logs import run_simulated
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
@@ -39,8 +40,8 @@ class FollowedTopic:
     """A cluster with the state topic of Kafka's own coordinator, and a follower of this topic."""
 
     def __init__(self) -> None:
-        self.fake = FakeKafka()
-        self.fake.topics[TOPIC] = [FakePartition() for _ in range(PARTITIONS)]
+        self.fake = KafkaInMemory()
+        self.fake.create(TOPIC, PARTITIONS)
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
         self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC)
         self.follower.record_followed = self._record_change
@@ -50,7 +51,7 @@ class FollowedTopic:
         self.followed.append((before, record))
 
     @property
-    def log(self) -> FakePartition:
+    def log(self) -> SimPartition:
         return self.fake.topics[TOPIC][NUMBER]
 
     def write(self, *records: StateRecord) -> None:
@@ -92,14 +93,14 @@ async def test_follower_replays_the_log_and_follows_its_end() -> None:
 async def test_log_pruned_past_the_position_is_replayed_again() -> None:
     async with followed_topic() as world:
         await wait_until(lambda: world.start_offset() == 100)
-        world.fake.down.update({1, 2, 3})
+        world.fake.set_down(1, 2, 3)
         world.write(
             make_update(110), make_snapshot(500, snapshot_epoch=1), make_snapshot(500, snapshot_epoch=2)
         )
         world.write(make_snapshot(600, snapshot_epoch=3))
         world.log.batches = world.log.batches[-1:]
         world.log.start = world.log.end - 1
-        world.fake.down.clear()
+        world.fake.set_down()
         await wait_until(lambda: world.start_offset() == 600 and world.follower.health() == [])
 
 
@@ -108,17 +109,17 @@ async def test_state_is_outdated_while_no_broker_answers() -> None:
         await wait_until(
             lambda: world.follower.initial_load_done and not world.follower.outdated_partitions()
         )
-        world.fake.down.update({1, 2, 3})
+        world.fake.set_down(1, 2, 3)
         await wait_until(lambda: world.follower.outdated_partitions() == set(range(PARTITIONS)))
         assert any("3 of 3 state partitions for 5 s" in reason for reason in world.follower.health())
-        world.fake.down.clear()
+        world.fake.set_down()
         await wait_until(lambda: world.follower.outdated_partitions() == set())
 
 
 async def test_leader_change_is_followed() -> None:
     async with followed_topic() as world:
         await wait_until(lambda: world.start_offset() == 100)
-        world.fake.leaders[NUMBER] = 1 + world.fake.leader(NUMBER) % 3
+        world.fake.set_leader(NUMBER, 1 + world.log.leader % 3)
         world.write(make_update(110))
         await wait_until(lambda: world.start_offset() == 110)
 
@@ -147,12 +148,12 @@ async def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
 
 async def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
     world = FollowedTopic()
-    partitions = world.fake.topics.pop(TOPIC)
+    world.fake.brokers(TOPIC).delete_topic()
     running = asyncio.create_task(world.follower.run())
     await wait_until(lambda: world.follower.health() == [])
     assert world.follower.shard_views() == []
     assert world.follower.share_partition(KEY) is None
-    world.fake.topics[TOPIC] = partitions
+    world.fake.create(TOPIC, PARTITIONS)
     world.write(make_snapshot(100))
     await wait_until(lambda: world.start_offset() == 100)
     running.cancel()

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from coordinator.cluster.ownership.limits import GroupLimits
+from tests.kafka_in_memory.group import GroupInMemory
 from tests.simulation.loop import SimLoop
-from tests.unit.ownership.fake_group import FakeGroup
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 
 LIMITS = GroupLimits()
@@ -18,9 +18,9 @@ def run_in_group() -> Iterator[RunInGroup]:
     """Return a function that runs a scenario with a group in memory, and then stops all replicas in time."""
     loop = SimLoop()
 
-    def run(scene: Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]) -> None:
+    def run(scene: Callable[[GroupInMemory, ReplicaGroup], Awaitable[object]]) -> None:
         async def main() -> None:
-            group = FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
+            group = GroupInMemory(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
             fleet = ReplicaGroup(group.new_client, limits=LIMITS)
             await scene(group, fleet)
             async with asyncio.timeout(2.5 * LIMITS.leave_timeout_s):

@@ -5,11 +5,11 @@ import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from coordinator.cluster.kafka.group import GroupClient
 from coordinator.cluster.ownership.base import Assignment, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
-from tests.unit.ownership.fake_group import FakeGroup
+from tests.kafka_in_memory.faulty_group_client import FaultyGroupClient
+from tests.kafka_in_memory.group import GroupInMemory
 
 _starts = itertools.count(1)
 
@@ -65,7 +65,7 @@ class GroupReplica:
     replica: Replica
     ownership: GroupOwnership
     listener: RecordingListener
-    link: GroupClient
+    link: FaultyGroupClient
 
     @property
     def owned(self) -> set[int]:
@@ -83,7 +83,7 @@ class ReplicaGroup:
 
     def __init__(
         self,
-        link: Callable[[], GroupClient],
+        link: Callable[[], FaultyGroupClient],
         *,
         state_partitions: int = 12,
         topic: str = "state",
@@ -122,7 +122,7 @@ class ReplicaGroup:
         link = self._link()
         listener = RecordingListener(is_ready=ready)
         ownership = GroupOwnership(
-            lambda: link,
+            lambda: link,  # type: ignore[arg-type, return-value]
             replica=replica,
             state_topic=topic or self.topic,
             state_partitions=state_partitions or self.state_partitions,
@@ -194,4 +194,4 @@ def listener_generation(one: GroupReplica) -> int:
 
 
 # Runs a coroutine function with a group in memory and a ReplicaGroup that has no replicas yet.
-RunInGroup = Callable[[Callable[[FakeGroup, ReplicaGroup], Awaitable[object]]], None]
+RunInGroup = Callable[[Callable[[GroupInMemory, ReplicaGroup], Awaitable[object]]], None]

@@ -10,7 +10,8 @@ from coordinator.cluster.kafka.group import JoinResult
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.membership import Membership
-from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.kafka_in_memory.group import GroupInMemory
+from tests.kafka_in_memory.group_coordinator import STABLE
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 from tests.unit.ownership.scenarios import SCENARIOS, Scenario, cut_off_replica
 
@@ -20,7 +21,7 @@ HOUR_S = 3600.0
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         # Below the time limit of a drain, which is 20 s in the scenarios.
         assert await scenario(fleet) < 15.0
 
@@ -28,7 +29,7 @@ def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
 
 
 def test_drained_shards_are_released_before_their_next_owner(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         await replicas[0].ownership.drain(20.0)
         await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
@@ -38,7 +39,7 @@ def test_drained_shards_are_released_before_their_next_owner(run_in_group: RunIn
 
 
 def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
@@ -48,7 +49,7 @@ def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> 
 
 
 def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off_replica(replicas[0])
         stale_s = await fleet.wait_until(lambda: not replicas[0].ownership.lease_is_fresh())
@@ -65,7 +66,7 @@ def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGrou
 
 
 def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
@@ -82,9 +83,9 @@ def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: 
 
 
 def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        replicas[1].link.syncs_pass.clear()  # type: ignore[attr-defined]
+        replicas[1].link.syncs_pass.clear()
         added = await fleet.add()
         await fleet.wait_until(lambda: added.owned != set())
         # Heartbeats succeed, but the replica does not know the current assignment.
@@ -92,14 +93,14 @@ def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_gro
         assert stale_s <= LIMITS.lease_s
         await fleet.wait_until(lambda: replicas[1].listener.assignment is None)
         assert len(group.members) == 3
-        replicas[1].link.syncs_pass.set()  # type: ignore[attr-defined]
+        replicas[1].link.syncs_pass.set()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
 
     run_in_group(scene)
 
 
 def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         one = replicas[1]
         resigned, fresh = one.listener.on_resigned, []
@@ -109,10 +110,10 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: 
             resigned(state_partition)
 
         one.listener.on_resigned = record_lease  # type: ignore[method-assign]
-        one.link.joins_pass.clear()  # type: ignore[attr-defined]
+        one.link.joins_pass.clear()
         added = await fleet.add()
         await fleet.wait_until(lambda: not one.ownership.lease_is_fresh())
-        one.link.joins_pass.set()  # type: ignore[attr-defined]
+        one.link.joins_pass.set()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
         assert fresh
         assert not any(fresh)
@@ -122,9 +123,9 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: 
 
 
 def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
-        one.link.reply_s = 3.0  # type: ignore[attr-defined]
+        one.link.reply_s = 3.0
         ages: list[float] = []
         began = fleet.now()
 
@@ -135,13 +136,13 @@ def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> No
         await fleet.wait_until(record_age, 100.0)
         assert min(ages[len(ages) // 2 :]) >= 3.0
         assert max(ages) < LIMITS.lease_s
-        one.link.reply_s = 0.0  # type: ignore[attr-defined]
+        one.link.reply_s = 0.0
 
     run_in_group(scene)
 
 
 def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
         draining = asyncio.ensure_future(replicas[0].ownership.drain(20.0))
@@ -160,7 +161,7 @@ def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> 
 def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group: RunInGroup) -> None:
     interval_s = 20.0
 
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         fleet.limits = LIMITS._replace(locality_interval_s=interval_s, locality_moves_max=4)
 
         async def wait_for_intervals(count: float) -> None:
@@ -176,22 +177,22 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
                 leaders[partition] == one.replica.broker_id for one in replicas for partition in one.owned
             )
 
-        lead_partitions(lambda number: number % 3)
-        replicas = [await fleet.add(broker_id=number) for number in range(3)]
+        lead_partitions(lambda number: 1 + number % 3)
+        replicas = [await fleet.add(broker_id=1 + number) for number in range(3)]
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         await fleet.wait_until(
             lambda: count_local_shards() == fleet.state_partitions and fleet.is_shared_by(*replicas), HOUR_S
         )
         generation = group.generation
         # Short changes of partition leaders cause no moves, and neither does time.
-        lead_partitions(lambda number: 0)
+        lead_partitions(lambda number: 1)
         await wait_for_intervals(0.9)
-        lead_partitions(lambda number: number % 3)
+        lead_partitions(lambda number: 1 + number % 3)
         await wait_for_intervals(5)
         assert group.generation == generation
         assert fleet.is_shared_by(*replicas)
         # Lasting changes cause a few moves at a time.
-        lead_partitions(lambda number: (number + 1) % 3)
+        lead_partitions(lambda number: 1 + (number + 1) % 3)
         await wait_for_intervals(2.5)
         assert 0 < count_local_shards() <= 2 * fleet.limits.locality_moves_max
         await fleet.wait_until(lambda: count_local_shards() == fleet.state_partitions, HOUR_S)
@@ -202,7 +203,7 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
 def test_group_leader_that_cannot_assign_keeps_all_owners(
     run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
@@ -224,7 +225,7 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
 
 
 def test_requested_rebalances_are_rate_limited(run_in_group: RunInGroup) -> None:
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
         began = fleet.now()

@@ -8,7 +8,8 @@ import pytest
 from coordinator.cluster.kafka.group import JoinResult
 from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
-from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.kafka_in_memory.group import GroupInMemory
+from tests.kafka_in_memory.group_coordinator import STABLE
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 from tests.unit.ownership.scenarios import cut_off_replica
 
@@ -40,7 +41,7 @@ HOUR_S = 3600.0
     ],
 )
 def test_temporary_error_costs_no_shard(run_in_group: RunInGroup, api: str, code: int) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
         if api != "heartbeat":
@@ -61,7 +62,7 @@ def test_temporary_error_costs_no_shard(run_in_group: RunInGroup, api: str, code
 
 
 def test_removed_member_that_joins_again_keeps_its_shards(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
             rebalances = one.ownership.rebalances
@@ -81,7 +82,7 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
     The next coordinator gives the same number to another generation, which another member leads.
     """
 
-    async def scene(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         leader, follower = await fleet.add_all(2)
         generation = group.generation
         join = follower.link.join
@@ -105,7 +106,7 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
 def test_returning_member_reloads_shards_that_another_member_owned(
     run_in_group: RunInGroup, dies: bool
 ) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
         cut_off_replica(away)
@@ -114,7 +115,7 @@ def test_returning_member_reloads_shards_that_another_member_owned(
             cut_off_replica(other)
             await fleet.wait_until(lambda: not group.members)
         elected = len(away.listener.elections)
-        away.link.cut = False  # type: ignore[attr-defined]
+        away.link.cut = False
         await fleet.wait_until(lambda: fleet.is_shared_by(away) if dies else fleet.is_shared_by(away, other))
         assert set(away.listener.resignations[resigned:]) == held
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
@@ -123,7 +124,7 @@ def test_returning_member_reloads_shards_that_another_member_owned(
 
 
 def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
         cut_off_replica(away)
@@ -131,7 +132,7 @@ def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_gr
         group.expel_member(next(iter(group.members)))
         await fleet.wait_until(lambda: fleet.is_shared_by(other))
         assert away.ownership.lease_is_fresh()
-        away.link.cut = False  # type: ignore[attr-defined]
+        away.link.cut = False
         await fleet.wait_until(lambda: fleet.is_shared_by(away, other))
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
@@ -141,7 +142,7 @@ def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_gr
 def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     run_in_group: RunInGroup,
 ) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         cut_off_replica(replicas[1])
@@ -156,29 +157,8 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     run_in_group(scenario)
 
 
-def test_group_leader_assigns_after_its_error_is_gone(
-    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def raise_defect(*_: object, **__: object) -> None:
-        raise RuntimeError("a defect of the assignor")
-
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        replicas = await fleet.add_all(2)
-        with monkeypatch.context() as patch:
-            patch.setattr("coordinator.cluster.ownership.group_member.plan_assignment", raise_defect)
-            replicas.append(await fleet.add())
-            await fleet.wait_until(
-                lambda: "could not compute an assignment" in str(replicas[0].ownership.health())
-            )
-            assert fleet.is_shared_by(*replicas[:2])
-        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
-        assert all(one.ownership.health() == [] for one in replicas)
-
-    run_in_group(scenario)
-
-
 def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
         generation = group.generation
@@ -194,7 +174,7 @@ def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: Run
 
 
 def test_coordinator_moves_cause_no_rebalance(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         resigned = [list(one.listener.resignations) for one in replicas]
         rebalances = [one.ownership.rebalances for one in replicas]
@@ -211,9 +191,9 @@ def test_coordinator_moves_cause_no_rebalance(run_in_group: RunInGroup) -> None:
 
 
 def test_members_find_the_new_coordinator_after_a_failure(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        group.down.add(1)
+        group.brokers.set_down(1)
         loop = asyncio.get_running_loop()
         loop.call_later(5.0, group.move_to_broker, 2)
         await fleet.wait_until(lambda: group.node == 2)
@@ -225,7 +205,7 @@ def test_members_find_the_new_coordinator_after_a_failure(run_in_group: RunInGro
 
 
 def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off_replica(replicas[1])
         replicas.append(await fleet.add())
@@ -235,7 +215,7 @@ def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> 
         )
         joins = group.requests.count("join")
         # The pending joins at the old coordinator never get a response.
-        group.down.add(1)
+        group.brokers.set_down(1)
         group.node = 2
         took_s = await fleet.wait_until(lambda: group.requests.count("join") > joins)
         assert took_s < 3 * LIMITS.heartbeat_interval_s
@@ -248,11 +228,11 @@ def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> 
 def test_group_recovers_after_kafka_was_down_for_an_hour(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         resigned = [list(one.listener.resignations) for one in replicas]
         caplog.clear()
-        group.down |= group.nodes
+        group.brokers.set_down(*group.brokers.nodes)
         began = fleet.now()
         await fleet.wait_until(lambda: fleet.now() - began > HOUR_S, 2 * HOUR_S)
         for one in replicas:
@@ -262,7 +242,7 @@ def test_group_recovers_after_kafka_was_down_for_an_hour(
         # Each replica logs once that the group cannot be reached, and once that the lease expired.
         assert len(warnings) == 2 * len(replicas)
         assert not any(record.exc_info for record in caplog.records)
-        group.down.clear()
+        group.brokers.set_down()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE)
         assert all(one.ownership.health() == [] for one in replicas)
         assert [
@@ -274,8 +254,8 @@ def test_group_recovers_after_kafka_was_down_for_an_hour(
 
 
 def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
-        group.down |= group.nodes
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+        group.brokers.set_down(*group.brokers.nodes)
         one = await fleet.add()
         assert not one.ownership.lease_is_fresh()
         assert "not joined its group yet" in one.ownership.health()[0]
@@ -283,7 +263,7 @@ def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
         began = fleet.now()
         await fleet.wait_until(lambda: fleet.now() - began > 60.0, 100.0)
         assert one.listener.maps == []
-        group.down.clear()
+        group.brokers.set_down()
         took_s = await fleet.wait_until(lambda: fleet.is_shared_by(one))
         assert took_s < LIMITS.retry_pause_max_s + 0.5
 
@@ -305,7 +285,7 @@ def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
 def test_refused_join_is_logged_as_one_sentence(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture, api: str, code: int, words: str
 ) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.errors[api] = [code] * 20
         one = await fleet.add()
         await fleet.wait_until(lambda: len(group.errors[api]) < 10)
@@ -321,9 +301,9 @@ def test_refused_join_is_logged_as_one_sentence(
 
 
 def test_drain_and_stop_do_not_wait_for_kafka(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
-        group.down |= group.nodes
+        group.brokers.set_down(*group.brokers.nodes)
         began = fleet.now()
         await replicas[0].ownership.drain(5.0)
         assert fleet.now() - began < 5.0 + LIMITS.leave_timeout_s

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
-from tests.unit.ownership.fake_group import STABLE, FakeGroup
+from tests.kafka_in_memory.group import GroupInMemory
+from tests.kafka_in_memory.group_coordinator import STABLE
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 from tests.unit.ownership.test_assignor import adopt_plan, check_balance, make_member, random_groups
 
@@ -100,7 +101,7 @@ def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
 
 
 def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         giver, taker = replicas[0], replicas[2]
         shard = min(giver.owned)
@@ -123,7 +124,7 @@ def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
 
 
 def test_replica_cannot_hand_over_a_shard_of_another_replica(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         rebalances = replicas[0].ownership.rebalances
         replicas[0].ownership.hand_over(min(replicas[1].owned), "")
@@ -134,7 +135,7 @@ def test_replica_cannot_hand_over_a_shard_of_another_replica(run_in_group: RunIn
 
 
 def test_several_shards_are_handed_over_at_once(run_in_group: RunInGroup) -> None:
-    async def scenario(group: FakeGroup, fleet: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         shards = sorted(replicas[0].owned)[:3]
         for shard in shards:

@@ -15,7 +15,7 @@ from coordinator.cluster.ownership.messages import (
     read_group_view,
 )
 from tests.benchmarks.fleet_scale import INITIAL_DELAY_S, measure_group
-from tests.unit.ownership.fake_group import FakeGroup
+from tests.kafka_in_memory.group import GroupInMemory
 from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
 
 # The limit for 500 coordinators with 1,000 state partitions.
@@ -38,7 +38,7 @@ def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_
             for member_id, message in compute_assignments(plan, generation).items()
         }
 
-    async def scenario(group: FakeGroup, _: ReplicaGroup) -> None:
+    async def scenario(group: GroupInMemory, _: ReplicaGroup) -> None:
         monkeypatch.setattr(GroupPlan, "compute_assignments", add_all_owners)
         group.first_delay_s = INITIAL_DELAY_S
         fleet = ReplicaGroup(group.new_client, state_partitions=200, limits=GroupLimits())
@@ -59,7 +59,7 @@ def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_
 
 def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
     shards = 1_000
-    group = FakeGroup(session_s=1, rebalance_s=1)
+    group = GroupInMemory(session_s=1, rebalance_s=1)
     members: dict[str, bytes] = {}
     for number in range(500):
         address = f"share-coordinator-{number}.share-coordinator.kafka.svc.cluster.local"

@@ -11,12 +11,12 @@ from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.process.clock import SystemClock
-from tests.simulation.loop import run
+from tests.kafka_in_memory.faulty_group_client import FaultyGroupClient
+from tests.kafka_in_memory.group import GroupInMemory
+from tests.kafka_in_memory.kafka import KafkaInMemory
+from tests.simulation.loop import PROCESS, Process, run
 from tests.unit.coroutine_tests import wait_until
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
-from tests.unit.ownership.fake_group import FakeGroup
-from tests.unit.ownership.fake_group_client import FakeGroupClient
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 pytestmark = pytest.mark.run_with(function=run)
@@ -30,8 +30,9 @@ WATCHED_S = 60.0
 class RuntimeMember:
     """A runtime in a group, composed as in the application, which counts its elections."""
 
-    def __init__(self, name: str, fake: FakeKafka, link: FakeGroupClient) -> None:
-        self.cluster, self.link = fake.cluster(TOPIC), link
+    def __init__(self, name: str, fake: KafkaInMemory, link: FaultyGroupClient) -> None:
+        self.name, self.fake, self.link = name, fake, link
+        self.cluster = fake.cluster(TOPIC)
         self.elections = 0
         self.ownership = GroupOwnership(
             lambda: link,
@@ -46,12 +47,22 @@ class RuntimeMember:
         )
         self.runtime = make_runtime(
             KafkaLog(
-                self.cluster, TopicConfig(TOPIC, SHARDS), owner=name, clock=SystemClock(), monotonic=loop_time
+                self.cluster,
+                TopicConfig(TOPIC, SHARDS),
+                owner=name,
+                clock=SystemClock(),
+                monotonic=loop_time,
             ),
             SHARDS,
             may_claim=self.ownership.lease_is_fresh,
             on_fenced=self.ownership.on_fenced,
         )
+
+    async def start(self) -> None:
+        """Start as a process of its own."""
+        PROCESS.set(Process(self.name))
+        await self.runtime.start(elect_all=False)
+        await self.ownership.start(self)
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
         pass
@@ -74,17 +85,20 @@ class RuntimeMember:
 
     def set_disconnected(self, cut: bool, *, from_the_group: bool = True) -> None:
         """Disconnect the member from the brokers, or reconnect it."""
-        self.cluster.cut_off = cut
+        self.fake.set_disconnected(self.name, cut)
+        # As after a failed request.
+        self.cluster.refresh_soon()
         self.link.cut = cut and from_the_group
 
 
 @asynccontextmanager
-async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIterator[list[RuntimeMember]]:
+async def run_members(
+    fake: KafkaInMemory, group: GroupInMemory, count: int
+) -> AsyncIterator[list[RuntimeMember]]:
     """Run `count` members until all shards are served; then reset the counts of elections."""
     ones = [RuntimeMember(f"member-{number}", fake, group.new_client()) for number in range(count)]
     for one in ones:
-        await one.runtime.start(elect_all=False)
-        await one.ownership.start(one)
+        await asyncio.create_task(one.start())
     await wait_until(lambda: {len(one.active_shards()) for one in ones} == {SHARDS // count})
     for one in ones:
         one.elections = 0
@@ -96,12 +110,15 @@ async def run_members(fake: FakeKafka, group: FakeGroup, count: int) -> AsyncIte
             await one.runtime.stop()
 
 
-def make_group() -> FakeGroup:
-    return FakeGroup(session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s)
+def make_group() -> GroupInMemory:
+    # As by default in Kafka, a new group waits for more members.
+    return GroupInMemory(
+        session_s=LIMITS.session_timeout_s, rebalance_s=LIMITS.rebalance_timeout_s, first_delay_s=3.0
+    )
 
 
 async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
-    fake, group = FakeKafka(), make_group()
+    fake, group = KafkaInMemory(), make_group()
     async with run_members(fake, group, 2) as ones:
         (bad,) = [one for one in ones if BAD in one.active_shards()]
         served, generation = [one.active_shards() - {BAD} for one in ones], group.generation
@@ -122,7 +139,7 @@ async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
 
 
 async def test_member_without_brokers_hands_over_its_shards() -> None:
-    async with run_members(FakeKafka(), make_group(), 2) as (away, other):
+    async with run_members(KafkaInMemory(), make_group(), 2) as (away, other):
         away.set_disconnected(True, from_the_group=False)
         await wait_until(lambda: len(other.active_shards()) == SHARDS)
         away.set_disconnected(False)
@@ -131,7 +148,7 @@ async def test_member_without_brokers_hands_over_its_shards() -> None:
 
 async def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
     for away_s in (4.0, 7.0, 30.0):
-        async with run_members(FakeKafka(), make_group(), 2) as ones:
+        async with run_members(KafkaInMemory(), make_group(), 2) as ones:
             served = [one.active_shards() for one in ones]
             for one in ones:
                 one.set_disconnected(True)

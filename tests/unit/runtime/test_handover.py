@@ -12,8 +12,8 @@ from coordinator.metrics import render_exposition
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.topic_runtimes import (
     LIMITS,
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.run_with(function=run)
 
 
 async def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
-    async with run_replica(FakeKafka()) as one:
+    async with run_replica(KafkaInMemory()) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
         assert one.runtime.health() == []
         assert one.runtime.owned_shards() == []
@@ -41,7 +41,7 @@ async def test_loading_counts_only_owned_shards_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with run_replica(FakeKafka()) as one:
+    async with run_replica(KafkaInMemory()) as one:
         one.runtime.elect(0)
         assert one.runtime.health() == ["1 of 1 shards are loading."]
         await one.wait_until(lambda: not one.runtime.health())
@@ -50,7 +50,7 @@ async def test_loading_counts_only_owned_shards_and_logs_one_line(
 
 
 async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
-    fake, lease = FakeKafka(), FakeLease()
+    fake, lease = KafkaInMemory(), FakeLease()
     async with run_replica(fake, lease=lease) as first, run_replica(fake) as second:
         await elect_shard(first)
         assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
@@ -74,7 +74,7 @@ async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
 
 
 async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
-    async with run_replica(FakeKafka()) as one:
+    async with run_replica(KafkaInMemory()) as one:
         await elect_shard(one)
         for state_epoch in (1, 2, 3):
             assert (
@@ -89,7 +89,7 @@ async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> 
 
 
 async def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
-    fake, lease = FakeKafka(), FakeLease()
+    fake, lease = KafkaInMemory(), FakeLease()
     limits = LIMITS._replace(release_wait_s=0.2)
     async with run_replica(fake, lease=lease) as first, run_replica(fake, limits) as second:
         await elect_shard(first)
@@ -109,7 +109,7 @@ async def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
 
 
 async def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> None:
-    fake, owner, late = FakeKafka(), FakeLease(), FakeLease()
+    fake, owner, late = KafkaInMemory(), FakeLease(), FakeLease()
     limits = LIMITS._replace(release_wait_s=0.2)
     async with run_replica(fake, lease=owner) as first, run_replica(fake, limits, late) as second:
         await elect_shard(first)
@@ -125,12 +125,12 @@ async def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> N
 
 async def test_log_without_an_owner_needs_no_release() -> None:
     limits = LIMITS._replace(release_wait_s=3_600.0)
-    async with run_replica(FakeKafka(), limits) as one:
+    async with run_replica(KafkaInMemory(), limits) as one:
         await elect_shard(one, release_expected=True)
 
 
 async def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
-    async with run_replica(FakeKafka()) as one:
+    async with run_replica(KafkaInMemory()) as one:
         await elect_shard(one)
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         one.runtime.resign(0)
@@ -143,7 +143,7 @@ async def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
 
 
 async def test_shard_resigned_while_loading_is_not_served() -> None:
-    async with run_replica(FakeKafka()) as one:
+    async with run_replica(KafkaInMemory()) as one:
         one.runtime.elect(0)
         asking = one.send_request(INITIALIZE, make_initialize())
         one.runtime.resign(0)
@@ -155,7 +155,7 @@ async def test_shard_resigned_while_loading_is_not_served() -> None:
 
 
 async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_replica(fake) as one:
         reads, may_read = one.log.read, asyncio.Event()
 
@@ -191,7 +191,7 @@ async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> N
 
 
 async def test_claim_sent_before_a_resignation_is_released() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     limits = LIMITS._replace(release_wait_s=3_600.0)
     async with run_replica(fake, LIMITS._replace(release_timeout_s=0.0)) as crashed:
         await elect_shard(crashed)
@@ -205,13 +205,13 @@ async def test_claim_sent_before_a_resignation_is_released() -> None:
 
 
 async def test_resigned_coordinator_sends_no_claim() -> None:
-    fake, lease = FakeKafka(), FakeLease()
+    fake, lease = KafkaInMemory(), FakeLease()
     async with run_replica(fake) as first, run_replica(fake, lease=lease) as second:
-        fake.down = {1, 2, 3}
+        fake.set_down(1, 2, 3)
         first.runtime.elect(0)
         await asyncio.sleep(0.5)
         first.runtime.resign(0)
-        fake.down = set()
+        fake.set_down()
         await elect_shard(second)
         await first.wait_until(lambda: not first.runtime.resigning_shards)
         assert await second.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
@@ -219,7 +219,7 @@ async def test_resigned_coordinator_sends_no_claim() -> None:
 
 
 async def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_replica(fake) as cut_off, run_replica(fake) as second, run_replica(fake) as third:
         await elect_shard(cut_off)
         began_s = loop_time()
@@ -233,7 +233,7 @@ async def test_hand_over_before_an_earlier_lease_ends_adds_no_wait() -> None:
 
 
 async def test_stop_releases_owned_shards() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_replica(fake) as first:
         await elect_shard(first)
     async with run_replica(fake, LIMITS._replace(release_wait_s=3_600.0)) as second:
@@ -241,22 +241,23 @@ async def test_stop_releases_owned_shards() -> None:
 
 
 async def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
         await elect_shard(one)
-        fake.requests_lost = 1_000_000
+        fake.lose_produce(requests=1_000_000)
 
 
 @pytest.mark.slow
 async def test_nothing_is_claimed_without_a_fresh_lease() -> None:
-    fake, lease = FakeKafka(), FakeLease()
+    fake, lease = KafkaInMemory(), FakeLease()
     async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
         await elect_shard(away)
         # The log does not respond, so that the shard reloads; meanwhile another coordinator gets it.
-        fake.down = {1, 2, 3}
+        fake.set_down(1, 2, 3)
         assert await away.request_error_code(INITIALIZE, make_initialize()) != ErrorCode.NONE
         lease.fresh = False
-        fake.down = set()
+        await away.wait_until(lambda: shard_status(away) != "ACTIVE")
+        fake.set_down()
         await elect_shard(other)
         assert owner_epoch(other) == 2
         await away.wait_until(lambda: "too long to claim" in " ".join(away.runtime.health()))

@@ -9,8 +9,8 @@ import pytest
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import RuntimeDriver
 from tests.unit.runtime.topic_runtimes import LIMITS, run_replica
@@ -21,14 +21,14 @@ LEASE_S = 2.0
 
 
 def run_owner(
-    fake: FakeKafka, monotonic: Callable[[], float] = loop_time
+    fake: KafkaInMemory, monotonic: Callable[[], float] = loop_time
 ) -> AbstractAsyncContextManager[RuntimeDriver]:
     """Run a coordinator that owns shard 0 until the end."""
     limits = LIMITS._replace(release_timeout_s=0.0)
     return run_replica(fake, limits, is_elected=True, monotonic=monotonic, lease_s=LEASE_S)
 
 
-def take_requests(fake: FakeKafka) -> list[str]:
+def take_requests(fake: KafkaInMemory) -> list[str]:
     """Return the APIs of the broker requests since the last call."""
     asked = [api for api, _ in fake.requests]
     fake.requests.clear()
@@ -36,7 +36,7 @@ def take_requests(fake: FakeKafka) -> list[str]:
 
 
 async def test_read_within_the_lease_sends_no_broker_request() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
@@ -45,7 +45,7 @@ async def test_read_within_the_lease_sends_no_broker_request() -> None:
 
 
 async def test_reads_after_the_lease_share_one_renewal() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         await asyncio.sleep(LEASE_S)
@@ -56,7 +56,7 @@ async def test_reads_after_the_lease_share_one_renewal() -> None:
 
 
 async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
@@ -71,7 +71,7 @@ async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
 
 
 async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
@@ -86,7 +86,7 @@ async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
 
 
 async def test_idle_shard_appends_nothing_for_hours() -> None:
-    fake, hours = FakeKafka(), [0]
+    fake, hours = KafkaInMemory(), [0]
     async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
@@ -100,7 +100,7 @@ async def test_idle_shard_appends_nothing_for_hours() -> None:
 
 
 async def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as first:
         assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         began_s = loop_time()
@@ -114,7 +114,7 @@ async def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:
 
 
 async def test_refused_initialize_requires_a_lease_too() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_owner(fake) as first:
         assert await first.request_error_code(INITIALIZE, make_initialize(state_epoch=5)) == ErrorCode.NONE
         async with run_owner(fake):

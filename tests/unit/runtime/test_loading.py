@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,9 @@ from coordinator.log.base import LoggedBatch, StateLog
 from coordinator.log.memory import MemoryLog
 from coordinator.serve.runtime import Runtime, RuntimeLimits
 from protocol.record_batch import encode_batch
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
 from tests.unit.coroutine_tests import wait_until
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 from tests.unit.runtime.topic_runtimes import TOPIC, make_kafka_log
 
@@ -45,9 +46,9 @@ def shard_statuses(runtime: Runtime) -> list[str]:
 ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)]
 
 
-async def make_damaged_topic() -> tuple[FakeKafka, bytes]:
+async def make_damaged_topic() -> tuple[KafkaInMemory, bytes]:
     """Return a topic with a batch whose CRC is wrong, and the correct batch."""
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_runtime(make_kafka_log(fake, SHARDS)) as runtime:
         await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
     batches = fake.topics[TOPIC][BAD].batches
@@ -110,18 +111,29 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
     together: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
-        fake = FakeKafka()
+        fake = KafkaInMemory()
         log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
-        read = log.read
+        own, read = log.own, log.read
+        claimed: list[int] = []
+        all_are_claimed = asyncio.Event()
         read_together: list[int] = []
+
+        async def own_together(partition: int, *args: Any) -> int:
+            owner_epoch = await own(partition, *args)
+            claimed.append(partition)
+            if len(claimed) == len(together):
+                all_are_claimed.set()
+            await all_are_claimed.wait()
+            return owner_epoch
 
         def read_without_a_leader(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
             if BAD in partitions and not read_together:
                 read_together.extend(partitions)
-                fake.leaders[BAD] = -1
+                fake.set_leader(BAD, -1)
                 log._cluster.refresh_soon()
             return read(partitions)
 
+        log.own = own_together  # type: ignore[method-assign]
         log.read = read_without_a_leader  # type: ignore[method-assign]
         async with run_runtime(log, elect_all=False) as runtime:
             for shard in together:
@@ -134,7 +146,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
             well = {shard for shard, status in enumerate(shard_statuses(runtime)) if status == "ACTIVE"}
             assert well == {*together, 4} - {BAD}
             assert runtime.health() == [f"1 of {len(together) + 1} shards are loading."]
-            del fake.leaders[BAD]
+            fake.set_leader(BAD, 1)
             await asyncio.sleep(5)
             assert runtime.health() == []
 

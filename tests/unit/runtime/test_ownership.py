@@ -9,8 +9,8 @@ from coordinator.errors import LogFenced
 from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.topic_runtimes import run_replica
 
 pytestmark = pytest.mark.run_with(function=run)
@@ -20,7 +20,7 @@ run_coordinator = partial(run_replica, is_elected=True, append_timeout_s=0.5)
 
 async def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> None:
     for rpc, part in ((WRITE, make_write((5, 9, ACKNOWLEDGED, 1))), (READ, make_read())):
-        fake = FakeKafka()
+        fake = KafkaInMemory()
         async with run_coordinator(fake) as first:
             assert await first.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
             async with run_coordinator(fake) as second:
@@ -41,15 +41,15 @@ async def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> No
 
 
 async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_coordinator(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        fake.requests_lost = 1_000_000
+        fake.lose_produce(requests=1_000_000)
         assert (
             await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             == ErrorCode.NOT_COORDINATOR
         )
-        fake.requests_lost = 0
+        fake.lose_produce()
         await one.wait_until(lambda: one.runtime.health() == [])
         assert one.runtime.shard_views()[0].owner_epoch > 1
         assert await one.request_error_code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
@@ -59,7 +59,7 @@ async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
 
 
 async def test_shard_whose_claim_is_fenced_is_closed() -> None:
-    async with run_coordinator(FakeKafka()) as one:
+    async with run_coordinator(KafkaInMemory()) as one:
         claims = 0
 
         async def lose_claim(*_: object) -> int:
@@ -80,11 +80,11 @@ async def test_shard_whose_claim_is_fenced_is_closed() -> None:
 
 @pytest.mark.slow
 async def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_coordinator(fake) as one:
         assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        fake.requests_lost = 1_000_000
+        fake.lose_produce(requests=1_000_000)
         await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
         await one.wait_until(lambda: "failed to load" in " ".join(one.runtime.health()))
-        fake.requests_lost = 0
+        fake.lose_produce()
         assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE

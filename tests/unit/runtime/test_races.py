@@ -12,8 +12,8 @@ from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.simulation.loop import run
-from tests.unit.log.fake_kafka import FakeKafka
 from tests.unit.runtime.test_loading import SHARDS, run_runtime, shard_statuses
 from tests.unit.runtime.topic_runtimes import (
     LIMITS,
@@ -35,7 +35,7 @@ HOUR_S = 3_600.0
 async def test_late_log_end_of_an_ended_ownership_answers_no_read(
     order: tuple[str, ...],
 ) -> None:
-    fake, lease = FakeKafka(), FakeLease()
+    fake, lease = KafkaInMemory(), FakeLease()
     async with run_replica(fake, lease=lease) as away, run_replica(fake) as other:
         await elect_shard(away)
         assert await away.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
@@ -73,7 +73,7 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
 @pytest.mark.parametrize("turns", range(12))
 def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
     async def scenario(after_s: float) -> None:
-        async with run_replica(FakeKafka()) as one:
+        async with run_replica(KafkaInMemory()) as one:
             one.runtime.elect(0)
             await asyncio.sleep(after_s)
             for _ in range(turns):
@@ -91,7 +91,7 @@ def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
 async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
     turns: int, elected_again: bool
 ) -> None:
-    log = make_kafka_log(FakeKafka(), SHARDS)
+    log = make_kafka_log(KafkaInMemory(), SHARDS)
     read, fails = log.read, asyncio.Event()
     together: list[int] = []
 
@@ -124,7 +124,7 @@ async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
 @pytest.mark.parametrize("turns", range(4))
 def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     async def scenario() -> None:
-        async with run_replica(FakeKafka()) as one:
+        async with run_replica(KafkaInMemory()) as one:
             own, first, may_fail = one.log.own, True, asyncio.Event()
 
             async def fence_first_claim(*arguments: Any) -> int:
@@ -152,7 +152,7 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
 
 
 async def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:
-    fake, limits = FakeKafka(), LIMITS._replace(release_wait_s=8.0)
+    fake, limits = KafkaInMemory(), LIMITS._replace(release_wait_s=8.0)
     async with (
         run_replica(fake, limits, FakeLease()) as away,
         run_replica(fake, limits, FakeLease()) as other,
@@ -171,7 +171,7 @@ async def test_reelected_former_owner_waits_for_the_release_of_the_current_one()
 
 
 async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
-    fake = FakeKafka()
+    fake = KafkaInMemory()
     async with run_replica(fake) as one:
         await elect_shard(one)
         one.runtime.resign(0)
@@ -190,7 +190,7 @@ async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
 async def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
     lease = FakeLease()
     lease.fresh = False
-    async with run_replica(FakeKafka(), lease=lease) as one:
+    async with run_replica(KafkaInMemory(), lease=lease) as one:
         one.runtime.elect(0)
         for _ in range(10):
             await asyncio.sleep(0.01)
@@ -203,7 +203,7 @@ async def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
 async def test_missing_lease_is_reported_until_it_is_fresh() -> None:
     lease = FakeLease()
     lease.fresh = False
-    async with run_replica(FakeKafka(), lease=lease) as one:
+    async with run_replica(KafkaInMemory(), lease=lease) as one:
         one.runtime.elect(0)
         await asyncio.sleep(1)
         (reason,) = one.runtime.health()

@@ -7,7 +7,7 @@ from typing import Any
 from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.process.clock import SystemClock
 from coordinator.serve.runtime import RuntimeLimits
-from tests.unit.log.fake_kafka import FakeKafka
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.kafka_logs import loop_time
 from tests.unit.runtime.test_runtime import STATE_PARTITIONS, RuntimeDriver
 
@@ -24,7 +24,7 @@ class FakeLease:
 
 
 def make_kafka_log(
-    fake: FakeKafka,
+    fake: KafkaInMemory,
     state_partitions: int = STATE_PARTITIONS,
     *,
     monotonic: Callable[[], float] = loop_time,
@@ -43,7 +43,7 @@ def make_kafka_log(
 
 @asynccontextmanager
 async def run_replica(
-    fake: FakeKafka,
+    fake: KafkaInMemory,
     limits: RuntimeLimits = LIMITS,
     lease: FakeLease | None = None,
     *,

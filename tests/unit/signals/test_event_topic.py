@@ -11,7 +11,7 @@ from coordinator.observe.signals.event_delivery import EventQueue, EventTopic
 from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode
 from protocol.record_batch import LogRecord, decode_batches
-from tests.unit.log.fake_kafka import FakeKafka
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.kafka_logs import run_simulated
 
 TOPIC = "share-group-events"
@@ -21,7 +21,7 @@ def make_event(number: int, group: str = "workers") -> SignalEvent:
     return SignalEvent(number, group, "stuck", began=True, message=f"message {number}")
 
 
-def read_records(kafka: FakeKafka) -> list[list[LogRecord]]:
+def read_records(kafka: KafkaInMemory) -> list[list[LogRecord]]:
     """Return the records of each partition of the topic."""
     return [
         [record for data in partition.batches for batch in decode_batches(data) for record in batch.records]
@@ -29,7 +29,7 @@ def read_records(kafka: FakeKafka) -> list[list[LogRecord]]:
     ]
 
 
-def deliver_events(kafka: FakeKafka, *events: SignalEvent) -> list[LogRecord]:
+def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
     async def main() -> None:
@@ -47,20 +47,19 @@ def deliver_events(kafka: FakeKafka, *events: SignalEvent) -> list[LogRecord]:
 
 
 @pytest.fixture
-def kafka() -> FakeKafka:
-    kafka = FakeKafka()
+def kafka() -> KafkaInMemory:
+    kafka = KafkaInMemory()
     kafka.create(TOPIC, 3)
-    kafka.configs[TOPIC] = {}
     return kafka
 
 
-def test_record_has_group_as_key_and_event_as_json(kafka: FakeKafka) -> None:
+def test_record_has_group_as_key_and_event_as_json(kafka: KafkaInMemory) -> None:
     (record,) = deliver_events(kafka, make_event(7))
     assert (record.key, record.timestamp_ms) == (b"workers", 7)
     assert msgspec.json.decode(record.value or b"", type=SignalEvent) == make_event(7)
 
 
-def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> None:
+def test_events_of_a_group_are_in_order_in_one_partition(kafka: KafkaInMemory) -> None:
     groups = [f"group {number}" for number in range(20)]
     deliver_events(kafka, *(make_event(number, group) for number in range(3) for group in groups))
     partitions = read_records(kafka)
@@ -74,12 +73,12 @@ def test_events_of_a_group_are_in_order_in_one_partition(kafka: FakeKafka) -> No
         assert times == [0, 1, 2]
 
 
-def test_refused_event_is_written_again(kafka: FakeKafka) -> None:
+def test_refused_event_is_written_again(kafka: KafkaInMemory) -> None:
     kafka.produce_errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS]
     assert [record.timestamp_ms for record in deliver_events(kafka, make_event(1), make_event(2))] == [1, 2]
 
 
-def test_missing_permission_is_named(kafka: FakeKafka, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_permission_is_named(kafka: KafkaInMemory, caplog: pytest.LogCaptureFixture) -> None:
     kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 4
     assert deliver_events(kafka, make_event(1)) == []
     assert f"Add the ACL: Write on topic {TOPIC}" in caplog.text
@@ -87,8 +86,8 @@ def test_missing_permission_is_named(kafka: FakeKafka, caplog: pytest.LogCapture
 
 @pytest.mark.run_with(function=run_simulated)
 async def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture) -> None:
-    kafka = FakeKafka()
-    kafka.topics["other"] = []
+    kafka = KafkaInMemory()
+    kafka.create("other", 1)
     queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
     running = asyncio.create_task(queue.run())
     queue.send(make_event(1))

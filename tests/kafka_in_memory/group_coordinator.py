@@ -1,7 +1,7 @@
-"""A group coordinator in memory with Kafka's rules for classic groups, and with faults.
+"""The rules of Kafka's group coordinator for one classic group.
 
-The scenarios run on this coordinator and on a real one. The session of a member does not expire while its
-JoinGroup or SyncGroup request is pending.
+The scenarios of `tests.unit.ownership` run on this coordinator and on a real one. The session of a member
+does not expire while its JoinGroup or SyncGroup request is pending.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from coordinator.cluster.kafka.group import DescribeResult, JoinResult, MemberDescription, SyncResult
 from protocol.errors import ErrorCode
-from tests.unit.ownership.fake_group_client import FakeGroupClient
 
 # The default max.message.bytes of __consumer_offsets.
 MAX_MESSAGE_BYTES = 1_048_588
@@ -21,7 +20,7 @@ MEMBER_RECORD_BYTES = 130
 EMPTY, PREPARING, COMPLETING, STABLE = "Empty", "PreparingRebalance", "CompletingRebalance", "Stable"
 
 
-class FakeMember:
+class StoredMember:
     """A member at the group coordinator."""
 
     def __init__(self, member_id: str, metadata: bytes) -> None:
@@ -40,27 +39,18 @@ class FakeMember:
         return any(future is not None and not future.done() for future in (self.joining, self.syncing))
 
 
-class FakeGroup:
-    """The group, and the brokers that return its coordinator. Tests inject faults through the attributes."""
+class GroupCoordinator:
+    """The group. `node` is the broker that coordinates it."""
 
     def __init__(self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0) -> None:
         self.state = EMPTY
         self.generation = 0
         self.leader = ""
-        self.members: dict[str, FakeMember] = {}
+        self.members: dict[str, StoredMember] = {}
         self.session_s = session_s
         self.rebalance_s = rebalance_s
         self.first_delay_s = first_delay_s
-        # Faults: brokers that are down, and error codes for the next requests by API name.
         self.node = 1
-        self.nodes = {1, 2, 3}
-        self.down: set[int] = set()
-        self.errors: dict[str, list[int]] = {}
-        self.partition_leaders: dict[int, int] = {}
-        self.requests: list[str] = []
-        self.metadata_requests = 0
-        # The number of brokers probed by each reachability check.
-        self.probes: list[int] = []
         self.max_message_bytes = MAX_MESSAGE_BYTES
         # The member id of each group.instance.id.
         self.static: dict[str, str] = {}
@@ -69,13 +59,9 @@ class FakeGroup:
         self._ids = 0
         self._deadline: asyncio.TimerHandle | None = None
 
-    def new_client(self) -> FakeGroupClient:
-        """Return the group client of one process."""
-        return FakeGroupClient(self)
-
     def add_member(self, member_id: str, metadata: bytes) -> None:
         """Add a member without a process."""
-        self.members[member_id] = FakeMember(member_id, metadata)
+        self.members[member_id] = StoredMember(member_id, metadata)
 
     def expel_member(self, member_id: str) -> None:
         """Remove a member, as when its session expires."""
@@ -83,7 +69,7 @@ class FakeGroup:
         self._remove_member(member_id, ErrorCode.UNKNOWN_MEMBER_ID)
         self._rebalance_after_leave()
 
-    def _remove_member(self, member_id: str, code: int) -> FakeMember:
+    def _remove_member(self, member_id: str, code: int) -> StoredMember:
         member = self.members.pop(member_id)
         if member.expires is not None:
             member.expires.cancel()
@@ -138,7 +124,7 @@ class FakeGroup:
             return JoinResult(ErrorCode.UNKNOWN_MEMBER_ID)
         if member is None:
             self._pending.discard(member_id)
-            member = self.members[member_id] = FakeMember(member_id, metadata)
+            member = self.members[member_id] = StoredMember(member_id, metadata)
             news = True
         else:
             news = member.metadata != metadata or (self.state == STABLE and self.leader == member_id)
@@ -153,7 +139,7 @@ class FakeGroup:
 
     def _replace(self, before: str, member_id: str, metadata: bytes) -> None:
         """Replace a member by another one with the same group.instance.id."""
-        member = self.members[member_id] = FakeMember(member_id, metadata)
+        member = self.members[member_id] = StoredMember(member_id, metadata)
         self._pending.discard(member_id)
         member.assignment = self._remove_member(before, ErrorCode.FENCED_INSTANCE_ID).assignment
         if self.leader == before:
@@ -279,7 +265,7 @@ class FakeGroup:
         if self._deadline is not None:
             self._deadline.cancel()
 
-    def _make_join_result(self, member: FakeMember) -> JoinResult:
+    def _make_join_result(self, member: StoredMember) -> JoinResult:
         told = {m.member_id: m.metadata for m in self.members.values()}
         leads = member.member_id == self.leader
         return JoinResult(
@@ -318,13 +304,13 @@ class FakeGroup:
             self._prepare_rebalance()
         self._complete_if_all_joined()
 
-    def _restart_session(self, member: FakeMember) -> None:
+    def _restart_session(self, member: StoredMember) -> None:
         if member.expires is not None:
             member.expires.cancel()
         loop = asyncio.get_running_loop()
         member.expires = loop.call_later(self.session_s, self._expire_member, member)
 
-    def _expire_member(self, member: FakeMember) -> None:
+    def _expire_member(self, member: StoredMember) -> None:
         if self.members.get(member.member_id) is not member:
             return
         if member.has_pending_request():

@@ -1,13 +1,26 @@
-"""Produce and Fetch by topic id (KIP-516), which brokers reject if the topic was created again."""
+"""Requests about topics that the generated schemas encode: Metadata, Produce and Fetch.
 
-from collections.abc import Mapping, Sequence
+Metadata has topic ids and leader epochs (KIP-516, KIP-320). Produce and Fetch are by topic id, so brokers
+reject them if the topic was created again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 
 from coordinator.cluster.kafka.cluster import FetchResult, ProduceResult
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, MergedTopicMetadata
+from coordinator.cluster.kafka.metadata import (
+    NO_LEADER_EPOCH,
+    NO_TOPIC_ID,
+    ClusterMetadata,
+    MergedTopicMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from protocol.errors import ErrorCode
 from protocol.messages import fetch as fetch_api
+from protocol.messages import metadata as metadata_api
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from protocol.messages.metadata import MetadataRequest, MetadataResponse, RequestedTopic
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -20,6 +33,38 @@ _CONSUMER = -1
 _READ_UNCOMMITTED = 0
 _NO_SESSION = (0, -1)
 _UNKNOWN = -1
+
+
+def metadata_request(names: Iterable[str] = (), topic_ids: Iterable[bytes] = ()) -> GeneratedRequest:
+    """Return a request for the brokers, and for topics by name and topic id. Never creates a topic."""
+    topics = [RequestedTopic(NO_TOPIC_ID, name) for name in names]
+    topics += [RequestedTopic(topic_id, None) for topic_id in topic_ids]
+    return GeneratedRequest(metadata_api, MetadataRequest(topics, False, False))
+
+
+def read_metadata(response: MetadataResponse) -> ClusterMetadata:
+    """Return the metadata in a response."""
+    return ClusterMetadata(
+        response.cluster_id or "",
+        {broker.node_id: (broker.host, broker.port) for broker in response.brokers},
+        [
+            TopicMetadata(
+                topic.error_code,
+                topic.name,
+                topic.topic_id,
+                [
+                    PartitionMetadata(
+                        partition.partition_index,
+                        partition.leader_id,
+                        partition.leader_epoch,
+                        tuple(partition.replica_nodes),
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in response.topics
+        ],
+    )
 
 
 def produce_message(topic_id: bytes, batches: Sequence[tuple[int, bytes]], timeout_ms: int) -> ProduceRequest:

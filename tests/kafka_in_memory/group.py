@@ -1,0 +1,86 @@
+"""A group in memory with the brokers of its cluster, on virtual time, with faults that a test chooses."""
+
+from collections.abc import Mapping
+from itertools import count
+from random import Random
+
+from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from protocol.errors import ErrorCode
+from tests.kafka_in_memory.faulty_group_client import FaultyGroupClient
+from tests.kafka_in_memory.group_coordinator import GroupCoordinator
+from tests.kafka_in_memory.kafka import RunningLoop, SteadyNetwork, running_network
+from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
+from tests.simulation.kafka.membership import MembershipFaults
+from tests.simulation.kafka.partition import SimPartition
+
+TOPIC = "state"
+REQUEST_TIMEOUT_S = 3.0
+_NAMES = {3: "metadata", 10: "find", 11: "join", 12: "heartbeat", 13: "leave", 14: "sync", 15: "describe"}
+
+
+class GroupInMemory(GroupCoordinator):
+    """The group, and the brokers that know its coordinator."""
+
+    def __init__(
+        self, *, session_s: float, rebalance_s: float, first_delay_s: float = 0.0, nodes: int = 3
+    ) -> None:
+        super().__init__(session_s=session_s, rebalance_s=rebalance_s, first_delay_s=first_delay_s)
+        self.brokers = SimBrokers(
+            RunningLoop(),  # type: ignore[arg-type]
+            Random(1),
+            BrokerFaults(travel_s=0.001),
+            nodes=nodes,
+            partitions=0,
+        )
+        # Error codes for the next requests by API name, and the names of all requests.
+        self.errors: dict[str, list[int]] = {}
+        self.requests: list[str] = []
+        # The faults of the network between the members and the group.
+        self.blocked: set[str] = set()
+        self.rng, self.faults = Random(1), MembershipFaults()
+        self._network = SteadyNetwork(self.brokers, REQUEST_TIMEOUT_S, self)
+        for broker in self._network.served_by.values():
+            broker.on_request = lambda api_key: self.requests.append(_NAMES.get(api_key, "other"))
+        self._clients = count()
+
+    def new_client(self) -> FaultyGroupClient:
+        """Return the group client of one process."""
+        self._network.join(running_network())
+        servers = ",".join(f"{host}:{port}" for host, port in list(self.brokers.addresses.values())[:3])
+        client = KafkaGroupClient(
+            servers,
+            "group",
+            TOPIC,
+            session_timeout_s=self.session_s,
+            rebalance_timeout_s=self.rebalance_s,
+            request_timeout_s=REQUEST_TIMEOUT_S,
+        )
+        return FaultyGroupClient(client, f"member-{next(self._clients)}", self.brokers.blocked)
+
+    @property
+    def partition_leaders(self) -> dict[int, int]:
+        """The leaders of the state partitions, as all brokers report them."""
+        return dict(enumerate(self.brokers.leaders()))
+
+    @partition_leaders.setter
+    def partition_leaders(self, leaders: Mapping[int, int]) -> None:
+        partitions = self.brokers.partitions
+        for number in range(len(partitions), len(leaders)):
+            partitions.append(SimPartition(self.brokers.loop, leaders[number]))
+        for number, leader in leaders.items():
+            self.brokers.set_leader(number, leader)
+
+    # What the brokers ask.
+
+    def coordinator_at(self, node: int) -> GroupCoordinator | None:
+        """Return the group at the broker that coordinates it, else None."""
+        return self if node == self.node else None
+
+    def coordinator_known_to(self, node: int) -> int:
+        """Return the group coordinator."""
+        return self.node
+
+    def next_error(self, api_key: int) -> int:
+        """Return the error with which the next request of an API fails, or NONE."""
+        errors = self.errors.get(_NAMES[api_key])
+        return errors.pop(0) if errors else ErrorCode.NONE

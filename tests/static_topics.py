@@ -1,0 +1,14 @@
+"""A topic directory with a fixed content. The product accepts every topic."""
+
+from collections.abc import Mapping
+
+
+class StaticTopics:
+    """Contains the given topics with their number of partitions."""
+
+    def __init__(self, partitions_of: Mapping[bytes, int]) -> None:
+        self._partitions_of = dict(partitions_of)
+
+    def contains(self, topic_id: bytes, partition: int) -> bool:
+        """Return whether the topic is listed and has this partition."""
+        return partition < self._partitions_of.get(topic_id, 0)
