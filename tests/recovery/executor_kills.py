@@ -6,17 +6,17 @@ Spark pickles these objects by reference, so executors import this module.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from coordinator.recovery.archive import RecordCopier
+from coordinator.recovery.archive import CopyResult, copy_records
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import LogCut, LogRange, RangeTask, ReadPlan, Source
 from coordinator.recovery.sources.spark import StateLogDataSource, StateLogStreamReader
@@ -142,17 +142,8 @@ def interrupted_data_source(kill: ExecutorKill) -> type[StateLogDataSource]:
     return InterruptedDataSource
 
 
-class InterruptedCopier(RecordCopier):
-    """A copier whose executor is killed when it has written the files of an archive."""
-
-    kill: ClassVar[ExecutorKill]
-
-    def close(self) -> None:
-        """Close the files."""
-        super().close()
-        self.kill()
-
-
-def interrupted_copier(kill: ExecutorKill) -> Callable[..., RecordCopier]:
-    """Return a class of copiers that kill their executor."""
-    return type("Interrupted", (InterruptedCopier,), {"kill": kill})
+def copy_records_and_kill_executor(kill: ExecutorKill, *arguments: Any) -> CopyResult:
+    """Copy records as `copy_records` does, and kill the executor when the files of an archive are written."""
+    copied = copy_records(*arguments)
+    kill()
+    return copied

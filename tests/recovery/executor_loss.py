@@ -47,7 +47,7 @@ from coordinator.recovery.tasks import NamedOutput
 from tests.recovery.executor_kills import (
     ExecutorKill,
     InterruptedSource,
-    interrupted_copier,
+    copy_records_and_kill_executor,
     interrupted_data_source,
     run_and_kill_executor,
 )
@@ -180,7 +180,7 @@ class ExecutorLossJobs:
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
-            archive_stream.RecordCopier = interrupted_copier(kills["write"])  # type: ignore[misc,assignment]
+            archive_stream.copy_records = partial(copy_records_and_kill_executor, kills["write"])
         else:
             source = InterruptedSource(source, _INTERRUPTED_RANGE, kills["read"])
         undisturbed = self._jobs[name](LocalEngine(1), JournalSource(str(self._journal)), folder)
