@@ -35,7 +35,7 @@ RANGES_OUTPUT = "ranges"
 _WAITING_MAX = 200_000
 
 
-class OwnerFilter:
+class FencedRecordFilter:
     """Applies `FencingFilter` to columns: it gets only the records that can change the owner epoch.
 
     These are the first record and the claims. All records between two of them have the same valid epoch.
@@ -118,7 +118,7 @@ class PartitionScan:
         self.damages: list[Damage] = []
         self.folded = empty_rows()
         self._numbers: dict[bytes, int] = {}
-        self._owners = OwnerFilter(None if stored is None else stored.owner_epoch)
+        self._owners = FencedRecordFilter(None if stored is None else stored.owner_epoch)
         self._totals: dict[str, int] = dict.fromkeys(RANGES.names, 0)
         if stored is not None:
             self._totals |= stored.summary

@@ -63,8 +63,9 @@ class StoredStates(NamedTuple):
 class StateRows:
     """Rows of share-partitions; the rows of one share-partition are in log order.
 
-    `key` is the number of the share-partition. `numbers` has the columns `NUMBERS`, and columns of the audit.
-    The batches of a folded row are merged; those of a record may overlap and have any order.
+    `key` is the number of the share-partition. `numbers` has the columns `NUMBERS`; in an audit,
+    also those of the audit. The batches of a folded row are merged; those of a record may overlap and have
+    any order.
     """
 
     key: Ints
@@ -206,7 +207,7 @@ class _Fold:
         np.add.at(total, self.group[rows], self.rows[name][rows])
         return total
 
-    def _greatest_values(self, name: str, rows: Ints, least: int) -> Ints:
+    def _maximum_by_group(self, name: str, rows: Ints, least: int) -> Ints:
         greatest = np.full(self.groups, least, np.int64)
         np.maximum.at(greatest, self.group[rows], self.rows[name][rows])
         return greatest
@@ -224,7 +225,7 @@ class _Fold:
         since_deletion = np.flatnonzero(everything > self.forgotten_at[self.group])
         remembered = np.flatnonzero(everything >= self.forgotten_at[self.group])
         start_offset = self._pick_values("start_offset", named_at, NO_START_OFFSET)
-        start_offset_max = self._greatest_values("start_offset_max", survivors, LOWEST_OFFSET)
+        start_offset_max = self._maximum_by_group("start_offset_max", survivors, LOWEST_OFFSET)
         numbers = {
             **{name: column[last] for name, column in rows.numbers.items() if name not in NUMBERS},
             "last_log_offset": rows["last_log_offset"][last],
@@ -234,7 +235,7 @@ class _Fold:
             "state_epoch": self._pick_values("state_epoch", base, 0),
             # Without earlier state, the leader epoch is 0 until a record sets it.
             "leader_epoch": self._pick_values("leader_epoch", led_at, 0),
-            "leader_epoch_max": self._greatest_values("leader_epoch_max", remembered, 0),
+            "leader_epoch_max": self._maximum_by_group("leader_epoch_max", remembered, 0),
             "start_offset": start_offset,
             "start_offset_max": start_offset_max,
             "delivery_complete_count": self._pick_values("delivery_complete_count", counted_at, NONE),

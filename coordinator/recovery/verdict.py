@@ -154,7 +154,7 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
 
 
 def select_for_verdict(findings: Iterable[Row], inside: PartitionStates) -> Iterator[NamedOutput]:
-    """Yield the states of a state partition that its findings concern, and count the others by group."""
+    """Yield the states that the findings of a state partition concern; count the other states by group."""
     places: set[Place] = set()
     # The last log offset of findings that concern the state partition.
     last = NONE

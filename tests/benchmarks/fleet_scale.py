@@ -138,12 +138,12 @@ async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCo
     group.brokers.set_down(group.node)
     left = [broker for broker in scene.brokers if broker != group.node]
 
-    def elect_leaders() -> None:
+    def replace_failed_broker() -> None:
         del group.brokers.addresses[group.node]
         group.move_to_broker(left[0])
         scene.assign_leaders(left)
 
-    asyncio.get_running_loop().call_later(BROKER_SESSION_S, elect_leaders)
+    asyncio.get_running_loop().call_later(BROKER_SESSION_S, replace_failed_broker)
     failure_s = await scene.wait_until_stable(ones[1:])
     failure_rebalances = group.generation - generation
     await scene.fleet.stop()

@@ -102,7 +102,9 @@ def coordinator(page: Page, tmp_path: Path) -> Iterator[MovingCoordinator]:
     page.page_errors[:] = [text for text in page.page_errors if "ERR_" not in text]
 
 
-def test_changes_do_not_suppress_slow_response(page: Page, coordinator: MovingCoordinator) -> None:
+def test_slow_response_is_shown_although_newer_changes_arrived(
+    page: Page, coordinator: MovingCoordinator
+) -> None:
     page.open_url(coordinator.url)
     page.wait_for_text("Epochs and snapshots")
     assert "acknowledged" not in page.evaluate("document.body.innerText")

@@ -27,7 +27,7 @@ _START_TIMEOUT_S = 60.0
 # The release of Hadoop in PySpark, and the AWS SDK that it was built with.
 _HADOOP, _SDK, _ACCELERATOR = "3.5.0", "2.35.4", "1.3.1"
 _SDK_MODULES = ("s3", "s3-transfer-manager", "sts")
-# Libraries that PySpark contains in other releases.
+# PySpark contains other versions of these libraries.
 _IN_PYSPARK = tuple(
     f"{group}:*"
     for group in ("io.netty", "org.slf4j", "commons-codec", "commons-logging", "org.apache.httpcomponents")

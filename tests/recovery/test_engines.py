@@ -87,7 +87,7 @@ def test_lost_or_duplicated_output_is_an_error(name: str, change: str, source: S
         rebuild(LossyEngine(1), source)
 
 
-def test_states_that_are_missing_where_they_were_written_are_an_error(
+def test_states_that_the_driver_cannot_find_are_an_error(
     source: SegmentSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster whose executors write to local disks, the driver does not find the files."""

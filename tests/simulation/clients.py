@@ -275,7 +275,7 @@ class Clients:
         return keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
-        """Return the node that coordinates a share-partition, or None if any node does."""
+        """Return the node that coordinates a share-partition, or None if every node accepts requests."""
         return None
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:

@@ -1,7 +1,7 @@
 """Draw a schedule of network partitions, paused and killed processes, and shifted clocks from a seed.
 
-A schedule consists of values only, so its seed describes it completely. The times of requests are not part of
-it: a run of the same seed differs in the order of concurrent requests.
+All values of a schedule are drawn from its seed, so the seed reproduces the schedule. The times of
+requests are not part of a schedule: a run of the same seed differs in the order of concurrent requests.
 """
 
 from dataclasses import dataclass, replace

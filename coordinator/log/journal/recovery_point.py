@@ -51,13 +51,13 @@ class RecoveryPointRecorder:
 
     def _start_timer(self) -> None:
         loop, delay_s = asyncio.get_running_loop(), RETRY_S if self._failed else IDLE_S
-        self._timer = loop.call_later(delay_s, self._check_idle, self._segments.last_durable_commit())
+        self._timer = loop.call_later(delay_s, self._write_if_idle, self._segments.last_durable_commit())
 
-    def _check_idle(self, before: layout.RecoveryPoint) -> None:
+    def _write_if_idle(self, earlier: layout.RecoveryPoint) -> None:
         self._timer = None
-        if self._segments.last_durable_commit() != before:
+        if self._segments.last_durable_commit() != earlier:
             self._start_timer()
-        elif self._writing is None and before.commit > self._recorded_commit:
+        elif self._writing is None and earlier.commit > self._recorded_commit:
             loop = asyncio.get_running_loop()
             self._writing = loop.create_task(self._write(), name="journal recovery point")
             self._writing.add_done_callback(self._on_written)

@@ -62,8 +62,8 @@ class _ServerFeatures(NamedTuple):
 class CoordinatorTarget(MigrationTarget):
     """A share coordinator that is found with FindCoordinator at its bootstrap addresses.
 
-    If the addresses are those of brokers, `topic` reads the topic of Kafka's own coordinator. The topic shows
-    the state of share-partitions that the source does not have, and whether the topic exists yet.
+    If the addresses are those of brokers, `topic` reads the topic of Kafka's own coordinator. This topic, if
+    it exists, may have share-partitions that the source does not have.
     """
 
     def __init__(

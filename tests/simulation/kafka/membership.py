@@ -117,7 +117,7 @@ class Membership:
         owners = {self.owner(shard) for shard in range(self._shards)}
         return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
 
-    def disturb_assignment(self) -> None:
+    def expel_member_or_move_group(self) -> None:
         """Remove a member, or move the group to another broker."""
         members = self.group.members
         if members and self.rng.random() < 0.5:

@@ -196,7 +196,7 @@ async def _move_leader(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _shuffle_members(world: KafkaWorld, rng: Random) -> None:
-    world.membership.disturb_assignment()
+    world.membership.expel_member_or_move_group()
 
 
 async def _shift_clock(world: KafkaWorld, rng: Random) -> None:

@@ -190,10 +190,10 @@ class AdminServer:
     def run_in_loop(self, action: Callable[[], object]) -> None:
         """Run the action on the server's event loop and wait until it ends."""
 
-        async def run_action() -> None:
+        async def call_in_loop() -> None:
             action()
 
-        asyncio.run_coroutine_threadsafe(run_action(), self._loop).result(30)
+        asyncio.run_coroutine_threadsafe(call_in_loop(), self._loop).result(30)
 
 
 @contextmanager

@@ -151,8 +151,7 @@ class RestartTest:
             journal.append(partition, [(b"key", value) for value in values], 1, on_append_done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
-                # After an unknown outcome, the caller reads the state again. The records in doubt must not
-                # appear.
+                # The caller then reads the state again. The records of unknown outcome must not appear.
                 found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
                 self._check_partition(partition, found, [])
             if error is not None:
