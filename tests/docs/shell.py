@@ -26,7 +26,7 @@ class PageShell:
 
     def __init__(self, rig: StandaloneRig, jars: KafkaJars, folder: Path) -> None:
         self._folder = folder
-        self._told = {
+        self._replacements = {
             "127.0.0.1:9095": f"127.0.0.1:{rig.coordinator.port}",
             "127.0.0.1:9096": f"127.0.0.1:{rig.coordinator.http_port}",
             "HOST:9096": f"127.0.0.1:{rig.coordinator.http_port}",
@@ -51,7 +51,7 @@ class PageShell:
 
     def run_command(self, command: str) -> "subprocess.CompletedProcess[str]":
         """Run a command, with the addresses of the documentation replaced by those of this cluster."""
-        for theirs, ours in self._told.items():
+        for theirs, ours in self._replacements.items():
             command = command.replace(theirs, ours)
         return subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],

@@ -71,12 +71,12 @@ class LinearizationSearch:
         self._answered: dict[int, Operation] = {}
         self._unanswered: dict[int, Operation] = {}
         self._writes: dict[int, Operation] = {}
-        self._told: dict[int, AnswerFields] = {}
+        self._answers: dict[int, AnswerFields] = {}
 
     def add_operation(self, op: Operation) -> None:
         """Record that an operation is pending."""
         if op.known:
-            self._told[op.number] = answer_fields(op)
+            self._answers[op.number] = answer_fields(op)
         if op.kind == WRITE and (op.accepted or not op.known):
             self._writes[op.number] = op
         elif op.known:
@@ -94,7 +94,7 @@ class LinearizationSearch:
             settled = {now.without(number) for now in reachable if number in now.placed or not op.known}
         for under_way in (self._answered, self._unanswered, self._writes):
             under_way.pop(number, None)
-        self._told.pop(number, None)
+        self._answers.pop(number, None)
         self.configurations = self._drop_dominated(settled)
         return bool(settled)
 
@@ -124,7 +124,7 @@ class LinearizationSearch:
             if number not in now.placed and op.client not in connections:
                 connections.add(op.client)
                 for before in self._place_earlier_writes(op, now):
-                    yield from self._place_answered(op, self._told[number], before)
+                    yield from self._place_answered(op, self._answers[number], before)
         equals: dict[object, Operation] = {}
         for number, op in self._unanswered.items():
             if number not in now.placed:
@@ -308,14 +308,14 @@ class LinearizationSearch:
             for number, op in self._answered.items()
             if number not in now.placed
             and (op.kind == SUMMARY or not op.accepted)
-            and apply_operation(now.state, op.kind, op.parts, self._topic_known)[1] == self._told[number]
+            and apply_operation(now.state, op.kind, op.parts, self._topic_known)[1] == self._answers[number]
         ]
         return now._replace(placed=now.placed.union(fitting)) if fitting else now
 
     def _drop_dominated(self, configurations: Iterable[PossibleState]) -> set[PossibleState]:
         alike: dict[object, list[PossibleState]] = {}
         for now in configurations:
-            answered = frozenset(number for number in now.placed if number in self._told)
+            answered = frozenset(number for number in now.placed if number in self._answers)
             alike.setdefault((now.state, now.pool, now.wiped, answered), []).append(now)
         kept = set()
         for several in alike.values():

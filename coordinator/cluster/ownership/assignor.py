@@ -20,12 +20,12 @@ from coordinator.cluster.ownership.base import NOBODY
 class AssignableMember(NamedTuple):
     """The properties of a group member that affect the assignment.
 
-    `instance` is the instance id of the member. `started_ms` is the start time of its process: of two members
-    with the same address, the newer one gets the shards. `owned` are the shards of its assignment in
-    `claim_generation`. `claim_fresh` is True if its lease was fresh when it joined. `broker_id` is the broker
-    on the same host, or -1. `wishes` are the shards that it hands over, each with the instance id of the
-    requested owner, or "" for any other owner. `unreached` are the state partitions whose leaders the member
-    does not reach.
+    `instance` is the instance id of the member. `started_ms` is the start time of its process: of two
+    members with the same address, the newer one gets the shards. `owned` are the shards of its assignment
+    in `assignment_generation`. `lease_is_fresh` is True if its lease was valid when it joined.
+    `broker_id` is the broker on the same host, or -1. `wishes` are the shards that it hands over, each
+    with the instance id of the requested owner, or "" for any other owner. `unreached` are the state
+    partitions whose leaders the member does not reach.
     """
 
     instance: str
@@ -35,8 +35,8 @@ class AssignableMember(NamedTuple):
     ready: bool = True
     draining: bool = False
     owned: Collection[int] = ()
-    claim_generation: int = -1
-    claim_fresh: bool = False
+    assignment_generation: int = -1
+    lease_is_fresh: bool = False
     wishes: Mapping[int, str] = MappingProxyType({})
     unreached: Collection[int] = ()
 
@@ -93,7 +93,7 @@ def _find_holders(
     """Return the member with the winning claim for each state partition."""
     holders = [NOBODY] * state_partitions
     for place in sorted(
-        order, key=lambda place: (members[place].claim_fresh, members[place].claim_generation)
+        order, key=lambda place: (members[place].lease_is_fresh, members[place].assignment_generation)
     ):
         for partition in members[place].owned:
             if 0 <= partition < state_partitions:

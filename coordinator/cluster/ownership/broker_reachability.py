@@ -45,18 +45,18 @@ class BrokerReachability:
             self._last_probed = chosen[-1]
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
-    def update(self, look: MetadataSnapshot | None) -> None:
+    def update(self, snapshot: MetadataSnapshot | None) -> None:
         """Evaluate the results of probes; None if no broker answered, so nothing is known."""
-        if look is None:
+        if snapshot is None:
             self._silent = frozenset()
             return
-        silent = frozenset(look.silent)
+        silent = frozenset(snapshot.silent)
         away = silent & (self._silent | self._away)
         for node in sorted(away - self._away):
             _logger.warning(
                 "A broker that leads state partitions does not answer this replica (%s). "
                 "The group is asked to assign them to replicas that reach it.",
-                look.silent[node],
+                snapshot.silent[node],
                 extra={"broker": node},
             )
         for node in sorted(self._away - away):
@@ -64,4 +64,4 @@ class BrokerReachability:
                 "A broker answers again, or no longer leads a state partition.", extra={"broker": node}
             )
         self._silent, self._away = silent, away
-        self.unreached = tuple(sorted(away & {*look.leaders.values()}))
+        self.unreached = tuple(sorted(away & {*snapshot.leaders.values()}))

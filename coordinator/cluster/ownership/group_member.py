@@ -102,14 +102,14 @@ class GroupMember:
         self._joins = 0
         self._readiness = Readiness(listener, lease, limits, monotonic)
         self._draining = False
-        self._draining_told = False
+        self._draining_reported = False
         self._given_away = asyncio.Event()
         self._refused: str | None = None
         # Shards that this replica wants to hand over, and those that it has reported to the group.
         self._wishes: dict[int, str] = {}
-        self._wishes_told: dict[int, str] = {}
+        self._wishes_reported: dict[int, str] = {}
         self._reachability = BrokerReachability()
-        self._unreached_told: tuple[int, ...] = ()
+        self._unreached_reported: tuple[int, ...] = ()
         # As the leader: the members of this generation, their plan, and the last known partition leaders.
         self._led_generation: Mapping[str, bytes] = {}
         self._decided: GroupPlan | None = None
@@ -130,9 +130,9 @@ class GroupMember:
 
     def metadata(self) -> bytes:
         """Return the current metadata of this replica."""
-        self._draining_told = self._draining
-        self._unreached_told = self._reachability.unreached
-        self._wishes_told = {
+        self._draining_reported = self._draining
+        self._unreached_reported = self._reachability.unreached
+        self._wishes_reported = {
             partition: instance
             for partition, instance in self._wishes.items()
             if partition in self._owned_shards.held
@@ -145,10 +145,10 @@ class GroupMember:
                 ready=self._readiness.report(),
                 draining=self._draining,
                 owned=tuple(sorted(self._owned_shards.held)),
-                claim_generation=self.membership.assignment_generation,
-                claim_fresh=self._lease.is_fresh(),
-                wishes=self._wishes_told,
-                unreached=self._unreached_told,
+                assignment_generation=self.membership.assignment_generation,
+                lease_is_fresh=self._lease.is_fresh(),
+                wishes=self._wishes_reported,
+                unreached=self._unreached_reported,
                 joins=self._joins,
             )
         )
@@ -184,7 +184,7 @@ class GroupMember:
     def adopt_assignment(self, generation: int, decision: bytes) -> None:
         """Apply an assignment: resign, publish the owners, elect."""
         # The leader has received these hand-over requests, so they are not repeated.
-        for partition, instance in self._wishes_told.items():
+        for partition, instance in self._wishes_reported.items():
             if self._wishes.get(partition) == instance:
                 del self._wishes[partition]
         if not decision:
@@ -207,7 +207,7 @@ class GroupMember:
             },
         )
         self._deliver(self._listener_calls(change))
-        if self._draining_told and not self._owned_shards.held:
+        if self._draining_reported and not self._owned_shards.held:
             self._given_away.set()
 
     def _update_owners(self, generation: int, *, concerned: bool) -> None:
@@ -317,7 +317,7 @@ class GroupMember:
     async def _watch_reachability(self) -> None:
         while True:
             self._reachability.update(await self._group_client.probe_leaders(self._brokers_to_probe))
-            if self._reachability.unreached != self._unreached_told:
+            if self._reachability.unreached != self._unreached_reported:
                 self._request_rebalance(improves=True)
             await asyncio.sleep(self._limits.reachability_interval_s)
 

@@ -57,8 +57,8 @@ class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     ready: bool = True
     draining: bool = False
     owned: tuple[int, ...] = ()
-    claim_generation: int = -1
-    claim_fresh: bool = False
+    assignment_generation: int = -1
+    lease_is_fresh: bool = False
     wishes: dict[int, str] = {}
     unreached: tuple[int, ...] = ()
     joins: int = 0
@@ -73,8 +73,8 @@ class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
             ready=self.ready,
             draining=self.draining,
             owned=self.owned,
-            claim_generation=self.claim_generation,
-            claim_fresh=self.claim_fresh,
+            assignment_generation=self.assignment_generation,
+            lease_is_fresh=self.lease_is_fresh,
             wishes=self.wishes,
             unreached=self.unreached_partitions(leaders),
         )
@@ -270,7 +270,7 @@ def _newest_metadata_by_replica(members: Iterable[tuple[str, MemberMetadata]]) -
 
 def _age_sort_key(member: tuple[str, MemberMetadata]) -> tuple[int, int, int]:
     _, metadata = member
-    return metadata.started_ms, metadata.claim_generation, metadata.joins
+    return metadata.started_ms, metadata.assignment_generation, metadata.joins
 
 
 def plan_assignment(

@@ -24,7 +24,7 @@ class Readiness:
         self._lease = lease
         self._limits = limits
         self._monotonic = monotonic
-        self._told = listener.is_ready_to_serve()
+        self._reported_ready = listener.is_ready_to_serve()
         self._unready_since_s: float | None = None
         self._alive_s = monotonic()
 
@@ -37,12 +37,12 @@ class Readiness:
 
     def has_changed(self) -> bool:
         """Return whether readiness differs from the last reported value."""
-        return self._is_ready() != self._told
+        return self._is_ready() != self._reported_ready
 
     def report(self) -> bool:
         """Return whether the process is ready, and store it as reported."""
-        self._told = self._is_ready()
-        return self._told
+        self._reported_ready = self._is_ready()
+        return self._reported_ready
 
     def _is_ready(self) -> bool:
         """Return False after the process has been unready for some time.
@@ -59,4 +59,4 @@ class Readiness:
         unanswered = answer_age_s is None or answer_age_s >= self._limits.unready_after_s
         if self._unready_since_s is None or (unanswered and not hung):
             self._unready_since_s = now_s
-        return self._told and now_s - self._unready_since_s < self._limits.unready_after_s
+        return self._reported_ready and now_s - self._unready_since_s < self._limits.unready_after_s

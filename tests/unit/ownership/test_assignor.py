@@ -35,8 +35,8 @@ def random_groups(
                 ready=draw(st.booleans()),
                 draining=draw(st.booleans()),
                 owned=frozenset(owned),
-                claim_generation=draw(st.integers(-1, 3)),
-                claim_fresh=draw(st.booleans()),
+                assignment_generation=draw(st.integers(-1, 3)),
+                lease_is_fresh=draw(st.booleans()),
             )
         )
     leaders = draw(st.dictionaries(st.integers(0, partitions - 1), st.integers(0, 3)))
@@ -54,8 +54,8 @@ def adopt_plan(before: AssignmentPlan, members: Sequence[AssignableMember]) -> l
     return [
         one._replace(
             owned=frozenset(p for p, owner in enumerate(before.owners) if owner == place),
-            claim_generation=10,
-            claim_fresh=True,
+            assignment_generation=10,
+            lease_is_fresh=True,
         )
         for place, one in enumerate(members)
     ]
@@ -236,7 +236,7 @@ def test_no_member_owns_shards_if_all_drain() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> None:
-    older, newer = make_member(0, wire="h:1", owned={0, 1}, claim_fresh=True), make_member(1, wire="h:1")
+    older, newer = make_member(0, wire="h:1", owned={0, 1}, lease_is_fresh=True), make_member(1, wire="h:1")
     members = [newer, older] if turned else [older, newer]
     plan = assign_shards(members, {}, 2)
     winner, loser = members.index(newer), members.index(older)
@@ -249,13 +249,17 @@ def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> Non
 @pytest.mark.parametrize(
     ("one", "other", "holder"),
     [
-        ({"claim_generation": 4}, {"claim_generation": 5}, 1),
-        ({"claim_generation": 5}, {"claim_generation": 4}, 0),
-        ({"claim_generation": 9}, {"claim_generation": 1, "claim_fresh": True}, 1),
-        ({"claim_generation": 9, "claim_fresh": True}, {"claim_generation": 8, "claim_fresh": True}, 0),
+        ({"assignment_generation": 4}, {"assignment_generation": 5}, 1),
+        ({"assignment_generation": 5}, {"assignment_generation": 4}, 0),
+        ({"assignment_generation": 9}, {"assignment_generation": 1, "lease_is_fresh": True}, 1),
+        (
+            {"assignment_generation": 9, "lease_is_fresh": True},
+            {"assignment_generation": 8, "lease_is_fresh": True},
+            0,
+        ),
     ],
 )
-def test_newer_of_two_claims_to_a_shard_wins(
+def test_newer_of_two_assignments_of_a_shard_wins(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
     plan = assign_shards([make_member(0, owned={0}, **one), make_member(1, owned={0}, **other)], {}, 2)

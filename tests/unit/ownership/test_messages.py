@@ -38,7 +38,7 @@ def plan_assignments(
 
 def test_metadata_is_readable_json() -> None:
     encoded = encode_message(
-        make_metadata(7, owned=(1, 3), claim_generation=2, wishes={3: "i9"}, unreached=(2,))
+        make_metadata(7, owned=(1, 3), assignment_generation=2, wishes={3: "i9"}, unreached=(2,))
     )
     setting, replica = ["state", 4, 1], ["i7", "host-7:9095", "", -1, 4]
     read = [2, setting, replica, 7, True, False, [1, 3], 2, False, {"3": "i9"}, [2], 0]

@@ -70,8 +70,8 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
                 replica=replica,
                 started_ms=1_790_000_000_000 + number,
                 owned=tuple(range(number, shards, 500)),
-                claim_generation=1_000,
-                claim_fresh=True,
+                assignment_generation=1_000,
+                lease_is_fresh=True,
                 unreached=(number,),
                 joins=1_000,
             )
