@@ -17,6 +17,7 @@ from tests.kafka.coordinator import CoordinatorProcess
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
 from tests.unit.cli.conftest import share_coordinator as share_coordinator
+from tests.unit.log.kafka_logs import run_in_real_time
 from tests.unit.migration.locations import (
     EXECUTE,
     MigrationLogs,
@@ -145,7 +146,7 @@ def test_tools_authenticate_to_coordinator(
     share_coordinator: CommandLine, security_files: SecurityFiles, tmp_path: Path
 ) -> None:
     journal = tmp_path / "from"
-    asyncio.run(
+    run_in_real_time(
         migrate_states(
             MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress
         )

@@ -99,7 +99,7 @@ def test_migrate_and_recovery_escape_control_characters(
     for words in (
         ("rebuild", *source),
         ("audit", *source),
-        ("rewrite", *source, "--to", f"journal:{tmp_path / 'new'}"),
+        ("rewrite", *source, "--to", f"journal:{tmp_path / 'new'}", "--engine", "local"),
         ("explain", EVIL, topic_id_text(TOPIC_ID), "1", *source),
     ):
         told = share_coordinator("recovery", *words)
