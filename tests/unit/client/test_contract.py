@@ -16,7 +16,10 @@ from coordinator.client import (
     Uninitialised,
 )
 from protocol.errors import ErrorCode
-from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY
+from protocol.messages import write_share_group_state as write_api
+from protocol.state_batches import pack
+from protocol.state_records import SharePartitionKey
+from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_ID, TOPIC_ID
 from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
 
@@ -88,3 +91,29 @@ async def test_old_state_epoch_is_fenced() -> None:
             await client.initialize(KEY, state_epoch=1, start_offset=0)
         with pytest.raises(FencedStateEpoch):
             await client.write(KEY, state_epoch=1, leader_epoch=0, start_offset=0)
+
+
+async def test_response_has_one_result_per_share_partition_in_request_order() -> None:
+    first, again = (
+        write_api.PartitionData(4, 1, 1, 0, -1, pack([StateBatch(offset, offset, ACKNOWLEDGED, 1)]))
+        for offset in (0, 1)
+    )
+    unknown = write_api.PartitionData(9, 1, 1, 0)
+    request = write_api.WriteShareGroupStateRequest(
+        "group",
+        [
+            write_api.WriteStateData(OTHER_TOPIC_ID, [unknown, first]),
+            write_api.WriteStateData(TOPIC_ID, [unknown]),
+            write_api.WriteStateData(OTHER_TOPIC_ID, [again]),
+        ],
+    )
+    key = SharePartitionKey("group", OTHER_TOPIC_ID, 4)
+    async with open_client() as client:
+        await client.initialize(key, 1, 0)
+        response = await client.send(request)
+        outcomes = [
+            (topic.topic_id, [(result.partition, result.error_code) for result in topic.partitions])
+            for topic in response.results
+        ]
+        assert outcomes == [(OTHER_TOPIC_ID, [(9, 42), (4, 0)]), (TOPIC_ID, [(9, 42)])]
+        assert (await client.read(key, 1)).batches == [StateBatch(0, 1, ACKNOWLEDGED, 1)]
