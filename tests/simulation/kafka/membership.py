@@ -8,9 +8,11 @@ If the coordinating broker is disconnected from the others, another broker coord
 disconnected broker continues with its old state (`StaleGroup`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from coordinator.cluster.kafka.group import MemberDescription
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from coordinator.cluster.ownership import Assignment, Ownership, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
@@ -115,7 +117,9 @@ class Membership:
     def is_settled(self, names: set[str]) -> bool:
         """Return whether the group has exactly the members `names`, and these own all shards."""
         owners = {self.owner(shard) for shard in range(self._shards)}
-        return self.group.state == STABLE and len(self.group.members) == len(names) and owners <= names
+        members, _ = self._newest_members()
+        is_stable = self.group.state == STABLE or not self.group.members
+        return is_stable and len(members) == len(names) and owners <= names
 
     def expel_member_or_move_group(self) -> None:
         """Remove a member, or move the group to another broker."""
@@ -167,12 +171,25 @@ class Membership:
         if nodes:
             self.group.move_to_broker(self.rng.choice(nodes))
 
+    def _newest_members(self) -> tuple[Sequence[MemberDescription], int]:
+        """Return the messages of all members, and the generation.
+
+        Heartbeats to a disconnected coordinator succeed, so all members may remain in its group.
+        """
+        for stale in self.stale.values():
+            if not self.group.members and stale.describe().members:
+                return stale.describe().members, stale.generation
+        members = [
+            MemberDescription(member.metadata, member.assignment) for member in self.group.members.values()
+        ]
+        return members, self.group.generation
+
     def _current_assignment(self) -> Assignment | None:
         """Return the assignment of all members, from their newest messages."""
-        assignments = [member.assignment for member in self.group.members.values()]
+        members, generation = self._newest_members()
+        assignments = [member.assignment for member in members]
         if assignments != self._read and all(assignments):
             self._read = assignments
-            described = [(member.metadata, member.assignment) for member in self.group.members.values()]
-            view = read_group_view(described, self.group.generation, self._shards)
+            view = read_group_view(members, generation, self._shards)
             self._assignment = view and view.assignment
         return self._assignment
