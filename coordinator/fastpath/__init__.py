@@ -1,4 +1,4 @@
-"""Load the compiled module, if it was built. Without them, Python code does the same work.
+"""Load the compiled module, if it was built. Without this module, Python code does the same work.
 
 A *fast-path write* is a WriteShareGroupState without unknown tagged fields. It may name a share-partition
 several times, and its batches may overlap, in any order. The compiled module decodes the request, decides and

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from math import inf
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, FetchResult, NoResponse
+from coordinator.cluster.kafka.broker_results import NO_NODE, FetchResult, NoResponse
 from coordinator.errors import CoordinatorError, LogRefused
 from coordinator.log.claims import FencingFilter
 from coordinator.log.kafka.replay import keep_valid_records

@@ -1,6 +1,7 @@
 """The wall clock as an interface, because the core and the runtime do not read the system's clock."""
 
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -46,3 +47,8 @@ def seconds_since_boot() -> float:
 def cpu_seconds() -> float:
     """Return the CPU time of this process in seconds, which does not depend on other processes."""
     return time.process_time()
+
+
+def format_utc(seconds: float) -> str:
+    """Format a Unix time as ISO 8601 in UTC, with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

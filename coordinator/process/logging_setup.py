@@ -9,10 +9,10 @@ import logging
 import re
 import sys
 import time
-from datetime import UTC, datetime
 from typing import TextIO
 
 from coordinator.printable import escape_json_unprintable, escape_unprintable
+from coordinator.process.clock import format_utc
 
 # The audit log of changes and refusals. Text lines include this name, so that they can be found.
 AUDIT = "coordinator.audit"
@@ -91,8 +91,7 @@ def _format_field(value: object) -> str:
 
 
 def _format_timestamp(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_utc(record.created)
 
 
 class JsonFormatter(logging.Formatter):

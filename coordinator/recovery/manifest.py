@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.errors import ConfigError, LogDamaged
+from coordinator.process.clock import format_utc
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.job import LogReadResult
@@ -69,10 +70,11 @@ def make_manifest(
             "records": row["records"],
             "bytes": row["bytes"],
         }
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
     return {
         "format": FORMAT,
         "job": job,
-        "run_id": f"{_utc_datetime(now_ms):%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{os.getpid()}",
+        "run_id": f"{now:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z-{os.getpid()}",
         "at": iso_time(now_ms),
         "source": source.text,
         "source_facts": dict(plan.facts),
@@ -127,13 +129,9 @@ def read_manifest(location: Location) -> dict[str, Any]:
     return said
 
 
-def _utc_datetime(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / 1000, UTC)
-
-
 def iso_time(time_ms: int) -> str:
     """Format a time as ISO 8601 in UTC, with milliseconds."""
-    return _utc_datetime(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_utc(time_ms / 1000)
 
 
 def parse_time(text: str) -> int:

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -29,6 +28,7 @@ import pyarrow as pa
 from coordinator.config import Config
 from coordinator.errors import ConfigError
 from coordinator.operate.migration import (
+    ComparableState,
     FoldedLog,
     MigrationLocation,
     MigrationOptions,
@@ -69,12 +69,6 @@ from coordinator.recovery.tasks import NamedOutput
 from coordinator.shard import ShareState
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import SharePartitionKey
-
-# Fields that must be equal in source and target; others, such as the write time, may differ.
-_COMPARED = attrgetter(
-    *("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max"),
-    *("batches", "create_timestamp"),
-)
 
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 
@@ -321,12 +315,17 @@ class TargetWriter:
         }
 
 
+def _comparable(state: ShareState) -> tuple[object, ...]:
+    """Return what the migration compares, and what a rewrite preserves in addition."""
+    return ComparableState.from_state(state), state.batches, state.create_timestamp
+
+
 def find_different_states(
     wanted: Mapping[SharePartitionKey, ShareState], found: Mapping[SharePartitionKey, ShareState]
 ) -> Iterator[str]:
     """Yield the share-partitions whose states differ, or that have a state on one side only."""
     for key in sorted({*wanted, *found}):
-        if key not in wanted or key not in found or _COMPARED(wanted[key]) != _COMPARED(found[key]):
+        if key not in wanted or key not in found or _comparable(wanted[key]) != _comparable(found[key]):
             yield f"{key}: the second comparison differs"
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import NO_NODE
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.sources.base import LogCut, LogRange

@@ -45,7 +45,7 @@ def run_on_kafka(
 def test_client_initializes_reads_writes_and_deletes_state(built_in_coordinator: BuiltInCoordinator) -> None:
     key = SharePartitionKey(GROUP, built_in_coordinator.topic_id, 0)
 
-    async def scenario(client: ShareCoordinatorClient) -> None:
+    async def run_test(client: ShareCoordinatorClient) -> None:
         with pytest.raises(Uninitialised):
             await client.read(key, leader_epoch=0)
         await client.initialize(key, state_epoch=3, start_offset=10)
@@ -72,7 +72,7 @@ def test_client_initializes_reads_writes_and_deletes_state(built_in_coordinator:
         await client.delete(key)
         assert (await client.summary(key)).start_offset == -1
 
-    assert run_on_kafka(built_in_coordinator, scenario) == []
+    assert run_on_kafka(built_in_coordinator, run_test) == []
 
 
 def test_results_of_a_request_for_many_partitions_are_in_request_order(
@@ -89,7 +89,7 @@ def test_results_of_a_request_for_many_partitions_are_in_request_order(
         ],
     )
 
-    async def scenario(client: ShareCoordinatorClient) -> None:
+    async def run_test(client: ShareCoordinatorClient) -> None:
         await asyncio.gather(*(client.initialize(key, 1, key.partition) for key in keys))
         response = await client.send(request)
         (topic,) = response.results
@@ -97,15 +97,15 @@ def test_results_of_a_request_for_many_partitions_are_in_request_order(
             (partition, partition) for partition in partitions
         ]
 
-    assert run_on_kafka(built_in_coordinator, scenario) == []
+    assert run_on_kafka(built_in_coordinator, run_test) == []
 
 
 def test_unknown_topic_raises_after_retries(built_in_coordinator: BuiltInCoordinator) -> None:
     key = SharePartitionKey(GROUP, bytes(range(100, 116)), 0)
 
-    async def scenario(client: ShareCoordinatorClient) -> None:
+    async def run_test(client: ShareCoordinatorClient) -> None:
         with pytest.raises(UnknownTopicOrPartition) as caught:
             await client.initialize(key, 1, 0)
         assert caught.value.key == key
 
-    assert len(run_on_kafka(built_in_coordinator, scenario)) == 4
+    assert len(run_on_kafka(built_in_coordinator, run_test)) == 4

@@ -206,7 +206,7 @@ class KilledCoordinator:
 
 @pytest.mark.timeout(1800)
 def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
-    async def main() -> list[KilledCoordinator]:
+    async def run_test() -> list[KilledCoordinator]:
         lanes = [
             KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
             for number, sync in enumerate(("always", "os"))
@@ -220,7 +220,7 @@ def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
                 lane.coordinator.kill()
         return lanes
 
-    for lane in asyncio.run(main()):
+    for lane in asyncio.run(run_test()):
         assert "ERROR" not in lane.coordinator.process.log.read_text()
         report = verify_journal(lane.coordinator.data)
         assert report.damage is None

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from coordinator.cluster.kafka.cluster import FetchResult, ProduceResult
+from coordinator.cluster.kafka.broker_results import FetchResult, ProduceResult
 from protocol.errors import ErrorCode
 from protocol.messages import fetch, produce
 from protocol.messages import find_coordinator as find_api

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from coordinator.cluster.kafka.cluster import NoResponse
-from coordinator.cluster.kafka.group import MetadataSnapshot
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.kafka.group_results import MetadataSnapshot
 from tests.simulation.loop import PROCESS, Process
 
 

@@ -7,7 +7,7 @@ does not expire while its JoinGroup or SyncGroup request is pending.
 import asyncio
 from collections.abc import Mapping
 
-from coordinator.cluster.kafka.group import DescribeResult, JoinResult, MemberDescription, SyncResult
+from coordinator.cluster.kafka.group_results import DescribeResult, JoinResult, MemberDescription, SyncResult
 from protocol.errors import ErrorCode
 
 # The default max.message.bytes of __consumer_offsets.

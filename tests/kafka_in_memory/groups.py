@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coordinator.cluster.kafka.group import (
+from coordinator.cluster.kafka.group_results import (
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
     STABLE,

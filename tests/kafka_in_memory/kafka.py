@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from coordinator.cluster.kafka.broker_results import FetchResult
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import FetchResult
 from coordinator.cluster.kafka.metadata import PartitionMetadata, TopicMetadata
 from protocol.errors import ErrorCode
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers

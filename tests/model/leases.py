@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from coordinator.cluster.kafka.cluster import ProducerId
+from coordinator.cluster.kafka.broker_results import ProducerId
 from coordinator.log.claims import (
     AcceptedClaim,
     FencingFilter,

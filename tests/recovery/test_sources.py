@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.kafka.cluster import ListedOffset
+from coordinator.cluster.kafka.broker_results import ListedOffset
 from coordinator.errors import ConfigError
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.rebuild import RebuildResult, rebuild

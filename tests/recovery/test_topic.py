@@ -137,11 +137,11 @@ def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Pat
     assert ArchiveSource(str(tmp_path / "archive")).identity() == identity
     other = new_topic("recovery-other")
 
-    async def main() -> None:
+    async def run_test() -> None:
         async with topic_log(source.bootstrap_servers, other, PARTITIONS) as log:
             await append(log, 0, make_varied_records(3))
 
-    asyncio.run(main())
+    asyncio.run(run_test())
     with pytest.raises(ConfigError, match="its topic_id is"):
         archive(TopicSource(other, source.bootstrap_servers), tmp_path / "archive")
 
@@ -215,12 +215,12 @@ def test_topic_pruned_during_read_is_read_again_to_its_new_end(
     topic, bootstrap = new_topic("pruned"), built_in.broker.bootstrap
     plain = TopicSource(topic, bootstrap)
 
-    async def main() -> None:
+    async def run_test() -> None:
         async with topic_log(bootstrap, topic, PARTITIONS, own=False):
             for p in range(PARTITIONS):
                 await write_without_epoch(plain, p, 0, 300)
 
-    asyncio.run(main())
+    asyncio.run(run_test())
     run = rebuild(ALONE, PrunedTopic(topic, bootstrap))
     assert run.manifest["pruned_during_read"] == {"0": 150}
     read = run.manifest["partitions"]["0"]

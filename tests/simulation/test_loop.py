@@ -16,7 +16,7 @@ def loop() -> Iterator[SimLoop]:
 
 
 def test_sleep_advances_clock(loop: SimLoop) -> None:
-    async def main() -> list[tuple[str, float]]:
+    async def run_test() -> list[tuple[str, float]]:
         woken: list[tuple[str, float]] = []
 
         async def sleep_and_record(name: str, seconds: float) -> None:
@@ -28,7 +28,7 @@ def test_sleep_advances_clock(loop: SimLoop) -> None:
         )
         return woken
 
-    assert loop.run_until_complete(main()) == [("none", 0.0), ("short", 0.5), ("long", 86_400.0)]
+    assert loop.run_until_complete(run_test()) == [("none", 0.0), ("short", 0.5), ("long", 86_400.0)]
 
 
 def test_waiting_without_timer_is_an_error(loop: SimLoop) -> None:
@@ -37,14 +37,14 @@ def test_waiting_without_timer_is_an_error(loop: SimLoop) -> None:
 
 
 def test_suspended_machine_wakes_up_late(loop: SimLoop) -> None:
-    async def main() -> float:
+    async def run_test() -> float:
         sleeping = asyncio.create_task(asyncio.sleep(1.0))
         await asyncio.sleep(0)
         loop.skip(10.0)
         await sleeping
         return loop.time() - SimLoop.BEGAN_S
 
-    assert loop.run_until_complete(main()) == 10.0
+    assert loop.run_until_complete(run_test()) == 10.0
 
 
 def test_killed_process_runs_no_callbacks(loop: SimLoop) -> None:
@@ -61,7 +61,7 @@ def test_killed_process_runs_no_callbacks(loop: SimLoop) -> None:
         await asyncio.sleep(1.0)
         done.append(what)
 
-    async def main(kill: bool) -> list[str]:
+    async def run_test(kill: bool) -> list[str]:
         process = Process("one")
         await asyncio.create_task(run_worker(process))
         await asyncio.sleep(0.5)
@@ -70,16 +70,16 @@ def test_killed_process_runs_no_callbacks(loop: SimLoop) -> None:
         await asyncio.sleep(1.0)
         return sorted(done)
 
-    assert loop.run_until_complete(main(kill=True)) == []
-    assert loop.run_until_complete(main(kill=False)) == ["callback of a timer", "task", "timer"]
+    assert loop.run_until_complete(run_test(kill=True)) == []
+    assert loop.run_until_complete(run_test(kill=False)) == ["callback of a timer", "task", "timer"]
 
 
 def test_unhandled_exception_is_recorded(loop: SimLoop) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         loop.call_soon(lambda: 1 / 0)
         await asyncio.sleep(0.1)
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_test())
     assert [type(failure) for failure in loop.failures] == [ZeroDivisionError]
 
 
@@ -94,7 +94,7 @@ def test_paused_process_runs_due_callbacks_after_resume(loop: SimLoop) -> None:
         loop.call_later(2.0, record_call, "second")
         loop.call_later(1.0, record_call, "first")
 
-    async def main() -> None:
+    async def run_test() -> None:
         process = Process("one")
         await asyncio.create_task(run_worker(process))
         process.paused = True
@@ -103,5 +103,5 @@ def test_paused_process_runs_due_callbacks_after_resume(loop: SimLoop) -> None:
         loop.resume(process)
         await asyncio.sleep(1.0)
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_test())
     assert done == [("the world", 5.0), ("first", 5.0), ("second", 5.0)]

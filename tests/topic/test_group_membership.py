@@ -65,7 +65,7 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
         await asyncio.to_thread(broker.kill if killed else broker.stop)
         await asyncio.to_thread(broker.start)
 
-    async def main() -> None:
+    async def run_test() -> None:
         async with run_fleet(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
@@ -81,7 +81,7 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
             broker.process.start()
         for broker in brokers:
             broker.wait_ready()
-        asyncio.run(main())
+        asyncio.run(run_test())
     finally:
         for broker in brokers:
             broker.kill()

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.cluster.kafka.group import JoinResult, SyncResult
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.kafka.group_results import JoinResult, SyncResult
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.messages import (
     GroupSettings,

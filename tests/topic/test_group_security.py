@@ -45,7 +45,7 @@ def test_read_on_the_group_is_the_only_needed_permission(newest_jars: KafkaJars,
     deny_all_requests(broker)
     security = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
-    async def main() -> None:
+    async def run_test() -> None:
         async with run_fleet(broker.bootstrap, security=security) as fleet:
             one = await fleet.add()
             refused = "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group"
@@ -57,6 +57,6 @@ def test_read_on_the_group_is_the_only_needed_permission(newest_jars: KafkaJars,
 
     try:
         broker.start()
-        asyncio.run(main())
+        asyncio.run(run_test())
     finally:
         broker.kill()

@@ -135,7 +135,7 @@ def run_async(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> Non
 
 
 def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         first, last = new_topic("first"), new_topic("last")
         await cluster.write(first, cluster.make_random_states(seed=1))
         # A dry run sends no request that would make the broker create its state topic.
@@ -161,11 +161,11 @@ def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaC
         assert back.different == []
         assert (await cluster.read_folded_log(last)).comparable_states() == wanted
 
-    run_async(cluster, main)
+    run_async(cluster, run_test)
 
 
 def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         for seed in (2, 3):
             topic = new_topic("replacing")
             # Each topic lacks some of the share-partitions, so the migration deletes them from Kafka's
@@ -179,11 +179,11 @@ def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: Kafka
             wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
             assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == wanted
 
-    run_async(cluster, main)
+    run_async(cluster, run_test)
 
 
 def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         topic = new_topic("interrupted")
         records = cluster.make_random_states(seed=3)[3:]
         added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]
@@ -197,11 +197,11 @@ def test_interrupted_migration_continues_between_two_requests(cluster: KafkaClus
         assert (report.plan.keys(MigrationAction.COPY), report.different) == (added, [])
         assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
-    run_async(cluster, main)
+    run_async(cluster, run_test)
 
 
 def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         topic = new_topic("colons")
         key = SharePartitionKey("with:colons", cluster.topic_id, 0)
         await cluster.write(
@@ -213,11 +213,11 @@ def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: Kaf
         else:
             assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
 
-    run_async(cluster, main)
+    run_async(cluster, run_test)
 
 
 def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         topic = new_topic("gone")
         gone = SharePartitionKey("gone", TOPIC_ID, 0)
         await cluster.write(
@@ -233,4 +233,4 @@ def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) 
         assert report.different == []
         assert report.plan.keys(MigrationAction.OMIT) == [gone]
 
-    run_async(cluster, main)
+    run_async(cluster, run_test)

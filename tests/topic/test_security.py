@@ -93,7 +93,7 @@ def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_pat
     signer = secure_listener(broker, tmp_path)
     right = ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer))
 
-    async def main() -> None:
+    async def run_test() -> None:
         log = make_secured_log(broker, right)
         await log.open()
         await log.own(0)
@@ -111,7 +111,7 @@ def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, tmp_pat
 
     try:
         broker.start()
-        asyncio.run(main())
+        asyncio.run(run_test())
         check_wrong_password_ends_coordinator(broker, signer, tmp_path)
     finally:
         broker.kill()

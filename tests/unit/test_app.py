@@ -139,7 +139,7 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
     monkeypatch.setattr(app, "make_runtime", record_runtime)
     monkeypatch.setattr(Listener, "start", listen_when_loaded)
 
-    async def scenario() -> None:
+    async def run_test() -> None:
         said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
         await asyncio.wait({said, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,4 +148,4 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
         signal.raise_signal(signal.SIGTERM)
         await ended
 
-    run_in_real_time(scenario())
+    run_in_real_time(run_test())

@@ -9,11 +9,11 @@ from coordinator.process import event_loop
 
 
 def test_clock_has_a_resolution_below_one_millisecond() -> None:
-    async def main() -> list[float]:
+    async def run_test() -> list[float]:
         loop = asyncio.get_running_loop()
         return [loop.time() for _ in range(10_000)]
 
-    steps = [later - sooner for sooner, later in pairwise(event_loop.run(main()))]
+    steps = [later - sooner for sooner, later in pairwise(event_loop.run(run_test()))]
     assert min(steps) >= 0.0
     assert min(step for step in steps if step) < 0.0005
 

@@ -9,7 +9,7 @@ from coordinator.process.fair_queue import FairQueue, address_network
 
 
 def test_addresses_take_turns() -> None:
-    async def scenario() -> list[str]:
+    async def run_test() -> list[str]:
         queue, done = FairQueue(), list[str]()
         for number in range(3):
             queue.add("hostile", partial(done.append, f"hostile {number}"))
@@ -18,7 +18,7 @@ def test_addresses_take_turns() -> None:
             await asyncio.sleep(0)
         return done
 
-    assert asyncio.run(scenario()) == ["hostile 0", "broker", "hostile 1", "hostile 2"]
+    assert asyncio.run(run_test()) == ["hostile 0", "broker", "hostile 1", "hostile 2"]
 
 
 async def test_one_unit_runs_in_an_iteration() -> None:

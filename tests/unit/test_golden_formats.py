@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.cluster.kafka.cluster import ProducerId
+from coordinator.cluster.kafka.broker_results import ProducerId
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.messages import (
     AssignmentMessage,

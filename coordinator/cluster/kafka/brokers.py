@@ -14,7 +14,7 @@ from aiokafka.protocol.offset import OffsetRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import (
+from coordinator.cluster.kafka.broker_results import (
     NO_NODE,
     FetchResult,
     ListedOffset,

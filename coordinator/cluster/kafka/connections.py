@@ -27,7 +27,7 @@ from aiokafka.errors import (
 )
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import NoResponse, UnsupportedApi
+from coordinator.cluster.kafka.broker_results import NoResponse, UnsupportedApi
 from coordinator.cluster.kafka.metadata import ClusterMetadata
 from coordinator.cluster.kafka.metadata_cache import MetadataCache
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata

@@ -10,7 +10,7 @@ from aiokafka.protocol.group import JoinGroupRequest, LeaveGroupRequest, SyncGro
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.connections import Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
-from coordinator.cluster.kafka.group import (
+from coordinator.cluster.kafka.group_results import (
     PROTOCOL_NAME,
     PROTOCOL_TYPE,
     STABLE,

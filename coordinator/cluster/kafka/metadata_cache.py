@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse, UnsupportedApi
+from coordinator.cluster.kafka.broker_results import NO_NODE, NoResponse, UnsupportedApi
 from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, ClusterMetadata, MergedTopicMetadata
 from coordinator.errors import LogUnavailable
 from protocol.errors import ErrorCode

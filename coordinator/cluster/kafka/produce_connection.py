@@ -11,7 +11,7 @@ from typing import cast
 
 from aiokafka.conn import AIOKafkaConnection, CloseReason
 
-from coordinator.cluster.kafka.cluster import NoResponse, ProduceResult
+from coordinator.cluster.kafka.broker_results import NoResponse, ProduceResult
 from coordinator.cluster.kafka.topic_requests import produce_message, read_produce_response
 from coordinator.errors import error_text
 from protocol.errors import DecodeError, FrameError

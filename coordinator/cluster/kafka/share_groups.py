@@ -12,7 +12,7 @@ from typing import Any
 from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.share_group_types import (

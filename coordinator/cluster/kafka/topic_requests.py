@@ -6,7 +6,7 @@ reject them if the topic was created again.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coordinator.cluster.kafka.cluster import FetchResult, ProduceResult
+from coordinator.cluster.kafka.broker_results import FetchResult, ProduceResult
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.metadata import (
     NO_LEADER_EPOCH,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from aiokafka.protocol.offset import OffsetRequest
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
+from coordinator.cluster.kafka.broker_results import NO_NODE, NoResponse
 from coordinator.cluster.kafka.connections import METADATA_CHANNEL, Connections
 from coordinator.cluster.kafka.generated_requests import GeneratedRequest
 from coordinator.cluster.kafka.topic_requests import metadata_request, read_metadata

@@ -12,7 +12,7 @@ broker. Before a shard moves, all replicas have probed its leader.
 import logging
 from collections.abc import Iterable, Mapping
 
-from coordinator.cluster.kafka.group import MetadataSnapshot
+from coordinator.cluster.kafka.group_results import MetadataSnapshot
 
 _logger = logging.getLogger(__name__)
 

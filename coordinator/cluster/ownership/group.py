@@ -35,7 +35,7 @@ class GroupOwnership:
 
     def __init__(
         self,
-        make_link: "Callable[[], KafkaGroupClient]",
+        make_group_client: "Callable[[], KafkaGroupClient]",
         *,
         replica: Replica,
         state_topic: str,
@@ -52,7 +52,7 @@ class GroupOwnership:
         `started_ms` is the start of this process, by default now. Without `own_thread`, everything runs on
         the loop of `start`.
         """
-        self._make_group_client = make_link
+        self._make_group_client = make_group_client
         self._replica = replica
         self._setting = GroupSettings(state_topic, state_partitions)
         self._group_id = group_id

@@ -59,7 +59,7 @@ class GroupMember:
 
     def __init__(
         self,
-        link: "KafkaGroupClient",
+        group_client: "KafkaGroupClient",
         listener: OwnershipListener,
         *,
         replica: Replica,
@@ -73,7 +73,7 @@ class GroupMember:
         tell: Callable[[Calls], None],
     ) -> None:
         self.membership = Membership(
-            link,
+            group_client,
             self,
             group_id=group_id,
             instance_id=group_instance_id,
@@ -90,7 +90,7 @@ class GroupMember:
         self.assignment: Assignment | None = None
         self.members = 0
         self._published_assignment: Assignment | None = None
-        self._group_client = link
+        self._group_client = group_client
         self._listener = listener
         self._replica = replica
         self._setting = setting

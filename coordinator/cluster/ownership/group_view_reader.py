@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from coordinator.cluster.kafka.group import DescribeResult
+from coordinator.cluster.kafka.group_results import DescribeResult
 from coordinator.cluster.ownership.join_errors import JoinFailure
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import GroupView, UnreadableMessage, read_group_view

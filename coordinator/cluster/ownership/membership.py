@@ -24,8 +24,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordinator.cluster.kafka.cluster import NO_NODE
-from coordinator.cluster.kafka.group import DescribeResult, JoinResult
+from coordinator.cluster.kafka.broker_results import NO_NODE
+from coordinator.cluster.kafka.group_results import DescribeResult, JoinResult
 from coordinator.cluster.ownership.join_errors import (
     FIND_COORDINATOR_AGAIN,
     LOST_MEMBER_ID,
@@ -57,7 +57,7 @@ class Membership:
 
     def __init__(
         self,
-        link: "KafkaGroupClient",
+        group_client: "KafkaGroupClient",
         callbacks: "GroupMember",
         *,
         group_id: str,
@@ -74,7 +74,7 @@ class Membership:
         self.leads = False
         self.rebalances = 0
         self.membership_error: MembershipError | None = _NOT_JOINED_YET
-        self._group_client = link
+        self._group_client = group_client
         self._callbacks = callbacks
         self._group_id = group_id
         self._limits = limits

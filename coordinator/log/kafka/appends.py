@@ -9,8 +9,9 @@ any other offset, another process has written to the log, or the log was truncat
 the records in between to see whether a later claim fenced this process.
 
 The expected offset alone does not prove that the log still has the earlier records. An unclean leader
-election may have lost them, and another process may have written as many. So the first append to each new
-leader succeeds only after a read has found this owner's previous record at its offset.
+election may have lost them, and another process may have written as many. Kafka rejects the next append only
+if both processes have the same producer id. So the first append to each new leader succeeds only after a read
+has found this owner's previous record at its offset.
 
 When an append times out, its outcome is unknown, even if the batch is in the log: before Kafka 3.7, readers
 see a batch that a single replica has. A new claim resolves it. The response to the claim proves that the
@@ -22,7 +23,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coordinator.cluster.kafka.cluster import ProduceResult
+from coordinator.cluster.kafka.broker_results import ProduceResult
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.log.base import AppendCallback, Unit
 from coordinator.log.claims import FencingFilter
@@ -333,10 +334,7 @@ class Appender:
         why = "another process has replaced it"
         try:
             async for batch in self._read_batches(partition, previous, previous + 1):
-                if (batch.producer_id, batch.producer_epoch) == (
-                    ownership.producer_id,
-                    ownership.producer_epoch,
-                ):
+                if _has_own_producer(batch, ownership):
                     self._record_result(append, base_offset)
                     return
         except (LogError, DecodeError) as error:
@@ -380,10 +378,10 @@ def _mark_outcome_unknown(append: AppendInFlight) -> None:
     append.may_be_appended = True
 
 
+def _has_own_producer(batch: RecordBatch, ownership: Ownership) -> bool:
+    return (batch.producer_id, batch.producer_epoch) == (ownership.producer_id, ownership.producer_epoch)
+
+
 def _is_own_batch(batch: RecordBatch, ownership: Ownership, expected: int) -> bool:
-    return (batch.base_offset, batch.producer_id, batch.producer_epoch, batch.base_sequence) == (
-        expected,
-        ownership.producer_id,
-        ownership.producer_epoch,
-        ownership.sequence,
-    )
+    at = (batch.base_offset, batch.base_sequence)
+    return _has_own_producer(batch, ownership) and at == (expected, ownership.sequence)

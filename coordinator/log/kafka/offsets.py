@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import ListedOffset
+from coordinator.cluster.kafka.broker_results import ListedOffset
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.partition_batcher import PartitionBatcher
 from protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import NoResponse, ProducerId
+from coordinator.cluster.kafka.broker_results import NoResponse, ProducerId
 from coordinator.errors import LogError, LogUnavailable
 from coordinator.log.claims import AcceptedClaim, is_release, owner_epoch_headers, read_owner_epoch
 from coordinator.log.kafka.replay import PartitionReader
@@ -33,7 +33,7 @@ CLOCK_DRIFT_MAX = 0.1
 # An idle owner renews its lease at this interval, because brokers forget a producer after a day.
 SILENCE_MAX_S = 12 * 3600.0
 
-
+# The node id of the leader of a partition, and its leader epoch.
 Leader = tuple[int, int]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from coordinator.cluster.kafka.cluster import ProducerId
+from coordinator.cluster.kafka.broker_results import ProducerId
 from coordinator.cluster.kafka.metadata import NO_TOPIC_ID
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogRefused, LogUnavailable
 from coordinator.log.claims import FencingFilter

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from coordinator.cluster.kafka.cluster import NO_NODE, NoResponse
+from coordinator.cluster.kafka.broker_results import NO_NODE, NoResponse
 from coordinator.errors import LogError
 
 if TYPE_CHECKING:

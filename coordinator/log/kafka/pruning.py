@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, UnsupportedApi
+from coordinator.cluster.kafka.broker_results import NO_NODE, UnsupportedApi
 from coordinator.errors import LogError
 from protocol.errors import ErrorCode
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
-from coordinator.cluster.kafka.cluster import NO_NODE, FetchResult, NoResponse
+from coordinator.cluster.kafka.broker_results import NO_NODE, FetchResult, NoResponse
 from coordinator.errors import LogRefused, LogUnavailable
 from coordinator.log.base import LoggedBatch
 from coordinator.log.claims import FencingFilter, is_ownership_record

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from coordinator.cluster.kafka.cluster import TopicDescription
+from coordinator.cluster.kafka.broker_results import TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.base import RECORD_BYTES_MAX
 

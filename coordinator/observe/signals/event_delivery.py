@@ -14,7 +14,7 @@ from zlib import crc32
 
 import msgspec
 
-from coordinator.cluster.kafka.cluster import NO_NODE
+from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.errors import CoordinatorError, LogRefused, LogUnavailable
 from coordinator.observe.signals.monitor import SignalEvent
 from protocol.errors import ErrorCode

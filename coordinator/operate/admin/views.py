@@ -6,7 +6,6 @@ share-partition may have two ranges or a million.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from heapq import nsmallest
 from typing import Any
 from uuid import UUID
@@ -15,6 +14,7 @@ from coordinator.cluster.topics import compute_lag
 from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.operate.admin.api_models import Group, IncompleteRecord, OffsetRange
 from coordinator.operate.admin.cluster_info import ClusterInfo
+from coordinator.process.clock import format_utc
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_batches import BATCH_BYTES, StateBatch, unpack
@@ -208,7 +208,6 @@ def iso_time(time_ms: int | None) -> str | None:
     if time_ms is None or time_ms <= 0:
         return None
     try:
-        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+        return format_utc(time_ms / 1000)
     except (OverflowError, ValueError, OSError):
         return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

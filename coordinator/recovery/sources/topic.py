@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coordinator.client import ClientSecurity
-from coordinator.cluster.kafka.cluster import ListedOffset, NoResponse
+from coordinator.cluster.kafka.broker_results import ListedOffset, NoResponse
 from coordinator.errors import ConfigError, LogError, LogUnavailable
 from coordinator.process.optional_dependencies import KAFKA_EXTRA
 from coordinator.recovery.parse import parse_readable

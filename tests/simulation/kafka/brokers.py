@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
-from coordinator.cluster.kafka import cluster as kafka
-from coordinator.cluster.kafka.cluster import FetchResult, ListedOffset, ProduceResult, ProducerId
+from coordinator.cluster.kafka import broker_results as kafka
+from coordinator.cluster.kafka.broker_results import FetchResult, ListedOffset, ProduceResult, ProducerId
 from coordinator.cluster.kafka.metadata import NO_LEADER_EPOCH, PartitionMetadata, TopicMetadata
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at

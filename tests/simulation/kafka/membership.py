@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coordinator.cluster.kafka.group import MemberDescription
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
+from coordinator.cluster.kafka.group_results import MemberDescription
 from coordinator.cluster.ownership import Assignment, Ownership, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits

@@ -6,7 +6,7 @@ from random import Random
 from struct import Struct
 from typing import NamedTuple
 
-from coordinator.cluster.kafka.cluster import ProduceResult
+from coordinator.cluster.kafka.broker_results import ProduceResult
 from protocol.errors import ErrorCode
 from protocol.record_batch import next_offset_at
 from tests.simulation.loop import SimLoop

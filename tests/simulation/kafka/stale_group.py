@@ -6,7 +6,7 @@ succeed. The writes of this broker to the group's partition fail, so it distribu
 
 from collections.abc import Mapping
 
-from coordinator.cluster.kafka.group import DescribeResult, JoinResult, SyncResult
+from coordinator.cluster.kafka.group_results import DescribeResult, JoinResult, SyncResult
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.group_coordinator import STABLE, GroupCoordinator
 from tests.simulation.loop import SimLoop

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from coordinator.cluster.kafka import cluster as kafka
+from coordinator.cluster.kafka import broker_results as kafka
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import NoResponse
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
@@ -69,7 +69,7 @@ async def fetch_records(cluster: Brokers, node: int, channel: str = "lane") -> k
 def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_later(
     run_scene: RunScenario,
 ) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         old = brokers.topic_metadata(1)
         brokers.disconnect_broker(1)
         assert brokers.topic_metadata(2) == brokers.topic_metadata(3) == old
@@ -81,7 +81,7 @@ def test_disconnected_broker_keeps_its_metadata_and_others_learn_of_leaders_late
         brokers.reconnect_broker(1)
         assert brokers.topic_metadata(1) == brokers.topic_metadata(2)
 
-    run_scene(scenario, elections_s=0.2, metadata_delay_s=2.0)
+    run_scene(run_test, elections_s=0.2, metadata_delay_s=2.0)
 
 
 async def read_end_offset(cluster: Brokers, node: int, channel: str = "lane") -> kafka.ListedOffset:
@@ -89,7 +89,7 @@ async def read_end_offset(cluster: Brokers, node: int, channel: str = "lane") ->
 
 
 def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.NONE, 0)
         brokers.disconnect_broker(node)
@@ -110,11 +110,11 @@ def test_disconnected_node_returns_an_old_end_and_acknowledges_nothing(run_scene
         brokers.reconnect_broker(node)
         assert (await read_end_offset(cluster, node)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    run_scene(scenario)
+    run_scene(run_test)
 
 
 def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
         brokers.kill(node)
@@ -123,11 +123,11 @@ def test_acknowledged_record_survives_the_death_of_its_leader(run_scene: RunScen
         await asyncio.sleep(10.0)
         assert await read_end_offset(cluster, brokers.partitions[0].leader) == (ErrorCode.NONE, 1)
 
-    run_scene(scenario)
+    run_scene(run_test)
 
 
 def test_append_is_visible_when_the_replicas_have_it(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         node, partition = cluster.leader(0), brokers.partitions[0]
         assert await produce_batch(cluster, encode_test_batch(0)) == (ErrorCode.REQUEST_TIMED_OUT, -1)
         assert (partition.end, partition.high_watermark) == (1, 0)
@@ -141,11 +141,11 @@ def test_append_is_visible_when_the_replicas_have_it(run_scene: RunScenario) -> 
         assert await read_end_offset(cluster, node, "read") == (ErrorCode.NONE, 1)
         assert (await fetch_records(cluster, node, "read")).data
 
-    run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0)
+    run_scene(run_test, replicas_late_rate=1.0, replicas_late_max_s=500.0)
 
 
 def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         partition = brokers.partitions[0]
         lost = 0
         for sequence in range(20):
@@ -165,11 +165,11 @@ def test_election_loses_no_acknowledged_batch_but_uncommitted_ones(run_scene: Ru
             brokers.faults = replace(brokers.faults, replicas_late_rate=1.0)
         assert 0 < lost < 20
 
-    run_scene(scenario, replicas_late_rate=1.0, replicas_late_max_s=500.0, elections_s=0.01)
+    run_scene(run_test, replicas_late_rate=1.0, replicas_late_max_s=500.0, elections_s=0.01)
 
 
 def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         with pytest.raises(NoResponse) as given_up:
             await produce_batch(cluster, encode_test_batch(0))
         assert given_up.value.sent
@@ -188,12 +188,12 @@ def test_late_request_arrives_after_its_sender_has_timed_out(run_scene: RunScena
         await asyncio.sleep(20.0)
         assert brokers.partitions[0].end == 0
 
-    run_scene(scenario, late_rate=1.0, late_max_s=5.0)
+    run_scene(run_test, late_rate=1.0, late_max_s=5.0)
     run_scene(check_dropped, late_rate=1.0, late_max_s=5.0)
 
 
 def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         assert (
             await produce_batch(cluster, encode_test_batch(0, producer_epoch=0))
         ).error_code == ErrorCode.NONE
@@ -207,11 +207,11 @@ def test_late_request_of_a_fenced_producer_is_refused_until_it_expires(run_scene
             await produce_batch(cluster, encode_test_batch(1, producer_epoch=0))
         ).error_code == ErrorCode.NONE
 
-    run_scene(scenario)
+    run_scene(run_test)
 
 
 def test_process_without_one_node_reaches_the_others(run_scene: RunScenario) -> None:
-    async def scenario(brokers: SimBrokers, cluster: Brokers) -> None:
+    async def run_test(brokers: SimBrokers, cluster: Brokers) -> None:
         node = cluster.leader(0)
         brokers.blocked.add((PROCESS_NAME, node))
         with pytest.raises(NoResponse) as unanswered:
@@ -225,4 +225,4 @@ def test_process_without_one_node_reaches_the_others(run_scene: RunScenario) -> 
         await wait_until(lambda: cluster.leader(0) != node, brokers.leaders)
         assert (await produce_batch(cluster, encode_test_batch(0))).error_code == ErrorCode.NONE
 
-    run_scene(scenario)
+    run_scene(run_test)

@@ -24,7 +24,7 @@ def test_groups_are_described_and_changed_as_by_a_broker() -> None:
 
     groups = ShareGroups(delete_state)
 
-    async def main() -> None:
+    async def run_test() -> None:
         brokers = SimBrokers(loop, Random(3), BrokerFaults(), nodes=3, partitions=1)
         connect_to_brokers(brokers, 2.0, groups)
         client = ShareGroupClient(SERVERS)
@@ -50,7 +50,7 @@ def test_groups_are_described_and_changed_as_by_a_broker() -> None:
         assert unknown[topic].error_code == ErrorCode.GROUP_ID_NOT_FOUND
         await client.close()
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_test())
     loop.close()
     assert deleted == [("group", TOPIC_ID.hex())]
     assert not loop.failures

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from coordinator.cluster.kafka import share_groups
-from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.share_group_types import ChangeResult
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from protocol.errors import ErrorCode

@@ -51,7 +51,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
     caplog.set_level(logging.INFO, "coordinator.serve.forwarding")
     looks = FakeTopicCheck(False, False, True, True, True, False)
 
-    async def scenario(forwarder: Forwarder, _: Any) -> None:
+    async def run_test(forwarder: Forwarder, _: Any) -> None:
         assert forwarder.active
         seen = []
         for _ in range(6):
@@ -59,7 +59,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
             seen.append(forwarder.active)
         assert seen == [False, True, True, True, False, False]
 
-    run_scene("auto", looks, scenario)
+    run_scene("auto", looks, run_test)
     said = [
         record.getMessage()
         for record in caplog.records
@@ -76,7 +76,7 @@ def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None
     nobody = LogUnavailable("no broker")
     looks = FakeTopicCheck(nobody, nobody, False, nobody, nobody, True, nobody)
 
-    async def scenario(forwarder: Forwarder, _: Any) -> None:
+    async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(1.5 * FIRST_CHECKS_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (2, True)
         await asyncio.sleep(FIRST_CHECKS_INTERVAL_S)
@@ -86,15 +86,15 @@ def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (looks.asked, forwarder.active) == (7, True)
 
-    run_scene("auto", looks, scenario)
+    run_scene("auto", looks, run_test)
 
 
 def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(forwarder: Forwarder, _: Any) -> None:
+    async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
 
-    run_scene("auto", FakeTopicCheck(None), scenario)
+    run_scene("auto", FakeTopicCheck(None), run_test)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Set forwarding=always or forwarding=never" in warnings[0]
@@ -104,8 +104,8 @@ def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.Lo
 def test_always_and_never_make_no_checks(setting: Literal["always", "never"], active: bool) -> None:
     looks = FakeTopicCheck(not active)
 
-    async def scenario(forwarder: Forwarder, _: Any) -> None:
+    async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
         assert (forwarder.active, looks.asked) == (active, 0)
 
-    run_scene(setting, looks, scenario)
+    run_scene(setting, looks, run_test)

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka import connections
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import NoResponse
 from coordinator.errors import LogUnavailable
 
 
@@ -19,7 +19,7 @@ def test_missing_token_file_means_not_sent_and_no_reachable_broker(
     async def log_in(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:
         await sasl_oauth_token_provider.token()
 
-    async def main() -> None:
+    async def run_test() -> None:
         security = ClientSecurity(
             protocol="SASL_PLAINTEXT", mechanism="OAUTHBEARER", token_file=str(tmp_path / "token")
         )
@@ -34,4 +34,4 @@ def test_missing_token_file_means_not_sent_and_no_reachable_broker(
         await brokers.close()
 
     monkeypatch.setattr(connections, "create_conn", log_in)
-    asyncio.run(main())
+    asyncio.run(run_test())

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 from aiokafka.conn import AIOKafkaConnection
 
-from coordinator.cluster.kafka.cluster import NoResponse, ProduceResult
+from coordinator.cluster.kafka.broker_results import NoResponse, ProduceResult
 from coordinator.cluster.kafka.produce_connection import ProduceConnection
 from protocol.messages import produce, request_header, response_header
 from protocol.messages.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
@@ -79,13 +79,13 @@ class UncheckedConnection(AIOKafkaConnection):  # type: ignore[misc]
 
 
 def test_each_request_gets_its_own_results() -> None:
-    async def scenario(connection: ProduceConnection, failures: list[str]) -> None:
+    async def run_test(connection: ProduceConnection, failures: list[str]) -> None:
         for partitions in ([3], [0, 7], [5]):
             results = await connection.send(TOPIC_ID, [(number, b"batch") for number in partitions], 1_000)
             assert results == {number: ProduceResult(0, 100 + number) for number in partitions}
         assert not failures
 
-    run_with_connection(answer, scenario)
+    run_with_connection(answer, run_test)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_each_request_gets_its_own_results() -> None:
     ],
 )
 def test_request_without_a_valid_response_fails_and_closes_the_connection(server: Server) -> None:
-    async def scenario(connection: ProduceConnection, failures: list[str]) -> None:
+    async def run_test(connection: ProduceConnection, failures: list[str]) -> None:
         with pytest.raises(NoResponse) as failed:
             await connection.send(TOPIC_ID, [(0, b"batch")], 1_000)
         assert failed.value.sent
@@ -106,15 +106,15 @@ def test_request_without_a_valid_response_fails_and_closes_the_connection(server
         address = connection._connection.host, connection._connection.port
         assert not connection.is_open_to(address)
 
-    run_with_connection(server, scenario)
+    run_with_connection(server, run_test)
 
 
 def test_cancelled_request_leaves_the_connection_usable() -> None:
-    async def scenario(connection: ProduceConnection, failures: list[str]) -> None:
+    async def run_test(connection: ProduceConnection, failures: list[str]) -> None:
         connection.send(TOPIC_ID, [(0, b"batch")], 1_000).cancel()
         while connection._response is not None:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert (await connection.send(TOPIC_ID, [(1, b"batch")], 1_000))[1].base_offset == 101
         assert not failures
 
-    run_with_connection(answer, scenario)
+    run_with_connection(answer, run_test)

@@ -65,51 +65,51 @@ async def refresh_from(node: int, brokers: Brokers, network: BrokerNetwork) -> N
 
 
 def test_stale_broker_does_not_hide_the_newest_leader() -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         for _ in range(20):
             await refresh_from(1, brokers, network)
             await wait_until(lambda: brokers.leader(0) == 2)
         # Requests that any broker may answer are not sent to the stale broker first.
         assert brokers._connections.metadata.nodes_best_first()[0] != 1
 
-    run_with_reported_leaders(scenario, OLD, NEW, NEW)
+    run_with_reported_leaders(run_test, OLD, NEW, NEW)
 
 
 def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         assert brokers.leader(0) == 1
         for node in (2, 3):
             fleet.set_reported_leader(node, NEW)
         brokers.refresh_soon()
         await wait_until(lambda: brokers.leader(0) == 2)
 
-    run_with_reported_leaders(scenario, OLD, OLD, OLD)
+    run_with_reported_leaders(run_test, OLD, OLD, OLD)
 
 
 def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         def is_found() -> bool:
             brokers.refresh_soon()
             return brokers.leader(0) == 2
 
         await wait_until(is_found)
 
-    run_with_reported_leaders(scenario, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
+    run_with_reported_leaders(run_test, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
 
 
 def test_silent_broker_does_not_delay_a_refresh() -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         async with asyncio.timeout(DEADLINE_S / 2):
             for _ in range(5):
                 await brokers._connections.refresh()
         assert brokers.leader(0) == 2
 
-    run_with_reported_leaders(scenario, OLD, NEW, NEW, silent=[1], timeout_s=DEADLINE_S)
+    run_with_reported_leaders(run_test, OLD, NEW, NEW, silent=[1], timeout_s=DEADLINE_S)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         brokers.pin_topic_id()
         assert brokers.recreated_reason() is None
         for node in {1, 2, 3} - {stale_node}:
@@ -122,14 +122,14 @@ def test_topic_with_another_id_at_most_brokers_is_not_used(stale_node: int) -> N
         assert "\n" not in reason
         assert brokers.leader(0) == 1, "the leaders of the new topic are not those of the old one"
 
-    run_with_reported_leaders(scenario, OLD, OLD, OLD)
+    run_with_reported_leaders(run_test, OLD, OLD, OLD)
 
 
 @pytest.mark.parametrize("stale_node", [1, 2, 3])
 def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> None:
     """A coordinator that starts after the topic was created again also receives the old topic id."""
 
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         fleet.set_reported_leader(stale_node, OLD, NEW_TOPIC_ID)
         restarted = Brokers("broker-1:9092,broker-2:9092,broker-3:9092", fleet.topic, request_timeout_s=5.0)
         await restarted.connect()
@@ -139,21 +139,21 @@ def test_stale_broker_does_not_make_a_topic_look_recreated(stale_node: int) -> N
         assert restarted.leader(0) == 3
         await restarted.close()
 
-    run_with_reported_leaders(scenario, RECREATED, RECREATED, RECREATED)
+    run_with_reported_leaders(run_test, RECREATED, RECREATED, RECREATED)
 
 
 def test_broker_below_kafka_4_1_is_refused_with_the_reason() -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         pytest.fail("the broker is used")
 
     with pytest.raises(LogUnavailable, match=r"MetadataRequest. is not among versions"):
-        run_with_reported_leaders(scenario, NEW, newest_version=11)
+        run_with_reported_leaders(run_test, NEW, newest_version=11)
 
 
 def test_refreshes_continue_after_an_unexpected_exception(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
+    async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         refresh = brokers._connections.metadata.refresh
 
         async def fail_once(**options: bool) -> list[ClusterMetadata]:
@@ -169,4 +169,4 @@ def test_refreshes_continue_after_an_unexpected_exception(
         await wait_until(lambda: brokers.leader(0) == NEW.leader)
         assert "a defect" in caplog.text
 
-    run_with_reported_leaders(scenario, OLD)
+    run_with_reported_leaders(run_test, OLD)

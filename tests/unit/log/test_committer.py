@@ -50,13 +50,13 @@ async def commit_and_wait(
 def test_committed_data_is_in_the_file(committer: Committer, file_path: Path) -> None:
     descriptor = os.open(file_path, os.O_RDWR)
 
-    async def main() -> None:
+    async def run_test() -> None:
         assert await commit_and_wait(committer, descriptor, 3, b"one") is None
         assert await commit_and_wait(committer, descriptor, 10, b"another") is None
 
     # Use a new event loop for each run, as command-line tools do.
-    asyncio.run(main())
-    asyncio.run(main())
+    asyncio.run(run_test())
+    asyncio.run(run_test())
     os.close(descriptor)
     assert file_path.read_bytes() == bytes(3) + b"one" + bytes(4) + b"another" + bytes(3)
 

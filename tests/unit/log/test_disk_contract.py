@@ -136,7 +136,7 @@ def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
     """Regression test: every user of the machine could read group ids and offsets."""
     before = os.umask(0o022)
 
-    async def main() -> None:
+    async def run_test() -> None:
         disk = RealDisk(tmp_path / "journal")
         disk.lock()
         await disk.prepare("segment", 4096)
@@ -144,7 +144,7 @@ def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
         disk.unlock()
 
     try:
-        asyncio.run(main())
+        asyncio.run(run_test())
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o750

@@ -35,9 +35,9 @@ def fail_in_a_task_of_a_reference_cycle() -> None:
 def test_exception_that_nothing_awaits_is_raised(disk: str, fail: Callable[[], None], tmp_path: Path) -> None:
     environment: LogEnvironment = RealDiskEnvironment(tmp_path) if disk == "real" else SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         fail()
         await asyncio.sleep(0)
 
     with pytest.raises(AssertionError, match="noticed"):
-        environment.run(main())
+        environment.run(run_test())

@@ -157,7 +157,7 @@ def test_dump_yields_records_before_the_damage_and_then_raises(tmp_path: Path) -
 def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> JournalReport:
+    async def run_test() -> JournalReport:
         journal = world.journal()
         await journal.open()
         await append_durably(journal, 0, encode_records(SNAPSHOT))
@@ -167,7 +167,7 @@ def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
         world.storage.kill()
         return await inspect_journal(world.disk())
 
-    report = world.run(main())
+    report = world.run(run_test())
     assert [(segment.commits, segment.records) for segment in report.segments] == [(1, 1), (1, 1)]
 
 
@@ -194,7 +194,7 @@ def test_dump_can_be_limited_to_state_partitions(tmp_path: Path) -> None:
 def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = world.journal()
         await journal.open()
         writing = asyncio.ensure_future(keep_writing(journal))
@@ -213,7 +213,7 @@ def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
             end_offset = await append_durably(journal, 0, [(b"key", bytes(700))]) + 1
             journal.prune(0, end_offset - 20)
 
-    world.run(main())
+    world.run(run_test())
 
 
 class _RemovingDisk(RealDisk):

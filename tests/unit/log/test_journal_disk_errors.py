@@ -139,7 +139,7 @@ def test_commit_that_fails_once_is_retried_in_another_segment(
     faulty: FaultyEnvironment,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_with_spare(faulty, sync_mode)
         faulty.inject(fault)
         results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
@@ -149,7 +149,7 @@ def test_commit_that_fails_once_is_retried_in_another_segment(
         assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0, 1, 2]
         await journal.close()
 
-    faulty.run(main())
+    faulty.run(run_test())
     (said,) = [record for record in caplog.records if "a commit failed" in record.getMessage()]
     # An error of the disk needs no traceback.
     assert bool(said.exc_info) is fault.startswith("raise")
@@ -173,7 +173,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
     for seed in range(5):
         world = FaultyEnvironment(monkeypatch, seed)
 
-        async def main(world: FaultyEnvironment = world) -> None:
+        async def run_test(world: FaultyEnvironment = world) -> None:
             journal = await open_with_spare(world, sync_mode)
             if faults.endswith("prepare"):
                 journal._segments._spare = None
@@ -191,7 +191,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
             assert journal.health() is None
             assert await append_durably(journal, 0, ONE) == 1
 
-        world.run(main())
+        world.run(run_test())
         assert read_offsets_after_kill(world, sync_mode) == [0, 1]
 
 
@@ -199,7 +199,7 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
 def test_failed_creation_of_a_segment_is_retried(
     fault: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_with_spare(faulty, sync_mode)
         files, with_spare_bytes = len(faulty.storage.files), journal.size_bytes()
         faulty.inject(fault)
@@ -216,7 +216,7 @@ def test_failed_creation_of_a_segment_is_retried(
         assert await append_durably(journal, 0, LARGE) == 1
         await journal.close()
 
-    faulty.run(main())
+    faulty.run(run_test())
     messages = [record.getMessage() for record in caplog.records]
     assert messages[0].startswith("the journal takes no writes: no new segment can be made: ")
     assert read_offsets_after_kill(faulty, sync_mode) == [0, 1]
@@ -226,13 +226,13 @@ def test_failed_creation_of_a_segment_is_retried(
 def test_close_completes_all_appends_although_the_disk_raises(
     fault: str, sync_mode: str, faulty: FaultyEnvironment
 ) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_with_spare(faulty, sync_mode)
         journal._segments._spare = None
         faulty.inject("raise write", fault)
         assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
-    faulty.run(main())
+    faulty.run(run_test())
     assert read_offsets_after_kill(faulty, sync_mode) == [0]
 
 
@@ -246,13 +246,13 @@ def test_close_completes_all_appends_although_the_disk_raises(
 def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
     fault: str, sync_mode: str, message: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(faulty, sync_mode)
         await append_durably(journal, 0, ONE)
         faulty.inject(fault)
         await journal.close()
 
-    faulty.run(main())
+    faulty.run(run_test())
     (logged,) = traceback_messages(caplog)
     assert message in logged
     assert read_offsets_after_kill(faulty, sync_mode) == [0]
@@ -262,7 +262,7 @@ def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
 def test_exception_in_a_background_operation_is_logged_and_retried(
     what: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_with_spare(faulty, sync_mode)
         if what == "prepare":
             journal._segments._spare = None
@@ -277,7 +277,7 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
         assert len(faulty.storage.files) <= 3
         await journal.close()
 
-    faulty.run(main())
+    faulty.run(run_test())
     assert len(traceback_messages(caplog)) == 1
     assert not faulty.due
     assert read_offsets_after_kill(faulty, sync_mode)[-1] == 201
@@ -287,7 +287,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
     for seed in range(60):
         world = SimulatedEnvironment(seed, DiskFaults(write_s=0.001, sync_s=0.005))
 
-        async def main(world: SimulatedEnvironment = world) -> None:
+        async def run_test(world: SimulatedEnvironment = world) -> None:
             journal = await open_journal(world)
             await append_durably(journal, 0, ONE)
             await append_durably(journal, 0, LARGE)
@@ -300,14 +300,14 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
             await asyncio.sleep(world.storage.rng.random() * 0.05)
             world.storage.cut_power()
 
-        world.run(main())
+        world.run(run_test())
         assert read_offsets_after_kill(world)[-1] == 1
 
 
 def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(sync_s=0.01))
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         world.storage.next_faults = ["sync", "sync"]
@@ -321,14 +321,14 @@ def test_append_that_waited_for_a_failed_commit_was_not_written() -> None:
         assert type(first_error) is LogOutcomeUnknown
         assert type(second_error) is LogUnavailable
 
-    world.run(main())
+    world.run(run_test())
     assert read_offsets_after_kill(world) in ([0], [0, 1])
 
 
 def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         # Files can be created, but every commit fails.
@@ -346,39 +346,39 @@ def test_repeated_commit_failures_do_not_fill_the_disk_with_segments() -> None:
         assert await append_durably(journal, 0, ONE) == 1
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
 
 
 def test_empty_folder_on_a_full_disk_cannot_be_opened() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(capacity_bytes=100))
 
-    async def main() -> None:
+    async def run_test() -> None:
         with pytest.raises(LogUnavailable, match="No space left"):
             await world.journal().open()
         world.storage.faults.capacity_bytes = None
         journal = await open_journal(world)
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
 
 
 def test_unusable_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     world = RealDiskEnvironment(tmp_path / "file")
 
-    async def main() -> None:
+    async def run_test() -> None:
         with pytest.raises(
             LogUnavailable, match=r"^data\.dir=unused must be a writable directory: File exists$"
         ):
             await world.journal().open()
 
-    world.run(main())
+    world.run(run_test())
 
 
 def test_read_error_is_reported_and_a_later_read_succeeds() -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         await append_durably(journal, 0, ONE)
         world.storage.next_faults = ["read"]
@@ -387,4 +387,4 @@ def test_read_error_is_reported_and_a_later_read_succeeds() -> None:
         assert len((await read_all(journal))[0]) == 1
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())

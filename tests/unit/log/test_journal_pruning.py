@@ -67,7 +67,7 @@ def test_segments_pruned_before_a_close_are_removed() -> None:
 def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world, sync)
         await append_durably(journal, 1, make_records())
         await fill_segments(world, journal, 2)
@@ -85,14 +85,14 @@ def test_segment_is_removed_only_when_none_of_its_records_is_needed(sync: str) -
         assert used_segments(world)[0] == segment_name(2)
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
 
 
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> dict[int, int]:
+    async def run_test() -> dict[int, int]:
         journal = await open_journal(world)
         for state_partition in (0, 3):
             await append_durably(journal, state_partition, make_records())
@@ -116,14 +116,14 @@ def test_offsets_continue_after_all_records_were_pruned(end: str) -> None:
         assert await append_durably(journal, 0, make_records()) == ends[0]
         await journal.close()
 
-    world.run(reopen_journal(world.run(main())))
+    world.run(reopen_journal(world.run(run_test())))
 
 
 @pytest.mark.slow
 def test_segment_may_end_at_any_position() -> None:
     """Use records of every size near the space that is left, and larger than a segment."""
 
-    async def main(world: SimulatedEnvironment, size: int) -> None:
+    async def run_test(world: SimulatedEnvironment, size: int) -> None:
         journal = await open_journal(world)
         sizes = [1] * 3 + [size] * 5 + [1, SEGMENT_BYTES * 2, 1]
         for offset, value_bytes in enumerate(sizes):
@@ -135,13 +135,13 @@ def test_segment_may_end_at_any_position() -> None:
 
     for size in (*range(1, 120), *range(1200, 1400), *range(7000, 7350), SEGMENT_BYTES - 1, SEGMENT_BYTES):
         world = SimulatedEnvironment()
-        world.run(main(world, size))
+        world.run(run_test(world, size))
 
 
 def test_segments_are_kept_until_a_running_read_ends() -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         end_offset = await fill_segments(world, journal, 4)
         reading = journal.read(range(STATE_PARTITIONS))
@@ -156,7 +156,7 @@ def test_segments_are_kept_until_a_running_read_ends() -> None:
         assert used_segments(world)[0] > segment_name(1)
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
 
 
 GROUPS = [f"group {number}" for number in range(4)]
@@ -203,7 +203,7 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     segment_bytes = 64 << 10
 
-    async def main() -> States:
+    async def run_test() -> States:
         journal = world.journal(segment_bytes=segment_bytes)
         async with run_runtime(journal) as driver:
             for group in GROUPS:
@@ -232,7 +232,7 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
             assert sum(view.loaded_records for view in driver.runtime.shard_views()) < 5_000
             return states
 
-    states = world.run(main())
+    states = world.run(run_test())
     assert states[0] == (
         0,
         [(0, 0, 2, 1), (1, 2, 0, 1), (3, 3, 2, 1), (4, 5, 0, 1), (6, 6, 2, 1), (7, 8, 0, 1)],
@@ -244,7 +244,7 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
     world = SimulatedEnvironment(faults=DiskFaults(write_s=0.0001, sync_s=0.0005))
     groups = 600
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = world.journal(segment_bytes=64 << 10)
         async with run_runtime(journal) as driver:
             for number in range(groups):
@@ -257,4 +257,4 @@ def test_compaction_ends_although_group_ids_are_most_of_the_data() -> None:
             assert ends <= 2 * groups
             assert sum(map(journal.end_offset, range(STATE_PARTITIONS))) == ends
 
-    world.run(main())
+    world.run(run_test())

@@ -169,7 +169,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 3, "closed")
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = Journal(
             Path("unused"), state_partitions=6, segment_bytes=8192, sync="always", disk=world.disk()
         )
@@ -177,14 +177,14 @@ def test_another_number_of_state_partitions_is_refused() -> None:
             await journal.open()
         assert caught.value.setting == "share.coordinator.state.topic.num.partitions"
 
-    world.run(main())
+    world.run(run_test())
     assert reopen_and_append(world) == expected_values(3)
 
 
 def test_second_process_is_refused(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = world.journal()
         await journal.open()
         with pytest.raises(LogLocked, match="two coordinators cannot share"):
@@ -193,7 +193,7 @@ def test_second_process_is_refused(tmp_path: Path) -> None:
         await journal.close()
         await world.journal().open()
 
-    world.run(main())
+    world.run(run_test())
 
 
 def test_close_writes_nothing_if_nothing_was_appended() -> None:
@@ -201,11 +201,11 @@ def test_close_writes_nothing_if_nothing_was_appended() -> None:
     create_journal(world, 3, "closed")
     before = last_used_segment(world)
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = world.journal()
         await journal.open()
         await journal.close()
 
     for _ in range(3):
-        world.run(main())
+        world.run(run_test())
     assert last_used_segment(world) == before

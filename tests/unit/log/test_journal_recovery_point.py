@@ -92,7 +92,7 @@ def test_loss_of_the_last_segments_is_damage() -> None:
 def test_recovery_point_is_written_only_when_the_journal_is_idle(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         for number in range(500):
             await append_durably(journal, 0, [(b"key", record_value(number))])
@@ -103,7 +103,7 @@ def test_recovery_point_is_written_only_when_the_journal_is_idle(written_recover
         await asyncio.sleep(100 * IDLE_S)
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
     assert written_recovery_points == [500]
 
 
@@ -117,18 +117,18 @@ def test_open_records_commits_that_are_found_after_a_kill(written_recovery_point
     create_journal(world, 3, "killed")
     assert written_recovery_points == []
 
-    async def main() -> None:
+    async def run_test() -> None:
         await open_journal(world)
         assert written_recovery_points == [3]
         world.storage.kill()
 
-    world.run(main())
+    world.run(run_test())
 
 
 def test_mode_os_records_only_synced_commits(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world, "os")
         await append_records(journal, 10)
         await asyncio.sleep(2 * IDLE_S)
@@ -140,7 +140,7 @@ def test_mode_os_records_only_synced_commits(written_recovery_points: list[int])
         assert 10 < written_recovery_points[0] < 40
         await journal.close()
 
-    world.run(main())
+    world.run(run_test())
     assert written_recovery_points[-1] == 40
 
 
@@ -149,7 +149,7 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
 ) -> None:
     world = SimulatedEnvironment()
 
-    async def main() -> None:
+    async def run_test() -> None:
         journal = await open_journal(world)
         world.storage.faults.replace_fails_rate = 1.0
         await append_records(journal, 3)
@@ -160,7 +160,7 @@ def test_failed_write_of_a_recovery_point_is_logged_once_and_retried(
         await asyncio.sleep(2)
         world.storage.kill()
 
-    world.run(main())
+    world.run(run_test())
     assert [record.getMessage() for record in caplog.records] == [
         "the journal's recovery point cannot be written: [Errno 5] Input/output error"
     ]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from coordinator.cluster.kafka.cluster import NoResponse
+from coordinator.cluster.kafka.broker_results import NoResponse
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from tests.unit.log.environments import append, append_durably, prune_log
 from tests.unit.log.kafka_logs import ONE, KafkaLogs, read_values, run_simulated, wait_for_leases

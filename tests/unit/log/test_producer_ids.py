@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from coordinator.cluster.kafka.broker_results import NoResponse, ProducerId
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import NoResponse, ProducerId
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.ownership import ProducerIdAllocator
 from protocol.errors import ErrorCode

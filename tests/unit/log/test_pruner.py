@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from coordinator.cluster.kafka.cluster import NO_NODE
+from coordinator.cluster.kafka.broker_results import NO_NODE
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka.pruning import Pruner
 from protocol.errors import ErrorCode

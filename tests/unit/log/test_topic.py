@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from coordinator.cluster.kafka.broker_results import TopicDescription
 from coordinator.cluster.kafka.brokers import Brokers
-from coordinator.cluster.kafka.cluster import TopicDescription
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.kafka.topic import (
     INTERNAL_TOPICS,

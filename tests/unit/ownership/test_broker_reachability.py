@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.cluster.kafka.group import MetadataSnapshot
+from coordinator.cluster.kafka.group_results import MetadataSnapshot
 from coordinator.cluster.ownership.broker_reachability import PROBES_MAX, BrokerReachability
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.kafka_in_memory.group import REQUEST_TIMEOUT_S, GroupInMemory
@@ -101,7 +101,7 @@ def reach_all_leaders_balanced(fleet: ReplicaGroup, replicas: Sequence[GroupRepl
 def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(3)
         set_unreachable_brokers(replicas[1], 2)
@@ -132,7 +132,7 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
         assert replicas[1].owned == set(partitions_led_by(2))
 
     with caplog.at_level(logging.INFO):
-        run_in_group(scenario)
+        run_in_group(run_test)
     said = [record for record in caplog.records if record.name.endswith(".broker_reachability")]
     assert [record.levelno for record in said] == [
         logging.WARNING,
@@ -145,7 +145,7 @@ def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
 def test_lasting_unreachability_is_logged_and_reported_once(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
         set_unreachable_brokers(replicas[0], 2)
@@ -155,12 +155,12 @@ def test_lasting_unreachability_is_logged_and_reported_once(
         await asyncio.sleep(3600.0)
         assert group.generation == generation
 
-    run_in_group(scenario)
+    run_in_group(run_test)
     assert sum(record.name.endswith(".broker_reachability") for record in caplog.records) == 1
 
 
 def test_broker_failure_moves_no_shard(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
         generation = group.generation
@@ -176,11 +176,11 @@ def test_broker_failure_moves_no_shard(run_in_group: RunInGroup) -> None:
         assert group.generation == generation
         assert all(one.listener.resignations == [] for one in replicas)
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_reported_reachability_is_kept_while_no_broker_answers(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = await fleet.add_all(2)
         set_unreachable_brokers(replicas[0], 2)
@@ -196,13 +196,13 @@ def test_reported_reachability_is_kept_while_no_broker_answers(run_in_group: Run
         for one, before in zip(replicas, resigned, strict=True):
             assert set(one.listener.resignations[len(before) :]) <= one.owned
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_failure_detected_by_many_replicas_causes_few_rebalances(run_in_group: RunInGroup) -> None:
     """A broker answers no replica, and each replica detects this at a different time."""
 
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.partition_leaders = dict(LEADERS)
         replicas = []
         for _ in range(12):
@@ -217,4 +217,4 @@ def test_failure_detected_by_many_replicas_causes_few_rebalances(run_in_group: R
         assert fleet.is_shared_by(*replicas)
         assert 1 <= group.generation - generation <= 5
 
-    run_in_group(scenario)
+    run_in_group(run_test)

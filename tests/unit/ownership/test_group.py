@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.cluster.kafka.group import JoinResult
+from coordinator.cluster.kafka.group_results import JoinResult
 from coordinator.cluster.ownership.lease import Lease
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.membership import Membership
@@ -21,35 +21,35 @@ HOUR_S = 3600.0
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_scenario(run_in_group: RunInGroup, scenario: Scenario) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         # Below the time limit of a drain, which is 20 s in the scenarios.
         assert await scenario(fleet) < 15.0
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_drained_shards_are_released_before_their_next_owner(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         await replicas[0].ownership.drain(20.0)
         await fleet.wait_until(lambda: fleet.is_shared_by(replicas[1]))
         assert {released for _, released in replicas[1].listener.elections} == {True}
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_take_over_takes_at_most_a_session_timeout(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         took_s = await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
         assert took_s < LIMITS.session_timeout_s + 1.5 * LIMITS.heartbeat_interval_s
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off_replica(replicas[0])
         stale_s = await fleet.wait_until(lambda: not replicas[0].ownership.lease_is_fresh())
@@ -62,11 +62,11 @@ def test_lease_expires_before_another_replica_takes_over(run_in_group: RunInGrou
         # The replica still owns its shards: only an assignment or the log takes them away.
         assert replicas[0].owned != set()
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         cut_off_replica(replicas[0])
         # The session of the dead member has not expired, so the rebalance waits.
@@ -79,11 +79,11 @@ def test_leases_remain_fresh_while_a_join_waits_for_a_dead_member(run_in_group: 
         for one in replicas[1:3]:
             assert None not in one.listener.maps
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[1].link.syncs_pass.clear()
         added = await fleet.add()
@@ -96,11 +96,11 @@ def test_heartbeats_do_not_renew_the_lease_without_the_new_assignment(run_in_gro
         replicas[1].link.syncs_pass.set()
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas, added))
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         one = replicas[1]
         resigned, fresh = one.listener.on_resigned, []
@@ -119,11 +119,11 @@ def test_late_assignment_resigns_shards_before_the_lease_is_fresh(run_in_group: 
         assert not any(fresh)
         await fleet.wait_until(one.ownership.lease_is_fresh)
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         one.link.reply_s = 3.0
         ages: list[float] = []
@@ -138,11 +138,11 @@ def test_lease_starts_when_the_heartbeat_is_sent(run_in_group: RunInGroup) -> No
         assert max(ages) < LIMITS.lease_s
         one.link.reply_s = 0.0
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         replicas[0].listener.slow = True
         draining = asyncio.ensure_future(replicas[0].ownership.drain(20.0))
@@ -155,13 +155,13 @@ def test_drain_waits_until_the_shards_are_released(run_in_group: RunInGroup) -> 
         await draining
         await fleet.wait_until(lambda: len(group.members) == 1)
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group: RunInGroup) -> None:
     interval_s = 20.0
 
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         fleet.limits = LIMITS._replace(locality_interval_s=interval_s, locality_moves_max=4)
 
         async def wait_for_intervals(count: float) -> None:
@@ -197,13 +197,13 @@ def test_shards_move_next_to_their_leaders_later_and_without_churn(run_in_group:
         assert 0 < count_local_shards() <= 2 * fleet.limits.locality_moves_max
         await fleet.wait_until(lambda: count_local_shards() == fleet.state_partitions, HOUR_S)
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_group_leader_that_cannot_assign_keeps_all_owners(
     run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [set(one.owned) for one in replicas]
         with monkeypatch.context() as patch:
@@ -221,11 +221,11 @@ def test_group_leader_that_cannot_assign_keeps_all_owners(
     def raise_defect(*_: object, **__: object) -> None:
         raise RuntimeError("a defect of the assignor")
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 def test_requested_rebalances_are_rate_limited(run_in_group: RunInGroup) -> None:
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         generation = group.generation
         began = fleet.now()
@@ -239,7 +239,7 @@ def test_requested_rebalances_are_rate_limited(run_in_group: RunInGroup) -> None
         await fleet.wait_until(fence_repeatedly, 100.0)
         assert 5 < group.generation - generation <= 60.0 / LIMITS.rebalance_pause_s + 1
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 @pytest.mark.parametrize(

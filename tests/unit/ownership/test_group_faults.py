@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from coordinator.cluster.kafka.group import JoinResult
+from coordinator.cluster.kafka.group_results import JoinResult
 from coordinator.cluster.ownership.limits import GroupLimits
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.group import GroupInMemory
@@ -41,7 +41,7 @@ HOUR_S = 3600.0
     ],
 )
 def test_temporary_error_costs_no_shard(run_in_group: RunInGroup, api: str, code: int) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         before = [(set(one.owned), list(one.listener.resignations)) for one in replicas]
         if api != "heartbeat":
@@ -58,11 +58,11 @@ def test_temporary_error_costs_no_shard(run_in_group: RunInGroup, api: str, code
             # shards may move.
             assert one.listener.resignations == resignations or code == ErrorCode.UNKNOWN_MEMBER_ID
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_removed_member_that_joins_again_keeps_its_shards(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         (one,) = await fleet.add_all(1)
         for _ in range(3):
             rebalances = one.ownership.rebalances
@@ -71,7 +71,7 @@ def test_removed_member_that_joins_again_keeps_its_shards(run_in_group: RunInGro
         assert one.listener.resignations == []
         assert one.listener.elections == []
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
@@ -82,7 +82,7 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
     The next coordinator gives the same number to another generation, which another member leads.
     """
 
-    async def scene(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         leader, follower = await fleet.add_all(2)
         generation = group.generation
         join = follower.link.join
@@ -99,14 +99,14 @@ def test_plan_for_a_lost_generation_does_not_name_the_owners_of_its_successor(
         await fleet.wait_until(lambda: fleet.is_shared_by(leader, follower))
         assert group.generation == generation + 1
 
-    run_in_group(scene)
+    run_in_group(run_test)
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
 def test_returning_member_reloads_shards_that_another_member_owned(
     run_in_group: RunInGroup, dies: bool
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         held, resigned = set(away.owned), len(away.listener.resignations)
         cut_off_replica(away)
@@ -120,11 +120,11 @@ def test_returning_member_reloads_shards_that_another_member_owned(
         assert set(away.listener.resignations[resigned:]) == held
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         away, other = await fleet.add_all(2)
         elected = len(away.listener.elections)
         cut_off_replica(away)
@@ -136,13 +136,13 @@ def test_member_removed_for_a_moment_reloads_shards_that_another_owned(run_in_gr
         await fleet.wait_until(lambda: fleet.is_shared_by(away, other))
         assert {partition for partition, _ in away.listener.elections[elected:]} == away.owned
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_static_member_with_other_settings_gets_no_shards_of_its_id(
     run_in_group: RunInGroup,
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
         await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
         cut_off_replica(replicas[1])
@@ -154,11 +154,11 @@ def test_static_member_with_other_settings_gets_no_shards_of_its_id(
         await fleet.wait_until(lambda: fleet.now() > until, 100.0)
         assert group.generation == generation
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         before = [(set(one.owned), len(one.listener.elections)) for one in replicas]
         generation = group.generation
@@ -170,11 +170,11 @@ def test_group_lost_by_kafka_starts_again_with_the_same_owners(run_in_group: Run
         assert group.generation < generation
         assert [(one.owned, len(one.listener.elections)) for one in replicas] == before
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_coordinator_moves_cause_no_rebalance(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         resigned = [list(one.listener.resignations) for one in replicas]
         rebalances = [one.ownership.rebalances for one in replicas]
@@ -187,11 +187,11 @@ def test_coordinator_moves_cause_no_rebalance(run_in_group: RunInGroup) -> None:
         assert [one.ownership.rebalances for one in replicas] == rebalances
         assert all(one.ownership.health() == [] for one in replicas)
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_members_find_the_new_coordinator_after_a_failure(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.brokers.set_down(1)
         loop = asyncio.get_running_loop()
@@ -201,11 +201,11 @@ def test_members_find_the_new_coordinator_after_a_failure(run_in_group: RunInGro
         assert fleet.is_shared_by(*replicas)
         assert all(one.listener.assignment is not None for one in replicas)
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         cut_off_replica(replicas[1])
         replicas.append(await fleet.add())
@@ -221,14 +221,14 @@ def test_join_at_a_failed_coordinator_is_abandoned(run_in_group: RunInGroup) -> 
         assert took_s < 3 * LIMITS.heartbeat_interval_s
         await fleet.wait_until(lambda: fleet.is_shared_by(replicas[0], replicas[2]))
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 @pytest.mark.slow
 def test_group_recovers_after_kafka_was_down_for_an_hour(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         resigned = [list(one.listener.resignations) for one in replicas]
         caplog.clear()
@@ -250,11 +250,11 @@ def test_group_recovers_after_kafka_was_down_for_an_hour(
         ] == resigned
 
     with caplog.at_level(logging.INFO):
-        run_in_group(scenario)
+        run_in_group(run_test)
 
 
 def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.brokers.set_down(*group.brokers.nodes)
         one = await fleet.add()
         assert not one.ownership.lease_is_fresh()
@@ -267,7 +267,7 @@ def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
         took_s = await fleet.wait_until(lambda: fleet.is_shared_by(one))
         assert took_s < LIMITS.retry_pause_max_s + 0.5
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_member_joins_when_kafka_starts_later(run_in_group: RunInGroup) -> None:
 def test_refused_join_is_logged_as_one_sentence(
     run_in_group: RunInGroup, caplog: pytest.LogCaptureFixture, api: str, code: int, words: str
 ) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         group.errors[api] = [code] * 20
         one = await fleet.add()
         await fleet.wait_until(lambda: len(group.errors[api]) < 10)
@@ -297,11 +297,11 @@ def test_refused_join_is_logged_as_one_sentence(
         await fleet.wait_until(lambda: fleet.is_shared_by(one), 60.0)
         assert one.ownership.health() == []
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_drain_and_stop_do_not_wait_for_kafka(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         group.brokers.set_down(*group.brokers.nodes)
         began = fleet.now()
@@ -312,4 +312,4 @@ def test_drain_and_stop_do_not_wait_for_kafka(run_in_group: RunInGroup) -> None:
         never = await fleet.add()
         await never.ownership.drain(5.0)
 
-    run_in_group(scenario)
+    run_in_group(run_test)

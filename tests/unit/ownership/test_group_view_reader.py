@@ -3,7 +3,7 @@
 import asyncio
 from itertools import pairwise
 
-from coordinator.cluster.kafka.group import DescribeResult
+from coordinator.cluster.kafka.group_results import DescribeResult
 from coordinator.cluster.ownership.group_view_reader import GroupViewReader
 from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.errors import LogUnavailable
@@ -21,7 +21,7 @@ def test_failed_reads_are_repeated_with_growing_pauses() -> None:
         assert len(reads_s) < 100, "the reads do not pause"
         raise LogUnavailable("no broker")
 
-    async def main() -> None:
+    async def run_test() -> None:
         reader = GroupViewReader(describe, lambda view: None, state_partitions=4, limits=LIMITS)
         running = asyncio.create_task(reader.run())
         reader.read(1)
@@ -35,7 +35,7 @@ def test_failed_reads_are_repeated_with_growing_pauses() -> None:
         running.cancel()
 
     try:
-        loop.run_until_complete(main())
+        loop.run_until_complete(run_test())
     finally:
         loop.close()
     pauses = [round(later - earlier, 3) for earlier, later in pairwise(reads_s)]

@@ -101,7 +101,7 @@ def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
 
 
 def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(3)
         giver, taker = replicas[0], replicas[2]
         shard = min(giver.owned)
@@ -120,26 +120,26 @@ def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
         assert shard in taker.owned
         assert added.owned == set()
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_replica_cannot_hand_over_a_shard_of_another_replica(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         rebalances = replicas[0].ownership.rebalances
         replicas[0].ownership.hand_over(min(replicas[1].owned), "")
         await asyncio.sleep(60.0)
         assert replicas[0].ownership.rebalances == rebalances
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_several_shards_are_handed_over_at_once(run_in_group: RunInGroup) -> None:
-    async def scenario(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
         replicas = await fleet.add_all(2)
         shards = sorted(replicas[0].owned)[:3]
         for shard in shards:
             replicas[0].ownership.hand_over(shard, "")
         await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.is_shared_by(*replicas))
 
-    run_in_group(scenario)
+    run_in_group(run_test)

@@ -38,7 +38,7 @@ def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_
             for member_id, message in compute_assignments(plan, generation).items()
         }
 
-    async def scenario(group: GroupInMemory, _: ReplicaGroup) -> None:
+    async def run_test(group: GroupInMemory, _: ReplicaGroup) -> None:
         monkeypatch.setattr(GroupPlan, "compute_assignments", add_all_owners)
         group.first_delay_s = INITIAL_DELAY_S
         fleet = ReplicaGroup(group.new_client, state_partitions=200, limits=GroupLimits())
@@ -54,7 +54,7 @@ def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_
         assert group.stored_bytes < group.max_message_bytes / 10
         await fleet.stop()
 
-    run_in_group(scenario)
+    run_in_group(run_test)
 
 
 def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:

@@ -80,7 +80,7 @@ def run_scenario(
 
 
 def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
         last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -89,20 +89,20 @@ def test_exception_in_one_response_does_not_affect_others_of_the_append() -> Non
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 def test_exception_in_an_immediate_read_response_is_isolated() -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         one.runtime.submit(BrokenOperation(Shard.read_state, make_read(), writes=False))
         assert len(failures) == 1
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
         last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -110,13 +110,13 @@ def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: An
         one.log.fail_appends(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
@@ -130,12 +130,12 @@ def test_exception_in_a_refusal_does_not_stop_batch_recovery(
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 @pytest.mark.parametrize("held", [True, False])
 def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(make_broken_write())
@@ -149,11 +149,11 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
         await last
         assert failures
 
-    run_scenario(run_steps, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
@@ -164,12 +164,12 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
         answer = one.send_request(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    run_scenario(run_steps, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
+    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
 def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         first = one.send_request(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         if callback == "close":
@@ -191,13 +191,13 @@ def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: 
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    run_scenario(run_steps, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
+    run_scenario(run_test, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
 
 def test_exception_in_respond_does_not_affect_other_responses() -> None:
     """Use the API, so that the fast path executes the requests if the compiled module exists."""
 
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
         )
@@ -218,7 +218,7 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
         await one.wait_until(lambda: len(responses) == 2)
         assert len(failures) == 1
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pyt
 def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_steps(one: RuntimeDriver, failures: list[Any]) -> None:
+    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
         def raise_defect(*_: Any) -> None:
             raise InjectedError
 
@@ -255,7 +255,7 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
 
-    run_scenario(run_steps)
+    run_scenario(run_test)
 
 
 async def test_resignation_during_an_append_leaves_no_callback() -> None:

@@ -56,23 +56,23 @@ def drive(scenario: Callable[[LingerDriver], Awaitable[None]]) -> None:
 
 
 def test_first_commit_does_not_wait() -> None:
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         assert not await one.arrive()
 
-    drive(scenario)
+    drive(run_test)
 
 
 def test_commit_for_one_caller_does_not_wait() -> None:
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         for _ in range(10):
             await one.commit(1)
             assert not await one.arrive(after_us=50)
 
-    drive(scenario)
+    drive(run_test)
 
 
 def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         await one.commit(4)
         assert await one.arrive(1)
         assert await one.arrive(2, after_us=10)
@@ -82,14 +82,14 @@ def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None
         await asyncio.sleep(1)
         assert one.ended == 1
 
-    drive(scenario)
+    drive(run_test)
 
 
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
 def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         await one.commit(8, took_us)
         assert await one.arrive()
         # An arrival restarts the time limit.
@@ -100,15 +100,15 @@ def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_
         assert one.ended == 1
         assert not one.rule.must_wait()
 
-    drive(scenario)
+    drive(run_test)
 
 
 def test_operation_that_arrives_late_does_not_wait() -> None:
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         await one.commit(8, took_us=200)
         assert not await one.arrive(after_us=101)
 
-    drive(scenario)
+    drive(run_test)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
@@ -117,7 +117,7 @@ def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, i
         await one.commit(8)
         return [await one.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
 
-    async def scenario(one: LingerDriver) -> None:
+    async def run_test(one: LingerDriver) -> None:
         fresh = await observe(LingerDriver())
         for operations, arrivals, took_us in history:
             await one.commit(operations, took_us)
@@ -126,12 +126,12 @@ def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, i
             await asyncio.sleep(LINGER_S)
         assert await observe(one) == fresh
 
-    drive(scenario)
+    drive(run_test)
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
 def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
-    async def main() -> float:
+    async def run_test() -> float:
         loop = asyncio.get_running_loop()
         times_s = []
         for _ in range(20):
@@ -144,7 +144,7 @@ def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
             loop.remove_reader(timer._system_timer.file)
         return min(times_s)
 
-    assert 0.0002 <= event_loop.run(main()) < 0.001
+    assert 0.0002 <= event_loop.run(run_test()) < 0.001
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
@@ -212,7 +212,7 @@ def run_callers(
 def test_simultaneous_callers_share_each_commit() -> None:
     callers, writes = 8, 200
 
-    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         async def call_concurrently(turns: range) -> None:
             pauses = [0.00002 * (1 + caller) for caller in range(callers)]
             await asyncio.gather(
@@ -225,7 +225,7 @@ def test_simultaneous_callers_share_each_commit() -> None:
         # If only half of the callers shared a commit, the number of commits would be twice as large.
         assert one.commits - before < writes * 1.2
 
-    run_callers(main, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
+    run_callers(run_test, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_linger_adds_little_latency_for_random_callers(
     callers, writes = 12, 400
     latencies_s = []
 
-    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         rng = Random(7)
         await asyncio.gather(
             *(
@@ -246,9 +246,9 @@ def test_linger_adds_little_latency_for_random_callers(
         )
         latencies_s.append(one.latency_s / callers / writes)
 
-    run_callers(main, DiskFaults(sync_s=0.001), callers)
+    run_callers(run_test, DiskFaults(sync_s=0.001), callers)
     monkeypatch.setattr(Journal, "set_commit_callback", lambda self, over: False)
-    run_callers(main, DiskFaults(sync_s=0.001), callers)
+    run_callers(run_test, DiskFaults(sync_s=0.001), callers)
     waiting_s, never_s = latencies_s
     assert waiting_s < never_s * 1.1
 
@@ -264,7 +264,7 @@ def caller_in_another_shard(caller: int) -> int:
 def test_operations_waiting_for_a_failed_commit_are_answered(
     faults: list[str],
 ) -> None:
-    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         # Remove the spare segment, so that a fault can hit its creation.
         one.journal._segments._spare = None
         world.storage.next_faults = list(faults)
@@ -279,11 +279,11 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
         else:
             assert codes == [ErrorCode.NONE] * 2
 
-    run_callers(main, DiskFaults(write_s=0.001, sync_s=0.001), 8)
+    run_callers(run_test, DiskFaults(write_s=0.001, sync_s=0.001), 8)
 
 
 def test_reads_do_not_wait_for_a_commit() -> None:
-    async def main(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         writing = asyncio.ensure_future(one.write(0, 5))
         await one.wait_until_committing()
         for caller in range(1, 8):
@@ -291,4 +291,4 @@ def test_reads_do_not_wait_for_a_commit() -> None:
         assert not writing.done()
         assert await writing == 0
 
-    run_callers(main, DiskFaults(sync_s=1.0), 8)
+    run_callers(run_test, DiskFaults(sync_s=1.0), 8)

@@ -110,7 +110,7 @@ async def test_record_that_cannot_be_replayed_fails_only_its_own_shard(
 def test_other_shards_do_not_wait_for_a_partition_without_leader(
     together: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario() -> None:
+    async def run_test() -> None:
         fake = KafkaInMemory()
         log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
         own, read = log.own, log.read
@@ -150,5 +150,5 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
             await asyncio.sleep(5)
             assert runtime.health() == []
 
-    run(scenario())
+    run(run_test())
     assert [record for record in caplog.records if record.levelno == logging.ERROR] == []

@@ -35,7 +35,7 @@ def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCapt
     attempts: list[float] = []
     opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), ManualClock())
 
-    async def main() -> bool:
+    async def run_test() -> bool:
         running = asyncio.create_task(opening.run(asyncio.Event()))
         assert opening.health() == []
         await asyncio.sleep(1.0)
@@ -44,7 +44,7 @@ def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCapt
         ]
         return await running
 
-    assert loop.run_until_complete(main())
+    assert loop.run_until_complete(run_test())
     assert opening.health() == []
     pauses = [later - earlier for earlier, later in pairwise(attempts)]
     assert pauses == sorted(pauses)
@@ -63,14 +63,14 @@ def test_log_that_opens_at_once_writes_no_log_line(loop: SimLoop, caplog: pytest
 def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
     opening = LogOpener(make_slow_open(1e9, []), ManualClock())
 
-    async def main() -> None:
+    async def run_test() -> None:
         stop_requested = asyncio.Event()
         loop.call_later(100.25, stop_requested.set)
         began_s = loop.time()
         assert not await opening.run(stop_requested)
         assert loop.time() - began_s == pytest.approx(100.25)
 
-    loop.run_until_complete(main())
+    loop.run_until_complete(run_test())
 
 
 @pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])

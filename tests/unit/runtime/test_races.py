@@ -72,7 +72,7 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
 
 @pytest.mark.parametrize("turns", range(12))
 def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
-    async def scenario(after_s: float) -> None:
+    async def run_test(after_s: float) -> None:
         async with run_replica(KafkaInMemory()) as one:
             one.runtime.elect(0)
             await asyncio.sleep(after_s)
@@ -83,7 +83,7 @@ def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
             assert (shard_status(one), one.runtime.health()) == ("CLOSED", [])
 
     for milliseconds in range(16):
-        run(scenario(milliseconds / 1000))
+        run(run_test(milliseconds / 1000))
 
 
 @pytest.mark.parametrize("elected_again", [False, True])
@@ -123,7 +123,7 @@ async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
 
 @pytest.mark.parametrize("turns", range(4))
 def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
-    async def scenario() -> None:
+    async def run_test() -> None:
         async with run_replica(KafkaInMemory()) as one:
             own, first, may_fail = one.log.own, True, asyncio.Event()
 
@@ -148,7 +148,7 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
             await asyncio.sleep(60)
             assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
 
-    run(scenario())
+    run(run_test())
 
 
 async def test_reelected_former_owner_waits_for_the_release_of_the_current_one() -> None:

@@ -16,7 +16,7 @@ class Origin:
 
 
 def test_connection_has_large_requests_until_the_last_one_ends() -> None:
-    async def main() -> None:
+    async def run_test() -> None:
         requests, origin, seen = LargeRequests(1 << 20, 100), Origin(), []
 
         def begin(respond: Callable[[bytes], None]) -> Iterator[None]:
@@ -31,4 +31,4 @@ def test_connection_has_large_requests_until_the_last_one_ends() -> None:
         assert seen == [True, True]
         assert not requests.has_request_of(Origin())
 
-    asyncio.run(asyncio.wait_for(main(), 30))
+    asyncio.run(asyncio.wait_for(run_test(), 30))

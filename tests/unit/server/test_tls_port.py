@@ -216,7 +216,7 @@ async def test_plaintext_to_a_tls_port_is_closed_at_once(
 def test_tls_to_a_plaintext_port_is_closed_at_once(
     tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    async def run_test(one: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await one.connect(tls_listener.make_client_context())
@@ -224,7 +224,7 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
 
     async def serve_client() -> None:
         async with serve_coordinator() as one:
-            await scenario(one)
+            await run_test(one)
 
     asyncio.run(serve_client())
     assert warning_messages(caplog) == ["a client with TLS came to a port without it"]

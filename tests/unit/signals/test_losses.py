@@ -198,7 +198,7 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
             self.requested_max = max(self.requested_max, len(partitions))
             return dict.fromkeys(partitions, 5)
 
-    async def main() -> None:
+    async def run_test() -> None:
         topics = Topics()
         losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
         for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
@@ -209,4 +209,4 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
         assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
         assert topics.requested_max <= REQUEST_PARTITIONS_MAX
 
-    asyncio.run(main())
+    asyncio.run(run_test())
