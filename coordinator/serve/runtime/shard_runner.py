@@ -31,6 +31,19 @@ _logger = logging.getLogger(__name__)
 class ShardRunner(ShardQueue):
     """Runs one shard on the event loop without a task. `Runtime` creates and closes it."""
 
+    # Without an instance dictionary, the compiled methods of `ShardQueue` call each other directly. With one,
+    # each call first searches for an override, which made writes of 50 share-partitions 14 % more expensive.
+    __slots__ = (
+        "_on_fenced",
+        "_policy",
+        "_reload",
+        "elected",
+        "failure",
+        "load_ms",
+        "loaded_records",
+        "owner_epoch",
+    )
+
     def __init__(
         self,
         state_partition: int,

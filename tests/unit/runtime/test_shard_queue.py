@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics
 from coordinator.errors import LogError, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
@@ -12,6 +13,7 @@ from coordinator.serve.runtime import Operation, RuntimeLimits
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
 from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.shard_queue import ShardQueue
+from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from tests.builders import KEY, make_initialize
@@ -54,3 +56,10 @@ async def test_failed_append_is_passed_to_on_failure_with_its_operations(error: 
     log.fail_appends(error)
     await asyncio.sleep(0)
     assert failures == [(error, [operation])]
+
+
+def test_shard_runner_has_no_instance_dictionary() -> None:
+    """With a dictionary, each call between compiled methods of the queue first searches for an override."""
+    if fastpath.compiled is None:
+        pytest.skip("only compiled methods search for an override")
+    assert ShardRunner.__dictoffset__ == 0
