@@ -13,13 +13,12 @@ from typer.core import TyperGroup
 
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
-from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
-from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, observe, relay, serve, version
+from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, demo, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top

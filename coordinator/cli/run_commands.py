@@ -1,9 +1,9 @@
-"""`serve`, `observe`, `relay` and `version`."""
+"""`serve`, `observe`, `relay`, `demo` and `version`."""
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -85,6 +85,27 @@ def _load_settings_of_process(
     loaded = flags.load_settings(ctx.args, file, settings, defaults)
     set_up_logging(loaded.config.log_level, loaded.config.log_format)
     return loaded.config
+
+
+def demo(
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="The address of a running coordinator."),
+    ] = "127.0.0.1:9095",
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--coordinator-config",
+            metavar="FILE",
+            help=f"{flags.HOW_TO_CONNECT} Default: plaintext without login.",
+        ),
+    ] = None,
+) -> None:
+    """Act as a share-partition leader of a running coordinator and print each step."""
+    from coordinator.cli.demo import run_demo
+    from coordinator.config import Config
+
+    run_demo(bootstrap, flags.client_security(client_config, Config()))
 
 
 def version(output: OutputOption = Output.TABLE) -> None:

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.kafka.client import Delivery, ShareConsumer
+from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.processes import PROGRAM, wait_until
 from tests.kafka.rig import StandaloneRig, standalone_rig
@@ -137,10 +138,12 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     assert "__share_group_state" not in internal
 
 
-def run_without_kafka(missing: list[str]) -> int:
-    """Run the demo with a simulated share-partition leader, for machines without Kafka's prerequisites."""
+def run_without_kafka(missing: list[str], folder: Path) -> int:
+    """Start only a coordinator, and send it the requests of a share-partition leader."""
     print(f"Without a real Kafka: {install_hint(missing)}\n", flush=True)
-    return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
+    with CoordinatorProcess(folder, log="memory") as coordinator:
+        address = f"127.0.0.1:{coordinator.port}"
+        return subprocess.run([PROGRAM, "demo", "--bootstrap", address], check=False).returncode
 
 
 def run_with_kafka(folder: Path) -> int:
@@ -159,10 +162,8 @@ def run_with_kafka(folder: Path) -> int:
 def main() -> int:
     """Run the demo with Kafka, or without Kafka if a required program is missing."""
     missing = missing_programs()
-    if missing:
-        return run_without_kafka(missing)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-demo-") as folder:
-        return run_with_kafka(Path(folder))
+        return run_without_kafka(missing, Path(folder)) if missing else run_with_kafka(Path(folder))
 
 
 if __name__ == "__main__":
