@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure, 2 invalid command line or setting, 130 interru
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -34,19 +35,31 @@ COMMAND_GROUPS = {
 }
 
 
-class GroupedCommands(TyperGroup):
-    """The top-level command, whose help shows the commands in groups.
+class CompleteHelp(TyperGroup):
+    """A command with subcommands, whose help shows complete sentences; typer would cut them.
 
     The arguments have no type annotations, because different releases of typer import their classes from
     different packages.
     """
 
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """Return the names of the subcommands by the title of their section."""
+        return {"Commands": list(self.commands)}
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups of commands."""
-        for title, names in COMMAND_GROUPS.items():
+        """Write the sections of subcommands."""
+        for title, names in self.sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+class GroupedCommands(CompleteHelp):
+    """The top-level command, whose subcommands are in several sections."""
+
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """Return the sections of the top-level command."""
+        return COMMAND_GROUPS
 
 
 def _first_sentence(text: str) -> str:
@@ -72,12 +85,12 @@ app = typer.Typer(
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
 app.command(context_settings=ANY_SETTING, epilog=OBSERVE_FLAGS)(observe)
 app.command(context_settings=ANY_SETTING, epilog=RELAY_FLAGS)(relay)
-app.add_typer(config_app, name="config")
-app.add_typer(journal_app, name="journal")
+app.add_typer(config_app, name="config", cls=CompleteHelp)
+app.add_typer(journal_app, name="journal", cls=CompleteHelp)
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
-app.add_typer(recovery_app, name="recovery")
-app.add_typer(groups_app, name="groups")
-app.add_typer(state_app, name="state")
+app.add_typer(recovery_app, name="recovery", cls=CompleteHelp)
+app.add_typer(groups_app, name="groups", cls=CompleteHelp)
+app.add_typer(state_app, name="state", cls=CompleteHelp)
 app.command()(shards)
 app.command()(top)
 app.command()(expiry)

@@ -247,7 +247,7 @@ def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> 
 
 
 def _print_state(detail: "Answer") -> None:
-    oldest = detail["oldest_unfinished"]
+    oldest = detail["oldest_incomplete"]
     print_items([detail], _STATE_COLUMNS, Output.TABLE)
     typer.echo()
     for name, value in (

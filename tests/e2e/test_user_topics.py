@@ -82,7 +82,7 @@ def test_lag_is_end_offset_minus_start_offset_minus_complete_records(
     assert (known["topic"], known["partition"]) == (topic[0], 1)
     assert (known["end_offset"], known["lag"]) == (RECORDS, RECORDS - 2 - 3)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
-    assert json.loads(coordinator.get("/healthz")[1])["cluster_trouble"] is None
+    assert json.loads(coordinator.get("/healthz")[1])["cluster_error"] is None
 
 
 async def test_topic_id_exists_while_topic_exists(built_in: BuiltInRig, topic: tuple[str, str]) -> None:

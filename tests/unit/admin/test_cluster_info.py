@@ -24,8 +24,8 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
         detail = (await it.get(ONE)).json()
         known, unknown = (await it.get("/api/v1/share-partitions")).json()["items"]
     assert (detail["topic"], detail["end_offset"], detail["lag"]) == ("parcels", 150, 46)
-    # The record after the last state batch is unfinished, because the end offset is greater.
-    assert detail["oldest_unfinished"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
+    # The record after the last state batch is incomplete, because the end offset is greater.
+    assert detail["oldest_incomplete"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
     assert (known["topic"], known["end_offset"], known["lag"]) == ("parcels", 150, 46)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
@@ -33,7 +33,7 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
 async def test_health_gives_the_reason_without_a_cluster() -> None:
     async with run_admin([make_snapshot()]) as it:
         assert (await it.get(ONE)).json()["lag"] is None
-        assert (await it.get("/healthz")).json()["cluster_trouble"] == NO_CLUSTER
+        assert (await it.get("/healthz")).json()["cluster_error"] == NO_CLUSTER
 
 
 async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None:
@@ -41,7 +41,7 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     topics.is_down = True
     async with run_admin([make_snapshot()], topics) as it:
         first, second = [(await it.get(ONE)).json() for _ in range(2)]
-        trouble = (await it.get("/healthz")).json()["cluster_trouble"]
+        trouble = (await it.get("/healthz")).json()["cluster_error"]
         ready = await it.get("/readyz")
     assert first["topic"] is None
     assert second["lag"] is None

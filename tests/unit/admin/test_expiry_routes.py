@@ -92,10 +92,10 @@ async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
             "enabled": True,
             "retention_minutes": 100,
             "grace_minutes": 60,
-            "looked_at": "2023-11-14T22:13:20.123Z",
+            "observed_at": "2023-11-14T22:13:20.123Z",
             "last_round": None,
-            "unheard_groups": 0,
-            "doubt": None,
+            "unanswered_groups": 0,
+            "warning": None,
             "missing_shards": [],
         }
         page = await get_expiry(coordinator, "?limit=1&offset=1&retention_minutes=7")

@@ -64,7 +64,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "snapshot_epoch": 3,
         "in_flight_records": 19,
         "last_in_flight_offset": 120,
-        "oldest_unfinished": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
+        "oldest_incomplete": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
         "most_delivered": [
             offset_range(110, 110, "ARCHIVED", 4, 5),
             offset_range(101, 109, "AVAILABLE", 0, 2),

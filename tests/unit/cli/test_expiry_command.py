@@ -10,7 +10,7 @@ from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
 from tests.unit.cli.command_line import CommandLine
 
-HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
+HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "ABANDONED-SINCE", "EXPIRES-AT", "STATUS"]
 SINCE = "2023-11-14T22:13:20.123Z"
 OFF = (
     "share-coordinator: expiry is disabled (share.coordinator.group.state.retention.minutes=-1), and ages "

@@ -35,7 +35,7 @@ async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None
         cluster.deaf_groups.add("g")
         await one.advance_with_rounds(3 * RETENTION)
         assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
-        assert (await one.expiry.forecast()).unheard_groups == 1
+        assert (await one.expiry.forecast()).unanswered_groups == 1
         assert ("g", "t") in await one.topics()
         cluster.deaf_groups.clear()
         await one.advance_with_rounds(LOOK_MINUTES)
@@ -119,7 +119,7 @@ async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> N
         await one.expiry.run_round()
         await one.advance_with_rounds(3 * RETENTION)
         assert await one.topics() == {("other", "known"), ("g", "t")}
-        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
+        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).warning)
 
 
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:

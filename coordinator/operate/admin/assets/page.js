@@ -150,7 +150,7 @@ function draw({ moved = false, focus = false } = {}) {
   // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && isPressed) return;
   // Do not redraw the same content.
-  const content = [JSON.stringify(context.view), shown.said, drawnShards(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
+  const content = [JSON.stringify(context.view), shown.said, drawnShards(), context.overview?.cluster_error, context.overview?.missing_access].join("\n");
   const same = content === lastDrawn && !moved;
   // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();
