@@ -168,7 +168,7 @@ def test_share_group_continues_after_migration_and_migration_back(
         moving.route_to_kafkas_coordinator()
         refused = moving.migrate(ours, KAFKAS_OWN, "--execute")
         assert refused.returncode == 1
-        assert "the target holds state that is not the source's: 2 share-partitions" in refused.stderr
+        assert "the target has state that differs from the source: 2 share-partitions" in refused.stderr
         report = moving.migrate_successfully(ours, KAFKAS_OWN, "--execute", "--replace")
         assert (report["verified"], report["counts"]["replace"]) == (True, 2)
         assert moving.migrate_successfully(ours, KAFKAS_OWN)["counts"]["already there"] == 2

@@ -69,8 +69,8 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
             read = await here.client.read(share_partition, state.leader_epoch_max)
             assert pack(read.batches) == state.batches
         assert report.notes == [
-            "1 share-partitions were initialised anew after they had a leader: the target shows the leader "
-            "epoch that it fences with, where the source shows 0"
+            "1 share-partitions were initialised again after a leader had read them: the target shows their "
+            "highest leader epoch, the source shows 0"
         ]
 
 
@@ -201,7 +201,7 @@ async def test_target_without_delivery_complete_count_is_noted() -> None:
     target._server = target._server._replace(keeps_complete_count=False)
 
     states = (await MigrationLogs(sample_records(2)).read_folded_log(SOURCE)).states
-    assert "that of 3 share-partitions is not copied" in target.describe_losses(states)[0]
+    assert "the counts of 3 share-partitions are not copied" in target.describe_losses(states)[0]
     assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
         delivery_complete_count=-1
     )

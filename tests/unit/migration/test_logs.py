@@ -86,7 +86,7 @@ async def test_fenced_records_are_not_copied() -> None:
     places.write("before", sample_records())
     report = await migrate_states(places.reader("before"), places.target(), EXECUTE, ignore_progress)
     assert report.folded.states == {}
-    assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
+    assert "5 state partitions of the source have an owner, such as second of number 0: " in report.notes[0]
 
 
 @pytest.mark.run_with(function=run_in_real_time)
@@ -222,8 +222,8 @@ async def test_other_record_types_are_counted_and_misplaced_records_are_named() 
         partition.append(encode_batch(0, 1, [stray]))
     report = await places.migrate()
     assert report.is_good
-    assert report.notes[0] == "1 records of the source are of a type that holds no state"
-    assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
+    assert report.notes[0] == "1 records of unknown types in the source are not copied"
+    assert report.notes[1].startswith("not copied, because they are in a wrong state partition: 4 ")
 
 
 @pytest.mark.run_with(function=run_in_real_time)
