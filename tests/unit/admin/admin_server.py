@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import httpx
 from fastapi import FastAPI
@@ -177,6 +178,21 @@ async def run_admin(
     finally:
         admin.history.close()
         await runtime.stop()
+
+
+async def get_json(
+    path: str,
+    records: Iterable[StateRecord] = (),
+    topics: TopicsInMemory | None = None,
+    *,
+    status: int = 200,
+    **settings: object,
+) -> Any:
+    """Return the JSON response of a coordinator with these records to one request."""
+    async with run_admin(records, topics, **settings) as coordinator:  # type: ignore[arg-type]
+        answer = await coordinator.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json()
 
 
 class AdminServer:
