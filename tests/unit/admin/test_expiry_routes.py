@@ -66,8 +66,8 @@ async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, obj
 
 
 async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
-    world = AbandonedStateCluster()
-    async with run_admin(world.records, None, world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    async with run_admin(setup.records, None, setup.make_expiry) as coordinator:
         answer = await get_expiry(coordinator)
         one = {
             "group": "g",
@@ -111,9 +111,9 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
             503,
             "bootstrap.servers is not set, so it is not known which groups are empty",
         )
-    world = AbandonedStateCluster()
-    world.cluster.is_down = True
-    async with run_admin(world.records, None, world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    setup.cluster.is_down = True
+    async with run_admin(setup.records, None, setup.make_expiry) as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert answer.status_code == 503
         assert "refused" in answer.json()["message"]
@@ -122,11 +122,11 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
 async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = AbandonedStateCluster()
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster()
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
         await check_abandoned_state_is_listed(coordinator)
-        world.clock.ms += RETENTION_MS
+        setup.clock.ms += RETENTION_MS
         dry = await post_write_request(coordinator, "expiry", {})
         assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
         done = await post_write_request(coordinator, "expiry", {"execute": True})
@@ -149,12 +149,12 @@ async def check_abandoned_state_is_listed(coordinator: AdminTester) -> None:
 async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = AbandonedStateCluster(ExpiryRules(None, 60))
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster(ExpiryRules(None, 60))
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
-        world.cluster.is_down = True
-    async with run_admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
+        setup.cluster.is_down = True
+    async with run_admin(setup.records, None, AbandonedStateCluster().make_expiry) as coordinator:
         answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
         assert answer["status"] == 403
     assert audit_lines(caplog) == []
@@ -163,9 +163,9 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
 async def test_failed_expiry_round_is_audited(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    world = AbandonedStateCluster()
-    world.cluster.is_down = True
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster()
+    setup.cluster.is_down = True
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
     ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
@@ -176,15 +176,15 @@ async def test_expiry_round_continues_after_its_request_timed_out(
     write_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
-    world, kafka_answers = AbandonedStateCluster(), asyncio.Event()
+    setup, kafka_answers = AbandonedStateCluster(), asyncio.Event()
 
     async def wait_for_round() -> None:
         await kafka_answers.wait()
 
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         await check_abandoned_state_is_listed(coordinator)
-        world.clock.ms += RETENTION_MS
-        world.cluster.before["resolve"] = wait_for_round
+        setup.clock.ms += RETENTION_MS
+        setup.cluster.before["resolve"] = wait_for_round
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
         # During the round, a dry run returns the result of the last check of the cluster.

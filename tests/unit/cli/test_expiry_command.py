@@ -19,15 +19,15 @@ OFF = (
 
 @pytest.fixture(scope="module")
 def coordinator_url() -> Iterator[str]:
-    world = AbandonedStateCluster()
-    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    with serve_admin(setup.records, make_expiry=setup.make_expiry) as coordinator:
         yield coordinator.url
 
 
 @pytest.fixture(scope="module")
 def url_without_expiry() -> Iterator[str]:
-    world = AbandonedStateCluster(ExpiryRules(None, 60))
-    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster(ExpiryRules(None, 60))
+    with serve_admin(setup.records, make_expiry=setup.make_expiry) as coordinator:
         yield coordinator.url
 
 

@@ -135,14 +135,14 @@ class ChangingTarget(LogTarget):
 
     def __init__(self, logs: MigrationLogs, records: list[StateRecord], number: int) -> None:
         vars(self).update(vars(logs.target()))
-        self._meddled = logs
-        self._meddling = records
-        self._looks_left = number
+        self._changed_logs = logs
+        self._added_records = records
+        self._lookups_left = number
 
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
-        self._looks_left -= 1
-        if self._looks_left == 0:
-            self._meddled.write(SOURCE, self._meddling)
+        self._lookups_left -= 1
+        if self._lookups_left == 0:
+            self._changed_logs.write(SOURCE, self._added_records)
         return await super().lookup(wanted, progress)
 
 
@@ -162,12 +162,12 @@ class MissingTopicTarget(LogTarget):
         vars(self).update(vars(logs.target()))
 
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
-        looked = await super().lookup(wanted, progress)
-        return looked._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
+        lookup = await super().lookup(wanted, progress)
+        return lookup._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
 
     async def apply_plan(self, states: Any, plan_for: Any, progress: Any) -> list[MigrationDifference]:
-        def make_plan(looked: LookupResult) -> MigrationPlan:
-            return plan_for(looked._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
+        def make_plan(lookup: LookupResult) -> MigrationPlan:
+            return plan_for(lookup._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
 
         return await super().apply_plan(states, make_plan, progress)
 
