@@ -128,6 +128,8 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
 
 
 def _require_expiry(view: CoordinatorView) -> Expiry:
+    if view.is_observer:
+        raise HTTPException(404, "an observer expires no state; ask a coordinator")
     if view.expiry is None:
         raise HTTPException(503, f"{NO_CLUSTER}, so it is not known which groups are empty")
     return view.expiry

@@ -3,13 +3,17 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from coordinator.metrics import Metrics
+from coordinator.observe import LogFollower
+from coordinator.operate.admin import create_app
 from coordinator.operate.admin import expiry_routes as admin_expiry
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
@@ -24,6 +28,7 @@ from tests.unit.expiry.fake_cluster import (
     make_state,
     topic_id,
 )
+from tests.unit.log.kafka_logs import run_in_real_time
 
 __all__ = ["write_settings"]
 
@@ -117,6 +122,19 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
         answer = await coordinator.get("/api/v1/expiry")
         assert answer.status_code == 503
         assert "refused" in answer.json()["message"]
+
+
+@pytest.mark.run_with(function=run_in_real_time)
+async def test_observer_has_no_abandoned_state() -> None:
+    async with run_admin() as coordinator:
+        follower = LogFollower(KafkaInMemory().cluster("topic"), "topic")
+        app = create_app(coordinator.view._replace(runtime=follower), coordinator.access)
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
+        answer = await client.get("/api/v1/expiry")
+        assert (answer.status_code, answer.json()["message"]) == (
+            404,
+            "an observer expires no state; ask a coordinator",
+        )
 
 
 async def test_requested_expiry_round_requires_scope_write_and_is_audited(

@@ -47,6 +47,13 @@ def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_
     ]
 
 
+def test_groups_list_prints_why_the_coordinator_is_not_ready(share_coordinator: CommandLine) -> None:
+    with serve_admin() as server:
+        server.run_in_loop(server.coordinator.runtime.mark_not_ready)
+        done = share_coordinator("groups", "list", "--url", server.url)
+    assert (done.exit_code, done.err) == (0, "share-coordinator: The coordinator is stopping.\n")
+
+
 def test_groups_list_filters_by_contains(share_coordinator: CommandLine, coordinator_url: str) -> None:
     done = share_coordinator("groups", "list", "--url", coordinator_url, "--contains", "ORD", "-o", "json")
     assert [group["group"] for group in done.json] == ["orders"]

@@ -129,7 +129,7 @@ export const groups = {
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
       refill(notice, [otherOwners(context), unknownData(context)]);
-      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context.view));
+      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context));
     };
     return { node, update };
   },
@@ -155,9 +155,10 @@ function groupProblem(item) {
   return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
 }
 
-function emptyList(view) {
+function emptyList({ view, overview }) {
   return el("p", { class: "quiet" }, view.find ? "No group id contains this text." :
-    "No share group has state in this coordinator yet. The first consumer of a share group creates it.");
+    overview && overview.status !== "ready" ? "No state is loaded. The reason is at the top of the page." :
+    `No share group has state in this ${overview?.observes ? "cluster" : "coordinator"} yet. The first consumer of a share group creates it.`);
 }
 
 function overviewFacts({ overview, view }, page) {
@@ -353,7 +354,9 @@ export const shards = {
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
       refill(figures, shardCounts(all));
-      refill(list, table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context)));
+      refill(list, all.length
+        ? table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context))
+        : el("p", { class: "quiet" }, "No shard is known yet."));
     };
     return { node, update };
   },
