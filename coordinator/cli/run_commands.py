@@ -116,8 +116,8 @@ def version(output: OutputOption = Output.TABLE) -> None:
     from coordinator import fastpath
 
     release, python = release_of("share-coordinator"), platform.python_version()
-    writes = "pure Python" if fastpath.compiled is None else "compiled"
+    fast_path = "pure Python" if fastpath.compiled is None else "compiled"
     if output is Output.JSON:
-        print_json({"version": release, "python": python, "writes": writes})
+        print_json({"version": release, "python": python, "fast_path": fast_path})
     else:
-        typer.echo(f"share-coordinator {release} (Python {python}, writes: {writes})")
+        typer.echo(f"share-coordinator {release} (Python {python}, fast path: {fast_path})")
