@@ -66,7 +66,7 @@ def open_view(page: Page, coordinator: AdminServer, view: str) -> None:
     values = dict(VIEWS[view])
     if "topic" in values:
         values["topic"] = topic_id_text(TOPIC_ID)
-    page.open_url(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
+    page.open_url(coordinator.page_url(**values))
     page.wait_for_text("ready")
     page.wait_until("!document.querySelector('.waiting')")
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from fastapi import FastAPI
@@ -202,6 +203,10 @@ class AdminServer:
         self.url = url
         self.coordinator = coordinator
         self._loop = loop
+
+    def page_url(self, **view: object) -> str:
+        """Return the URL of the page with the parameters of a view."""
+        return f"{self.url}/" + (f"?{urlencode(view)}" if view else "")
 
     def run_in_loop(self, action: Callable[[], object]) -> None:
         """Run the action on the server's event loop and wait until it ends."""
