@@ -5,6 +5,7 @@ Responses are plain JSON values; this module does not depend on the server's cod
 
 import asyncio
 import json
+import os
 import ssl
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -112,7 +113,10 @@ class AdminClient:
     def _describe_failure(self, error: OSError) -> str:
         """Return the reason why there was no response, and a hint for the user."""
         reason = _root_cause(error)
-        return f"{str(reason) or str(error)}{self._failure_hint(error.__cause__, reason)}"
+        text = str(reason) or str(error)
+        if isinstance(reason, OSError) and not isinstance(reason, ssl.SSLError) and (reason.errno or 0) > 0:
+            text = os.strerror(reason.errno or 0)
+        return f"{text.rstrip('.')}{self._failure_hint(error.__cause__, reason)}"
 
     def _failure_hint(self, error: BaseException | None, reason: BaseException) -> str:
         """Return a hint for the user, as the end of a sentence."""

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -15,59 +15,45 @@ ExecuteOption = Annotated[
 ]
 
 
-class _OptionSpec(NamedTuple):
-    name: str
-    default: str
-    annotation: Any
+def _file_option(name: str, meaning: str) -> Any:
+    env = "SHARE_COORDINATOR_" + name.replace("-", "_").upper()
+    return Annotated[
+        str, typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
+    ]
 
 
-def _file_option(name: str, meaning: str) -> _OptionSpec:
-    attribute = name.replace("-", "_")
-    env = "SHARE_COORDINATOR_" + attribute.upper()
-    option = typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
-    return _OptionSpec(attribute, "", Annotated[str, option])
-
-
-_OPTIONS = (
-    _OptionSpec(
-        "url",
-        DEFAULT_URL,
-        Annotated[
-            str,
-            typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV),
-        ],
+# The options by the names of the parameters of `AdminClient`.
+_OPTIONS = {
+    "url": Annotated[
+        str, typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV)
+    ],
+    "token_file": _file_option("token-file", "A file with the bearer token."),
+    "ca": _file_option(
+        "ca", "A PEM file with the authority of the server certificate. Default: the system's."
     ),
-    _file_option("token-file", "A file with the bearer token."),
-    _file_option("ca", "A PEM file with the authority of the server certificate. Default: the system's."),
-    _file_option("cert", "A PEM file with the client certificate."),
-    _file_option("key", "A PEM file with its key. Default: the file of the certificate."),
-)
+    "cert": _file_option("cert", "A PEM file with the client certificate."),
+    "key": _file_option("key", "A PEM file with its key. Default: the file of the certificate."),
+}
 
 
 def with_admin_client(command: Callable[..., None]) -> Callable[..., None]:
     """Add the connection options to a command; it gets an `AdminClient` as `api`."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
     signature = inspect.signature(command)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "api"]
-    added = [
-        inspect.Parameter(
-            option.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=option.default,
-            annotation=option.annotation,
-        )
-        for option in _OPTIONS
-    ]
+    parameters = [each.replace(kind=keyword) for each in signature.parameters.values() if each.name != "api"]
+    for name, annotation in _OPTIONS.items():
+        default = DEFAULT_URL if name == "url" else ""
+        parameters.append(inspect.Parameter(name, keyword, default=default, annotation=annotation))
 
-    def run(**given: Any) -> None:
+    def run_with_client(**given: Any) -> None:
         from coordinator.cli.admin_client import AdminClient
 
-        reached = {option.name: given.pop(option.name) for option in _OPTIONS}
-        command(api=AdminClient(**reached), **given)
+        connection = {name: given.pop(name) for name in _OPTIONS}
+        command(api=AdminClient(**connection), **given)
 
-    described: Any = run
+    # Typer reads the name, the docstring, the signature and the annotations of a command.
+    described: Any = run_with_client
     described.__name__, described.__doc__ = command.__name__, command.__doc__
-    described.__signature__ = signature.replace(
-        parameters=[*(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own), *added]
-    )
-    described.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
-    return run
+    described.__signature__ = signature.replace(parameters=parameters)
+    described.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run_with_client

@@ -16,7 +16,7 @@ _FORECAST_COLUMNS: Columns = {
     **_TOPIC_COLUMNS,
     "PARTITIONS": lambda item: _format_ranges(item["partitions"]),
     "REASON": "reason",
-    "EMPTY-SINCE": "since",
+    "ABANDONED-SINCE": "since",
     "EXPIRES-AT": lambda item: item["expires_at"] or "never",
     "STATUS": "status",
 }
@@ -86,10 +86,10 @@ def _status_lines(answer: "Answer") -> list[str]:
             "expiry is disabled (share.coordinator.group.state.retention.minutes=-1), and ages are counted "
             "from the first request of this list"
         )
-    if answer["unheard_groups"]:
-        sentences.append(f"{answer['unheard_groups']} groups could not be described")
-    if answer["doubt"]:
-        sentences.append(answer["doubt"])
+    if answer["unanswered_groups"]:
+        sentences.append(f"{answer['unanswered_groups']} groups could not be described")
+    if answer["warning"]:
+        sentences.append(answer["warning"])
     if answer["missing_shards"]:
         sentences.append(
             f"{len(answer['missing_shards'])} shards are not loaded here, so this list is incomplete"

@@ -79,7 +79,10 @@ def migrate(
     settings: flags.Set = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Copy the state of share groups from one place to another. A dry run unless --execute is given."""
+    """Copy the state of share groups to another coordinator, topic or journal.
+
+    A dry run unless --execute is given.
+    """
     from coordinator.operate.migration import (
         MigrationOptions,
         make_source,

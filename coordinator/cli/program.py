@@ -5,6 +5,7 @@ Exit codes: 0 success, 1 failure, 2 invalid command line or setting, 130 interru
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from io import TextIOWrapper
 from typing import Annotated, Any
 
@@ -13,13 +14,12 @@ from typer.core import TyperGroup
 
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
-from coordinator.cli.demo_command import demo
 from coordinator.cli.expiry_command import expiry
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.output import format_error, print_line
 from coordinator.cli.recovery import recovery_app
-from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, observe, relay, serve, version
+from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, demo, observe, relay, serve, version
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top
@@ -35,19 +35,31 @@ COMMAND_GROUPS = {
 }
 
 
-class GroupedCommands(TyperGroup):
-    """The top-level command, whose help shows the commands in groups.
+class CompleteHelp(TyperGroup):
+    """A command with subcommands, whose help shows complete sentences; typer would cut them.
 
     The arguments have no type annotations, because different releases of typer import their classes from
     different packages.
     """
 
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """Return the names of the subcommands by the title of their section."""
+        return {"Commands": list(self.commands)}
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the groups of commands."""
-        for title, names in COMMAND_GROUPS.items():
+        """Write the sections of subcommands."""
+        for title, names in self.sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
+
+
+class GroupedCommands(CompleteHelp):
+    """The top-level command, whose subcommands are in several sections."""
+
+    def sections(self) -> Mapping[str, Sequence[str]]:
+        """Return the sections of the top-level command."""
+        return COMMAND_GROUPS
 
 
 def _first_sentence(text: str) -> str:
@@ -73,12 +85,12 @@ app = typer.Typer(
 app.command(context_settings=ANY_SETTING, epilog=COMMON_FLAGS)(serve)
 app.command(context_settings=ANY_SETTING, epilog=OBSERVE_FLAGS)(observe)
 app.command(context_settings=ANY_SETTING, epilog=RELAY_FLAGS)(relay)
-app.add_typer(config_app, name="config")
-app.add_typer(journal_app, name="journal")
+app.add_typer(config_app, name="config", cls=CompleteHelp)
+app.add_typer(journal_app, name="journal", cls=CompleteHelp)
 app.command(context_settings=ANY_SETTING, epilog=PLACES)(migrate)
-app.add_typer(recovery_app, name="recovery")
-app.add_typer(groups_app, name="groups")
-app.add_typer(state_app, name="state")
+app.add_typer(recovery_app, name="recovery", cls=CompleteHelp)
+app.add_typer(groups_app, name="groups", cls=CompleteHelp)
+app.add_typer(state_app, name="state", cls=CompleteHelp)
 app.command()(shards)
 app.command()(top)
 app.command()(expiry)

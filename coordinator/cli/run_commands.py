@@ -1,9 +1,9 @@
-"""`serve`, `observe`, `relay` and `version`."""
+"""`serve`, `observe`, `relay`, `demo` and `version`."""
 
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,6 +87,27 @@ def _load_settings_of_process(
     return loaded.config
 
 
+def demo(
+    bootstrap: Annotated[
+        str,
+        typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="The address of a running coordinator."),
+    ] = "127.0.0.1:9095",
+    client_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--coordinator-config",
+            metavar="FILE",
+            help=f"{flags.HOW_TO_CONNECT} Default: plaintext without login.",
+        ),
+    ] = None,
+) -> None:
+    """Act as a share-partition leader of a running coordinator and print each step."""
+    from coordinator.cli.demo import run_demo
+    from coordinator.config import Config
+
+    run_demo(bootstrap, flags.client_security(client_config, Config()))
+
+
 def version(output: OutputOption = Output.TABLE) -> None:
     """Print the version and whether the compiled module is in use."""
     import platform
@@ -95,8 +116,8 @@ def version(output: OutputOption = Output.TABLE) -> None:
     from coordinator import fastpath
 
     release, python = release_of("share-coordinator"), platform.python_version()
-    writes = "pure Python" if fastpath.compiled is None else "compiled"
+    fast_path = "pure Python" if fastpath.compiled is None else "compiled"
     if output is Output.JSON:
-        print_json({"version": release, "python": python, "writes": writes})
+        print_json({"version": release, "python": python, "fast_path": fast_path})
     else:
-        typer.echo(f"share-coordinator {release} (Python {python}, writes: {writes})")
+        typer.echo(f"share-coordinator {release} (Python {python}, fast path: {fast_path})")

@@ -126,9 +126,11 @@ def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
 
 
 def _warn_of_missing_shards(api: "AdminClient", output: Output) -> None:
-    """Print a warning on stderr if shards are not loaded here, with the owners of these shards."""
+    """Print on stderr why the server is not ready, and the owners of shards that are not loaded here."""
     if output is Output.JSON:
         return
+    for reason in api.get("/healthz")["reasons"]:
+        print_line(f"share-coordinator: {reason}", err=True)
     shards = list(api.items("/api/v1/shards"))
     missing: list[Answer] = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:
@@ -247,7 +249,7 @@ def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> 
 
 
 def _print_state(detail: "Answer") -> None:
-    oldest = detail["oldest_unfinished"]
+    oldest = detail["oldest_incomplete"]
     print_items([detail], _STATE_COLUMNS, Output.TABLE)
     typer.echo()
     for name, value in (

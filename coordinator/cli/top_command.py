@@ -53,11 +53,11 @@ def top(
     ] = TopSortOrder.IN_FLIGHT,
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
     interval: Annotated[float, typer.Option(metavar="SECONDS", help="Refresh interval.", min=0.1)] = 2.0,
-    looks: Annotated[
+    refreshes: Annotated[
         int | None,
         typer.Option(
             "-n",
-            "--looks",
+            "--refreshes",
             metavar="N",
             help="Number of refreshes. Default: 1 if the output is not a terminal, else unlimited.",
             min=1,
@@ -80,7 +80,7 @@ def top(
     with suppress(KeyboardInterrupt), console.screen() as screen:
         while True:
             screen.update(Text(text, no_wrap=True, overflow="ellipsis"))
-            if shown == looks:
+            if shown == refreshes:
                 return
             Event().wait(interval)
             text, shown = view.poll_or_keep_last(max(1, console.height - _OTHER_LINES)), shown + 1

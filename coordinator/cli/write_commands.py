@@ -98,10 +98,10 @@ def hand_over(
     leaders of their state partitions. To keep the balance, another shard may move back.
     """
     done = api.post("/api/v1/hand-overs", {"shard": shard, "to": to, "execute": execute})
-    target = done["taker"]["wire"] if execute and done["taker"] else None if execute else to
+    target = done["new_owner"]["wire"] if execute and done["new_owner"] else None if execute else to
     moved = {
         "shard": shard,
-        "owner": done["giver"]["wire"] if done["giver"] else None,
+        "owner": done["previous_owner"]["wire"] if done["previous_owner"] else None,
         "new_owner": target,
     }
     _print_result(done, [moved], _HAND_OVER_COLUMNS, output)

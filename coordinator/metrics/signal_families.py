@@ -45,7 +45,7 @@ _GAUGES = (
     ("stuck_seconds", "Seconds since a start offset moved, although records wait.", "stuck_s"),
     (
         "oldest_record_age_seconds",
-        "Age of the first unfinished record, in the share-partition with the largest lag.",
+        "Age of the first incomplete record, in the share-partition with the largest lag.",
         "oldest_record_age_s",
     ),
     ("acknowledged_records_per_second", "Records acknowledged.", "acknowledged_rate"),

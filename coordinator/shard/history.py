@@ -197,8 +197,6 @@ def format_state(state: ShareState | None) -> str:
 
 
 def format_batch(batch: StateBatch) -> str:
-    """Format a batch."""
-    return (
-        f"({batch.first_offset}-{batch.last_offset}, state {batch.delivery_state}, "
-        f"count {batch.delivery_count})"
-    )
+    """Format a batch: offsets, delivery state, delivery count."""
+    state = STATE_NAMES.get(batch.delivery_state, f"delivery state {batch.delivery_state}")
+    return f"({batch.first_offset}-{batch.last_offset} {state}, count {batch.delivery_count})"

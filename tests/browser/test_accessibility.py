@@ -26,9 +26,9 @@ pytestmark = pytest.mark.browser
 BATCHES = pack_batches(
     (100, 109, 0, 2), (110, 110, 4, 5), (112, 139, 2, 1), (150, 150, 3, 1), (400, 419, 0, 4)
 )
-# One group for each problem, named for it.
-# The page shows it for an unknown value.
+# What the page shows for an unknown value.
 DASH = "\u2013"
+# Each problem has a group with its name.
 PROBLEMS = [problem for problem in Problem if problem is not Problem.NONE]
 VIEWS: dict[str, dict[str, object]] = {
     "groups": {},
@@ -66,7 +66,7 @@ def open_view(page: Page, coordinator: AdminServer, view: str) -> None:
     values = dict(VIEWS[view])
     if "topic" in values:
         values["topic"] = topic_id_text(TOPIC_ID)
-    page.open_url(f"{coordinator.url}/" + (f"?{urlencode(values)}" if values else ""))
+    page.open_url(coordinator.page_url(**values))
     page.wait_for_text("ready")
     page.wait_until("!document.querySelector('.waiting')")
 

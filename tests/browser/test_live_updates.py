@@ -18,6 +18,7 @@ from tests.browser.chromium import Page
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, TOPIC_ID
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
+from tests.kafka.observer import ObserverProcess
 from tests.kafka.ports import free_ports
 
 pytestmark = pytest.mark.browser
@@ -136,6 +137,24 @@ def test_changes_are_shown_without_reload(page: Page, coordinator: MovingCoordin
     page.wait_for_text("no connection, data as of ")
     legend = ["✓acknowledged 2", "✕archived 5"]
     wait_until(lambda: page.texts(".legend li") == legend, seconds=120, what="what was seen")
+
+
+def test_observer_without_a_cluster_shows_the_reason(page: Page, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    observer = ObserverProcess(tmp_path, f"127.0.0.1:{port}")
+    # It never becomes ready.
+    observer.process.start()
+    try:
+        wait_until(lambda: observer.get("/livez")[0] == 200, seconds=120, what="HTTP is served")
+        page.open_url(f"http://127.0.0.1:{observer.http_port}/")
+        page.wait_for_text(f"No broker of 127.0.0.1:{port} can be reached")
+        page.wait_for_text("No state is loaded.")
+        page.click("#to-shards")
+        page.wait_for_text("No shard is known yet.")
+        page.wait_until("!document.querySelector('.waiting')")
+    finally:
+        observer.kill()
+    page.page_errors[:] = [text for text in page.page_errors if "503" not in text and "ERR_" not in text]
 
 
 def test_suspended_coordinator_is_shown_as_not_answering(page: Page, coordinator: MovingCoordinator) -> None:

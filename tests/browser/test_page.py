@@ -1,7 +1,6 @@
 """Test the web page in a real browser, with mouse and keyboard, and in light and dark mode."""
 
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 import pytest
 
@@ -46,12 +45,8 @@ def admin_server() -> Iterator[AdminServer]:
         yield running
 
 
-def page_url(coordinator: AdminServer, **view: object) -> str:
-    return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
-
-
 def open_window(page: Page, coordinator: AdminServer, **view: object) -> None:
-    page.open_url(page_url(coordinator, group="orders", topic=TOPIC, partition=0, **view))
+    page.open_url(coordinator.page_url(group="orders", topic=TOPIC, partition=0, **view))
     page.wait_until("document.querySelectorAll('.cell').length > 0")
 
 
@@ -61,7 +56,7 @@ def open_page(page: Page, url: str, text: str) -> None:
 
 
 def test_groups_are_listed_and_link_to_share_partitions(page: Page, admin_server: AdminServer) -> None:
-    open_page(page, page_url(admin_server), "orders")
+    open_page(page, admin_server.page_url(), "orders")
     page.wait_for_text("ready")
     rows = {row[0]: row[1:5] for row in page.rows()}
     assert rows["orders"] == [DASH, DASH, DASH, "2"]
@@ -114,7 +109,7 @@ def test_link_selects_offset(page: Page, admin_server: AdminServer) -> None:
 
 
 def test_window_with_many_runs_is_drawn_completely(page: Page, admin_server: AdminServer) -> None:
-    page.open_url(page_url(admin_server, group="split", topic=TOPIC, partition=0, at=23_100))
+    page.open_url(admin_server.page_url(group="split", topic=TOPIC, partition=0, at=23_100))
     page.wait_for_text("Offset 23100 is ✓acknowledged, delivered twice")
     assert page.texts(".pager span:not(.off)")[-1] == f"1{DASH}100 of 12,000"
     page.click('.lists a[data-key="last »"]')
@@ -153,7 +148,7 @@ def test_window_is_navigable_with_keyboard(page: Page, admin_server: AdminServer
 
 @pytest.mark.parametrize("group", NASTY)
 def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, group: str) -> None:
-    page.open_url(page_url(admin_server, find=group))
+    page.open_url(admin_server.page_url(find=group))
     page.wait_until("document.querySelectorAll('tbody tr').length === 1")
     page.click("tbody a")
     page.wait_for_text("1 share-partition")
@@ -169,14 +164,14 @@ def test_group_id_is_shown_as_text_only(page: Page, admin_server: AdminServer, g
 
 
 def test_text_cannot_become_markup(page: Page, admin_server: AdminServer) -> None:
-    open_page(page, page_url(admin_server), "orders")
+    open_page(page, admin_server.page_url(), "orders")
     with pytest.raises(PageError, match="TrustedHTML"):
         page.evaluate("document.body.innerHTML = '<b>x</b>'")
     page.page_errors.clear()
 
 
 def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: AdminServer) -> None:
-    open_page(page, page_url(admin_server, group="large"), f"1{DASH}100 of 10,000")
+    open_page(page, admin_server.page_url(group="large"), f"1{DASH}100 of 10,000")
     assert len(page.rows()) == 100
     page.click('a[data-key="last »"]')
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
@@ -187,13 +182,13 @@ def test_ten_thousand_share_partitions_are_paged(page: Page, admin_server: Admin
     page.evaluate("history.back()")
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
     # A link to an offset beyond the end of the list.
-    open_page(page, page_url(admin_server, group="large", offset=30_000), "none of 10,000")
+    open_page(page, admin_server.page_url(group="large", offset=30_000), "none of 10,000")
     page.click("a[data-key$=previous]")
     page.wait_for_text(f"9,901{DASH}10,000 of 10,000")
 
 
 def test_groups_are_filtered_while_typing(page: Page, admin_server: AdminServer) -> None:
-    open_page(page, page_url(admin_server), "orders")
+    open_page(page, admin_server.page_url(), "orders")
     page.click("#find")
     page.type_text("ORD")
     page.wait_until("document.querySelectorAll('tbody tr').length === 1")
@@ -211,15 +206,15 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
             lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners))
         )
         coordinator.run_in_loop(lambda: coordinator.coordinator.runtime.resign(number))
-        open_page(page, page_url(coordinator, view="shards"), "elsewhere")
+        open_page(page, coordinator.page_url(view="shards"), "elsewhere")
         row = page.rows()[number]
         assert row[1:4] == ["elsewhere", "127.0.0.1:3", DASH]
         links = "[...document.querySelectorAll('main a')].map((node) => node.href)"
         assert "http://127.0.0.1:4/?view=shards" in page.evaluate(links)
-        open_page(page, page_url(coordinator), "1 of 4 shards are not owned by this coordinator")
+        open_page(page, coordinator.page_url(), "1 of 4 shards are not owned by this coordinator")
         open_page(
             page,
-            page_url(coordinator, group="orders", topic=TOPIC, partition=0),
+            coordinator.page_url(group="orders", topic=TOPIC, partition=0),
             "The owner is 127.0.0.1:3",
         )
         assert f"http://127.0.0.1:4/?group=orders&topic={TOPIC}&partition=0" in page.evaluate(links)
@@ -228,7 +223,7 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
 
 
 def test_missing_share_partition_is_reported(page: Page, admin_server: AdminServer) -> None:
-    open_page(page, page_url(admin_server, group="orders", topic=TOPIC, partition=77), "Not found")
+    open_page(page, admin_server.page_url(group="orders", topic=TOPIC, partition=77), "Not found")
     page.wait_for_text("has no state here")
     page.page_errors[:] = [text for text in page.page_errors if "404" not in text]
 
@@ -238,7 +233,7 @@ def test_page_has_no_horizontal_scrolling(page: Page, admin_server: AdminServer,
     page.resize(width, 800)
     views: list[dict[str, object]] = [{}, {"group": "large"}, {"view": "shards"}]
     for view in views:
-        open_page(page, page_url(admin_server, **view), "brokers connect to")
+        open_page(page, admin_server.page_url(**view), "brokers connect to")
         page.wait_until("!document.querySelector('.waiting')")
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, view
     open_window(page, admin_server)

@@ -49,3 +49,9 @@ def test_names_do_not_wrap_at_every_character_on_narrow_screen(page: Page, admin
     page.wait_until("document.querySelectorAll('tbody tr').length === 2")
     assert page.evaluate("document.querySelector('tbody th').getBoundingClientRect().width") >= 150
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_page_explains_why_lag_is_not_known(page: Page, admin_server: AdminServer) -> None:
+    for view in ("", "?group=orders"):
+        page.open_url(f"{admin_server.url}/{view}")
+        page.wait_for_text("Lag, members and topic names are not known: bootstrap.servers is not set.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
@@ -38,10 +37,6 @@ def login_page(page: Page) -> Iterator[Page]:
     assert not any(token in request for request in page.requests for token in (READING, WRITING, WRONG))
 
 
-def page_url(coordinator: AdminServer, **view: object) -> str:
-    return f"{coordinator.url}/" + (f"?{urlencode(view)}" if view else "")
-
-
 def enter_token(page: Page, token: str) -> None:
     """Type a token and press Enter; the field has the initial focus."""
     page.wait_until("document.activeElement?.id === 'token'")
@@ -51,7 +46,7 @@ def enter_token(page: Page, token: str) -> None:
 
 def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
-    page.open_url(page_url(coordinator))
+    page.open_url(coordinator.page_url())
     page.wait_for_text(ASKED)
     page.wait_for_text("token required")
     assert "orders" not in page.evaluate("document.body.innerText")
@@ -63,7 +58,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
     # Neither another view nor a reload requests the token again.
     page.click('a[data-key="group orders"]')
     page.wait_for_text("1 share-partition")
-    page.open_url(page_url(coordinator, group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
+    page.open_url(coordinator.page_url(group="orders", topic=topic_id_text(TOPIC_ID), partition=0))
     page.wait_for_text("available 10")
     # The page shows no link to JSON, because a link cannot contain the token.
     assert "View as JSON" not in page.evaluate("document.body.innerText")
@@ -77,7 +72,7 @@ def test_token_is_requested_once(login_page: Page, coordinator: AdminServer, tmp
 
 def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
-    page.open_url(page_url(coordinator))
+    page.open_url(coordinator.page_url())
     enter_token(page, WRONG)
     page.wait_for_text("The token is not valid.")
     enter_token(page, READING)
@@ -87,7 +82,7 @@ def test_wrong_token_is_requested_again(login_page: Page, coordinator: AdminServ
 def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
     number = state_partition(make_snapshot().key, SHARDS)
-    page.open_url(page_url(coordinator, view="shards"))
+    page.open_url(coordinator.page_url(view="shards"))
     enter_token(page, READING)
     page.wait_until(f"document.querySelectorAll('tbody tr').length === {SHARDS}")
     assert page.rows()[number][1] == "active"
@@ -98,7 +93,7 @@ def test_changes_are_shown_with_token(login_page: Page, coordinator: AdminServer
 
 def test_revoked_token_is_requested_again(login_page: Page, coordinator: AdminServer, tmp_path: Path) -> None:
     page = login_page
-    page.open_url(page_url(coordinator, view="shards"))
+    page.open_url(coordinator.page_url(view="shards"))
     enter_token(page, READING)
     page.wait_for_text("ready")
     write_token_file(tmp_path, f"people read {WRITING}\n")
@@ -133,7 +128,7 @@ LATE_REFUSAL = """
 def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
     page.command("Page.addScriptToEvaluateOnNewDocument", source=LATE_REFUSAL)
-    page.open_url(page_url(coordinator))
+    page.open_url(coordinator.page_url())
     enter_token(page, READING)
     page.wait_for_text("orders")
     page.wait_for_text("ready")
@@ -144,7 +139,7 @@ def test_late_refusal_does_not_remove_new_token(login_page: Page, coordinator: A
 
 def test_token_can_be_removed(login_page: Page, coordinator: AdminServer) -> None:
     page = login_page
-    page.open_url(page_url(coordinator))
+    page.open_url(coordinator.page_url())
     assert page.evaluate("document.querySelector('#forget').hidden")
     enter_token(page, READING)
     page.wait_for_text("orders")

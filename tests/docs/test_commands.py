@@ -18,7 +18,7 @@ ELSEWHERE = {
     r"make (run|demo)": "tests/docs/test_readme.py",
     r"make (test|bench.*|lint|install)": ".ci/run",
     r"make (fuzz.*|sanitize|scan-.*)": "Makefile",
-    r"share-coordinator demo": "tests/unit/demo/test_demo.py",
+    r"share-coordinator demo": "tests/unit/cli/test_demo.py",
     r"share-coordinator recovery .*--from .*": "tests/recovery/test_docs.py",
     r"share-coordinator (recovery .* journal:restored.*|recovery archive --from journal:data .*)"
     r"|share-coordinator serve --data-dir restored": "tests/recovery/test_jobs_on_coordinators.py",

@@ -221,7 +221,7 @@ def test_commands_of_readme_succeed_in_order(reader: ReadmeUser) -> None:
     checks: dict[str, Callable[[str], object]] = {
         "make demo": lambda output: "Only the released records are delivered again" in output,
         "make release": lambda _: check_release(reader.clone) is None,
-        "share-coordinator --version": re.compile(rf"share-coordinator {VERSION} .*writes: compiled").match,
+        "share-coordinator --version": re.compile(rf"share-coordinator {VERSION} .*path: compiled").match,
     }
     for command in page:
         if command.startswith("make observe "):

@@ -6,8 +6,6 @@ As the control, a cluster that never had the topic uses FindCoordinator (mode A)
 """
 
 import json
-import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
 from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce_records
-from tests.e2e.test_migration import KAFKAS_OWN, OURS, reject_or_accept_late
+from tests.e2e.test_migration import (
+    KAFKAS_OWN,
+    OURS,
+    advertise_inter_broker_port,
+    reject_or_accept_late,
+    run_migrate,
+)
 from tests.kafka import (
     RELEASES,
     Broker,
@@ -33,7 +37,6 @@ from tests.kafka import (
     wait_until,
 )
 from tests.kafka.broker import new_cluster
-from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import ReplicatedRig, end_of_logs, replicated_rig
 from tests.kafka.wire import send_request
 
@@ -130,17 +133,7 @@ def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
 
 def migrate_to_ours(rig: ReplicatedRig, ledger: Ledger) -> None:
     """Migrate the state. Kafka's own coordinator must have kept the state of each acknowledged record."""
-    done = subprocess.run(
-        [
-            PROGRAM,
-            "migrate",
-            *("--from", KAFKAS_OWN, "--to", OURS, "--execute", "-o", "json"),
-            *("--bootstrap-servers", rig.brokers[0].bootstrap),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_migrate(rig.brokers[0], KAFKAS_OWN, OURS, "--execute")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["verified"], report["counts"]["copy"]) == (True, PARTITIONS)
@@ -154,9 +147,7 @@ def route_to_our_coordinators(rig: ReplicatedRig) -> None:
     """Restart the brokers with the HAProxy ports as advertised inter-broker listeners."""
     for broker, haproxy in zip(rig.brokers, rig.haproxies, strict=True):
         broker.kill()
-        command = broker.process.command
-        (at,) = (at for at, argument in enumerate(command) if argument.startswith("advertised.listeners="))
-        command[at] = re.sub(r"INTERNAL://[^,]*", f"INTERNAL://127.0.0.1:{haproxy.port}", command[at])
+        advertise_inter_broker_port(broker, haproxy.port)
     for broker in rig.brokers:
         broker.process.start()
     for broker in rig.brokers:

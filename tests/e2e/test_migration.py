@@ -6,6 +6,7 @@ accepted and rejected records must not be delivered again, and released records 
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from tests.e2e.ledger import (
 )
 from tests.kafka import (
     RELEASES,
+    Broker,
     BuiltInRig,
     CoordinatorProcess,
     Delivery,
@@ -46,6 +48,23 @@ ONE_COPY = {
     "share.coordinator.state.topic.min.isr": "1",
 }
 RECORDS = 60
+
+
+def advertise_inter_broker_port(broker: Broker, port: int) -> None:
+    """Change the advertised inter-broker address of a broker, which is not running."""
+    command = broker.process.command
+    (at,) = (at for at, argument in enumerate(command) if argument.startswith("advertised.listeners="))
+    command[at] = re.sub(r"INTERNAL://[^,]*", f"INTERNAL://127.0.0.1:{port}", command[at])
+
+
+def run_migrate(
+    broker: Broker, source: str, target: str, *options: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run `share-coordinator migrate` with topics of the broker's cluster."""
+    places = ("--from", source, "--to", target, "--bootstrap-servers", broker.bootstrap)
+    return subprocess.run(
+        [PROGRAM, "migrate", *places, "-o", "json", *options], capture_output=True, text=True, timeout=120
+    )
 
 
 class MigrationRig:
@@ -79,33 +98,15 @@ class MigrationRig:
 
     def _restart_broker(self, interbroker_port: int) -> None:
         """Restart the broker with another advertised inter-broker address."""
-        broker = self.rig.broker
-        broker.stop()
-        name = "advertised.listeners="
-        (at,) = (at for at, argument in enumerate(broker.process.command) if argument.startswith(name))
-        listeners = broker.process.command[at].removeprefix(name).split(",")
-        moved = [
-            f"INTERNAL://127.0.0.1:{interbroker_port}" if listener.startswith("INTERNAL:") else listener
-            for listener in listeners
-        ]
-        broker.process.command[at] = name + ",".join(moved)
-        broker.start()
+        self.rig.broker.stop()
+        advertise_inter_broker_port(self.rig.broker, interbroker_port)
+        self.rig.broker.start()
 
     def migrate(self, source: str, target: str, *options: str) -> "subprocess.CompletedProcess[str]":
         """Run the command with the options of an operator."""
         settings = [f"--set={name}={value}" for name, value in ONE_COPY.items()]
-        return subprocess.run(
-            [
-                PROGRAM,
-                "migrate",
-                *("--from", source, "--to", target, "-o", "json"),
-                *("--bootstrap-servers", self.rig.broker.bootstrap),
-                *(settings if OURS in (source, target) else ()),
-                *options,
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
+        return run_migrate(
+            self.rig.broker, source, target, *(settings if OURS in (source, target) else ()), *options
         )
 
     def migrate_successfully(self, source: str, target: str, *options: str) -> dict[str, Any]:
@@ -168,7 +169,7 @@ def test_share_group_continues_after_migration_and_migration_back(
         moving.route_to_kafkas_coordinator()
         refused = moving.migrate(ours, KAFKAS_OWN, "--execute")
         assert refused.returncode == 1
-        assert "the target holds state that is not the source's: 2 share-partitions" in refused.stderr
+        assert "the target has state that differs from the source: 2 share-partitions" in refused.stderr
         report = moving.migrate_successfully(ours, KAFKAS_OWN, "--execute", "--replace")
         assert (report["verified"], report["counts"]["replace"]) == (True, 2)
         assert moving.migrate_successfully(ours, KAFKAS_OWN)["counts"]["already there"] == 2

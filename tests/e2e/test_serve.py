@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kafka.demo import run_without_kafka
 from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 
@@ -119,17 +120,9 @@ def test_setting_that_contradicts_journal_is_refused(address_flags: list[str], t
     assert "share.coordinator.state.topic.num.partitions=5 cannot be used: it must be 4" in said[0]
 
 
-def test_demo_runs_without_other_processes() -> None:
-    done = subprocess.run(
-        serve_command("demo", "--own"),
-        capture_output=True,
-        text=True,
-        timeout=STOP_TIMEOUT_S,
-        env={**ENVIRONMENT, "SHARE_COORDINATOR_LOGGING_LEVEL": "ERROR"},
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "12. The group is deleted" in done.stdout
+def test_make_demo_succeeds_without_java(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_without_kafka(["java"], tmp_path) == 0
+    assert "11. The group is deleted" in capfd.readouterr().out
 
 
 def test_python_without_assertions_is_refused() -> None:

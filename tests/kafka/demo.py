@@ -7,15 +7,14 @@ share consumer. The demo kills the coordinator in between. All output comes from
 import json
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from rich.console import Console
-from rich.table import Table
-
+from coordinator.cli.output import format_table
 from tests.kafka.client import Delivery, ShareConsumer
+from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.processes import PROGRAM, wait_until
 from tests.kafka.rig import StandaloneRig, standalone_rig
@@ -35,26 +34,28 @@ class StepPrinter:
     """Prints the steps of the demo."""
 
     def __init__(self) -> None:
-        self._console = Console(highlight=False)
         self._step = 0
 
     def step(self, title: str) -> None:
         """Print the title of the next step."""
         self._step += 1
-        self._console.print(f"\n[bold]{self._step}. {title}[/bold]", soft_wrap=True)
+        print(f"\n{self._step}. {title}", flush=True)
 
     def print_text(self, text: str) -> None:
         """Print a sentence."""
-        self._console.print(f"   {text}", soft_wrap=True)
+        print(f"   {text}", flush=True)
+
+    def _print_table(self, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        for line in format_table(head, rows):
+            self.print_text(line)
 
     def deliveries(self, deliveries: Sequence[Delivery], types: Sequence[str]) -> None:
         """Print the records that a consumer received, and their acknowledgement types."""
-        table = Table("offset", "value", "delivery", "outcome", box=None, padding=(0, 2, 0, 3))
-        for delivery, outcome in zip(deliveries, types, strict=True):
-            table.add_row(
-                str(delivery.offset), delivery.value, f"no. {delivery.delivery_count}", outcome.lower()
-            )
-        self._console.print(table)
+        rows = [
+            (delivery.offset, delivery.value, f"no. {delivery.delivery_count}", outcome.lower())
+            for delivery, outcome in zip(deliveries, types, strict=True)
+        ]
+        self._print_table(("offset", "value", "delivery", "outcome"), rows)
 
     def state(self, state: dict[str, Any]) -> None:
         """Print the state of a share-partition as the coordinator's API returns it."""
@@ -62,13 +63,12 @@ class StepPrinter:
             f"start offset {state['start_offset']}, state epoch {state['state_epoch']}, "
             f"leader epoch {state['leader_epoch']}"
         )
-        runs = state["in_flight"]["items"]
-        table = Table("offsets", "delivery state", "delivery count", box=None, padding=(0, 2, 0, 3))
-        for run in runs:
-            offsets = f"{run['first_offset']}-{run['last_offset']}"
-            table.add_row(offsets, str(run["delivery_state"]), str(run["delivery_count"]))
-        if runs:
-            self._console.print(table)
+        rows = [
+            (f"{each['first_offset']}-{each['last_offset']}", each["delivery_state"], each["delivery_count"])
+            for each in state["in_flight"]["items"]
+        ]
+        if rows:
+            self._print_table(("offsets", "delivery state", "delivery count"), rows)
         else:
             self.print_text("no record is in flight: all records below the start offset are acknowledged")
 
@@ -137,10 +137,12 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
     assert "__share_group_state" not in internal
 
 
-def run_without_kafka(missing: list[str]) -> int:
-    """Run the demo with a simulated share-partition leader, for machines without Kafka's prerequisites."""
+def run_without_kafka(missing: list[str], folder: Path) -> int:
+    """Start only a coordinator, and send it the requests of a share-partition leader."""
     print(f"Without a real Kafka: {install_hint(missing)}\n", flush=True)
-    return subprocess.run([PROGRAM, "demo", "--own"], check=False).returncode
+    with CoordinatorProcess(folder, log="memory") as coordinator:
+        address = f"127.0.0.1:{coordinator.port}"
+        return subprocess.run([PROGRAM, "demo", "--bootstrap", address], check=False).returncode
 
 
 def run_with_kafka(folder: Path) -> int:
@@ -159,10 +161,8 @@ def run_with_kafka(folder: Path) -> int:
 def main() -> int:
     """Run the demo with Kafka, or without Kafka if a required program is missing."""
     missing = missing_programs()
-    if missing:
-        return run_without_kafka(missing)
     with tempfile.TemporaryDirectory(prefix="share-coordinator-demo-") as folder:
-        return run_with_kafka(Path(folder))
+        return run_without_kafka(missing, Path(folder)) if missing else run_with_kafka(Path(folder))
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def test_target_with_different_state_is_refused(source: SegmentSource, tmp_path:
     with pytest.raises(ConfigError, match=r"it must be 5, which journal:.* has already"):
         rewrite_journal(source, folder, 6)
     other = SegmentSource(str(write_log(tmp_path / "other", SimulatedShareGroups(9).run_steps(200).log)))
-    with pytest.raises(MigrationRefused, match="the target holds state that is not the source's"):
+    with pytest.raises(MigrationRefused, match="the target has state that differs from the source"):
         rewrite_journal(other, folder, 5)
     assert rewrite_journal(other, folder, 5, Allowed(execute=True, replace=True)).is_good
     with pytest.raises(ConfigError, match="another place than --from"):

@@ -278,7 +278,7 @@ def test_topic_is_audited_restored_from_archive_and_served(
             *("--state-partitions", "4", "--replace", "--engine", "local"),
         )
         assert code == 1
-        assert "state partitions of the target are owned" in err
+        assert "state partitions of the target have an owner" in err
     assert audit(ALONE, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
 
 

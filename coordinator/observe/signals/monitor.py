@@ -107,7 +107,7 @@ class SignalMonitor:
         """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[SignalEvent] = deque(maxlen=EVENTS_MAX)
-        self.look_seconds = 0.0
+        self.pass_seconds = 0.0
         self.missing_access = MissingAccess()
         self._view = view
         self._topics = topics
@@ -123,7 +123,7 @@ class SignalMonitor:
         self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
         self._most_lag: dict[str, _MaxLag] = {}
         self._rates: dict[str, list[float]] = {}
-        self._looked_s: float | None = None
+        self._last_pass_s: float | None = None
         self._outdated: Collection[int] = ()
         self._stuck: dict[str, TopicPartition] = {}
         self._names = TopicNameCache(topics)
@@ -141,7 +141,7 @@ class SignalMonitor:
                 await self.compute_signals()
             except Exception:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
-            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.look_seconds))
+            await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.pass_seconds))
 
     def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         """Count the user records that a log record changed."""
@@ -204,7 +204,7 @@ class SignalMonitor:
             self._keep_unverified_problem(signals)
         self._raise_events(groups)
         self.groups = groups
-        self.look_seconds = loop.time() - began_s
+        self.pass_seconds = loop.time() - began_s
 
     def _add_loaded(self) -> None:
         loaded, self._loaded = self._loaded, {}
@@ -280,9 +280,9 @@ class SignalMonitor:
             since_s = now_s
             if before is not None and before.start_offset == state.start_offset:
                 since_s = before.since_s
-                if self._looked_s is not None and self._is_outdated(key):
+                if self._last_pass_s is not None and self._is_outdated(key):
                     # The start offset may have moved meanwhile.
-                    since_s += now_s - self._looked_s
+                    since_s += now_s - self._last_pass_s
             before = _StartOffsetMove(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
@@ -297,10 +297,10 @@ class SignalMonitor:
 
     def _add_rates(self, groups: dict[str, GroupSignals], now_s: float) -> None:
         counts, self._counts = self._counts, defaultdict(RecordCounts)
-        looked_s, self._looked_s = self._looked_s, now_s
-        if looked_s is None:
+        last_pass_s, self._last_pass_s = self._last_pass_s, now_s
+        if last_pass_s is None:
             return
-        seconds = max(now_s - looked_s, 0.001)
+        seconds = max(now_s - last_pass_s, 0.001)
         rates: dict[str, list[float]] = {}
         for group, signals in groups.items():
             fresh = [counts[group][state] / seconds if group in counts else 0.0 for state in COUNTED]

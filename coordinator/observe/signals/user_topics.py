@@ -1,4 +1,4 @@
-"""Query the cluster of the user topics: topic names, offsets, and the age of the oldest unfinished record.
+"""Query the cluster of the user topics: topic names, offsets, and the age of the oldest incomplete record.
 
 If a query fails, the figures that depend on it are unknown.
 

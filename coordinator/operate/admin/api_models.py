@@ -79,7 +79,7 @@ class Summary(BaseModel):
     state_batches: int
     live_bytes: int
     event_loop_lag_seconds: float
-    cluster_trouble: str | None = Field(description="Why topic names and end offsets are unknown, or null.")
+    cluster_error: str | None = Field(description="Why topic names and end offsets are unknown, or null.")
     missing_access: list[str] = Field(description="Topics and groups whose lag or members are unknown.")
 
 
@@ -188,7 +188,7 @@ class SharePartitionDetail(SharePartition):
     snapshot_written_ms: int
     updates_since_snapshot: int
     last_in_flight_offset: int | None = Field(description="The highest offset that has a delivery state.")
-    oldest_unfinished: IncompleteRecord | None = Field(
+    oldest_incomplete: IncompleteRecord | None = Field(
         description="The lowest incomplete record, at which the start offset stops. null if none is known."
     )
     most_delivered: list[OffsetRange] = Field(

@@ -69,10 +69,10 @@ class ExpiryPage(Page[AbandonedTopic]):
     enabled: bool = Field(description="Whether a retention time is set, so that state is removed.")
     retention_minutes: int | None
     grace_minutes: int
-    looked_at: str | None
+    observed_at: str | None
     last_round: str | None = Field(description="The time of the last round.")
-    unheard_groups: int = Field(description="Groups whose coordinators did not answer.")
-    doubt: str | None = Field(description="Why no topic or group is considered deleted, or null.")
+    unanswered_groups: int = Field(description="Groups whose coordinators did not answer.")
+    warning: str | None = Field(description="Why no topic or group is considered deleted, or null.")
     missing_shards: list[int] = Field(
         description="State partitions that are not loaded; the list is incomplete without their state."
     )
@@ -128,6 +128,8 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
 
 
 def _require_expiry(view: CoordinatorView) -> Expiry:
+    if view.is_observer:
+        raise HTTPException(404, "an observer expires no state; ask a coordinator")
     if view.expiry is None:
         raise HTTPException(503, f"{NO_CLUSTER}, so it is not known which groups are empty")
     return view.expiry
@@ -149,10 +151,10 @@ def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, 
         enabled=forecast.enabled,
         retention_minutes=forecast.rules.retention_minutes,
         grace_minutes=forecast.rules.grace_minutes,
-        looked_at=iso_time(forecast.read_ms),
+        observed_at=iso_time(forecast.read_ms),
         last_round=iso_time(forecast.last_round_ms),
-        unheard_groups=forecast.unheard_groups,
-        doubt=forecast.doubt,
+        unanswered_groups=forecast.unanswered_groups,
+        warning=forecast.warning,
         missing_shards=missing_shards,
     )
 

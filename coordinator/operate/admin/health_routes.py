@@ -42,7 +42,7 @@ def make_summary(view: CoordinatorView) -> Summary:
         state_batches=sum(shard.state_batches for shard in shards),
         live_bytes=sum(shard.live_bytes for shard in shards),
         event_loop_lag_seconds=view.metrics.event_loop_lag_last_seconds,
-        cluster_trouble=view.cluster.failure,
+        cluster_error=view.cluster.failure,
         missing_access=view.signals.missing_access.sentences if view.signals is not None else [],
     )
 

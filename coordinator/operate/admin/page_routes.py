@@ -49,13 +49,9 @@ def _render_block(block: str) -> str:
     return "<p>" + _ITALIC.sub(r"<i>\1</i>", _BOLD.sub(r"<b>\1</b>", text)) + "</p>"
 
 
+_SCRIPTS = ("page.js", "api.js", "history.js", "views.js", "offsets.js", "elements.js")
 _ASSETS = {
-    "page.js": "text/javascript; charset=utf-8",
-    "api.js": "text/javascript; charset=utf-8",
-    "history.js": "text/javascript; charset=utf-8",
-    "views.js": "text/javascript; charset=utf-8",
-    "offsets.js": "text/javascript; charset=utf-8",
-    "elements.js": "text/javascript; charset=utf-8",
+    **dict.fromkeys(_SCRIPTS, "text/javascript; charset=utf-8"),
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }

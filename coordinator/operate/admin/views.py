@@ -99,7 +99,7 @@ class DeliverySums:
         else:
             self._next_offset = batch.last_offset + 1
 
-    def oldest_unfinished_record(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
+    def oldest_incomplete_record(self, state: ShareState, end_offset: int | None) -> IncompleteRecord | None:
         """Return the lowest incomplete offset at or above the start offset.
 
         An offset between ranges is incomplete: brokers do not write the state of a record during its first
@@ -198,7 +198,7 @@ def share_partition_detail_fields(
         "snapshot_written_ms": state.write_timestamp,
         "updates_since_snapshot": state.updates,
         "last_in_flight_offset": last_offset(state.batches),
-        "oldest_unfinished": sums.oldest_unfinished_record(state, end_offset),
+        "oldest_incomplete": sums.oldest_incomplete_record(state, end_offset),
         "most_delivered": sums.most_delivered_ranges(),
     }
 

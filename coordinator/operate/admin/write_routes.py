@@ -99,8 +99,8 @@ class HandOverResponse(BaseModel):
 
     executed: bool
     state_partition: int
-    giver: Owner | None
-    taker: Owner | None = Field(
+    previous_owner: Owner | None
+    new_owner: Owner | None = Field(
         description="The new owner; null in a dry run, because the group's leader decides."
     )
     outcome: str
@@ -141,18 +141,22 @@ def write_routes(view: CoordinatorView) -> APIRouter:
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
         """Hand a shard over to another coordinator of the group."""
         instance = _target_instance(view, request_body)
-        giver = view.owners.owner(request_body.shard)
+        previous_owner = view.owners.owner(request_body.shard)
         if not request_body.execute:
             to = f"to {request_body.to}" if request_body.to else "to the coordinator with the fewest shards"
             outcome = f"would request the hand-over of shard {request_body.shard} {to}"
             return HandOverResponse(
-                executed=False, state_partition=request_body.shard, giver=giver, taker=None, outcome=outcome
+                executed=False,
+                state_partition=request_body.shard,
+                previous_owner=previous_owner,
+                new_owner=None,
+                outcome=outcome,
             )
         return await run_audited(
             request,
             "hand-over",
             request_body,
-            lambda: _wait_for_hand_over(view, request_body, instance, giver),
+            lambda: _wait_for_hand_over(view, request_body, instance, previous_owner),
         )
 
     return routes
@@ -301,15 +305,18 @@ def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> st
     assignment = view.owners.map
     if assignment is None:
         raise HTTPException(409, "the owners are not known, because the group has not answered for too long")
-    giver = assignment.owner(shard)
-    others = [replica for replica in assignment.replicas if replica != giver]
+    previous_owner = assignment.owner(shard)
+    others = [replica for replica in assignment.replicas if replica != previous_owner]
     if not others:
         raise HTTPException(409, "this coordinator is the only member of its group")
     if request_body.to is None:
         return ""
     named = [replica for replica in others if request_body.to in (replica.wire, make_owner(replica).page)]
     if not named:
-        if giver is not None and request_body.to in (giver.wire, make_owner(giver).page):
+        if previous_owner is not None and request_body.to in (
+            previous_owner.wire,
+            make_owner(previous_owner).page,
+        ):
             raise HTTPException(409, f"{request_body.to} owns shard {shard} already")
         known = ", ".join(sorted(replica.wire for replica in others))
         raise HTTPException(
@@ -319,7 +326,7 @@ def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> st
 
 
 async def _wait_for_hand_over(
-    view: CoordinatorView, request_body: HandOverRequest, instance: str, giver: Owner | None
+    view: CoordinatorView, request_body: HandOverRequest, instance: str, previous_owner: Owner | None
 ) -> HandOverResponse:
     """Request the hand-over and wait for the next assignment. Raises OperationFailed."""
     runtime, owners, shard = view.writable_runtime, view.owners, request_body.shard
@@ -338,12 +345,12 @@ async def _wait_for_hand_over(
         raise OperationFailed(
             f"the group did not answer within {_HAND_OVER_TIMEOUT_S:.0f} s; shard {shard} may still move"
         ) from None
-    taker = owners.owner(shard)
-    where = taker.wire if taker is not None else "another coordinator"
+    new_owner = owners.owner(shard)
+    where = new_owner.wire if new_owner is not None else "another coordinator"
     return HandOverResponse(
         executed=True,
         state_partition=shard,
-        giver=giver,
-        taker=taker,
+        previous_owner=previous_owner,
+        new_owner=new_owner,
         outcome=f"shard {shard} was released and is owned by {where}",
     )

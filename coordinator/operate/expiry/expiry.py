@@ -50,8 +50,8 @@ class ExpiryForecast(NamedTuple):
     last_round_ms: int | None
     items: list[AbandonedState]
     # Groups whose coordinators did not answer.
-    unheard_groups: int
-    doubt: str | None
+    unanswered_groups: int
+    warning: str | None
 
 
 class ExpiryRoundResult(NamedTuple):
@@ -146,15 +146,15 @@ class Expiry:
             rules = rules._replace(retention_minutes=retention_minutes)
         items = await _find_abandoned(observation, rules)
         items.sort(key=_sort_key)
-        unheard = {part.group_id for part in observation.held}.intersection(observation.seen.unheard)
+        unanswered = {part.group_id for part in observation.held}.intersection(observation.seen.unanswered)
         return ExpiryForecast(
             self.enabled,
             rules,
             observation.now_ms,
             self._last_round_ms,
             items,
-            len(unheard),
-            observation.doubt,
+            len(unanswered),
+            observation.warning,
         )
 
     async def run_round(self, *, all_groups: bool = True) -> ExpiryRoundResult:

@@ -112,7 +112,7 @@ class ClusterObservation(NamedTuple):
     held: Sequence[HeldState]
     seen: ClusterView
     # The reason why missing topics are not treated as deleted; None if missing topics are treated as deleted.
-    doubt: str | None
+    warning: str | None
 
 
 class GroupObserver:
@@ -164,19 +164,23 @@ class GroupObserver:
         # Take the time after the last response, so that retention times start late rather than early.
         now_ms = self._clock.now_ms()
         self._check_cluster_id(presence.cluster_id)
-        doubt = self._update_topics(topic_ids, presence, now_ms)
+        warning = self._update_topics(topic_ids, presence, now_ms)
         initialized_ms: dict[str, int] = {}
         for part in held:
             known_ms = initialized_ms.get(part.group_id, 0)
             initialized_ms[part.group_id] = max(known_ms, part.initialized_ms)
         kept = {} if is_whole and all_groups else self._observations
-        unheard = await self._update_groups(described, initialized_ms, now_ms, doubtful=doubt is not None)
+        unanswered = await self._update_groups(
+            described, initialized_ms, now_ms, ignore_missing=warning is not None
+        )
         self._observations = {**kept, **self._observations}
         if self._file is not None:
             await self._file.save(StoredObservations(self._cluster_id, self._observations))
         unclear = topic_ids - presence.names.keys() - presence.missing
-        seen = ClusterView(dict(self._observations), unheard, dict(self._names), dict(self._missing), unclear)
-        return ClusterObservation(now_ms, held, seen, doubt)
+        seen = ClusterView(
+            dict(self._observations), unanswered, dict(self._names), dict(self._missing), unclear
+        )
+        return ClusterObservation(now_ms, held, seen, warning)
 
     async def _list_groups(self) -> set[str]:
         """Return all groups; if a broker does not list its groups, return the observed ones."""
@@ -255,18 +259,18 @@ class GroupObserver:
         initialized_ms: Mapping[str, int],
         now_ms: int,
         *,
-        doubtful: bool,
+        ignore_missing: bool,
     ) -> frozenset[str]:
         """Update the observations from descriptions; return the groups whose coordinators did not answer."""
-        unheard = set()
-        watches = {}
+        unanswered = set()
+        observations = {}
         for number, (group, seen) in enumerate(described.items(), 1):
             if number % SLICE == 0:
                 await asyncio.sleep(0)
             is_not_found = seen.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-            if seen.error_code != ErrorCode.NONE and (doubtful or not is_not_found):
-                unheard.add(group)
-            if is_not_found and doubtful:
+            if seen.error_code != ErrorCode.NONE and (ignore_missing or not is_not_found):
+                unanswered.add(group)
+            if is_not_found and ignore_missing:
                 continue
             observation = observe_group(
                 self._observations.get(group),
@@ -276,6 +280,6 @@ class GroupObserver:
                 initialized_ms=initialized_ms.get(group),
             )
             if observation is not None:
-                watches[group] = observation
-        self._observations = watches
-        return frozenset(unheard)
+                observations[group] = observation
+        self._observations = observations
+        return frozenset(unanswered)

@@ -66,13 +66,13 @@ class HeldState(NamedTuple):
 class ClusterView(NamedTuple):
     """The known groups by name and topics by id.
 
-    `unheard`: groups whose coordinators did not answer in the last observation. `missing`: topic ids that no
-    broker knows, with the time of the first such observation. `unclear`: topic ids that are neither found nor
-    missing in the last observation.
+    `unanswered`: groups whose coordinators did not answer in the last observation. `missing`: topic ids
+    that no broker knows, with the time of the first such observation. `unclear`: topic ids that are neither
+    found nor missing in the last observation.
     """
 
     groups: Mapping[str, GroupObservation]
-    unheard: Collection[str]
+    unanswered: Collection[str]
     names: Mapping[bytes, str]
     missing: Mapping[bytes, int]
     unclear: Collection[bytes]
@@ -115,20 +115,20 @@ def _check_deleted_in_kafka(
 ) -> AbandonedState | None:
     """Return the state of a deleted topic or group. Each coordinator removes the partitions that it owns."""
     observation = seen.groups.get(held_state.group_id)
-    heard = True
+    is_confirmed = True
     if held_state.topic_id in seen.missing:
         reason, since_ms = AbandonmentReason.TOPIC_DELETED, seen.missing[held_state.topic_id]
-        heard = held_state.topic_id not in seen.unclear
+        is_confirmed = held_state.topic_id not in seen.unclear
     elif observation is not None and observation.missing_ms is not None:
         reason, since_ms = AbandonmentReason.GROUP_DELETED, observation.missing_ms
-        heard = held_state.group_id not in seen.unheard
+        is_confirmed = held_state.group_id not in seen.unanswered
     else:
         return None
     since_ms = max(since_ms, held_state.initialized_ms)
     # Never expire at the first observation that misses the topic or the group.
     expires_ms = since_ms + max(rules.grace_minutes * _MINUTE_MS, 1)
     status = ExpiryStatus.LATER if now_ms < expires_ms else ExpiryStatus.DUE
-    if status is ExpiryStatus.DUE and not heard:
+    if status is ExpiryStatus.DUE and not is_confirmed:
         status = ExpiryStatus.NOT_KNOWN
     return AbandonedState(
         held_state.group_id,
@@ -187,7 +187,7 @@ def _check_unsubscribed(
 def _unsubscribed_status(
     held_state: HeldState, seen: ClusterView, observation: GroupObservation, is_left_over: bool
 ) -> ExpiryStatus:
-    if held_state.group_id in seen.unheard or held_state.topic_id in seen.unclear:
+    if held_state.group_id in seen.unanswered or held_state.topic_id in seen.unclear:
         return ExpiryStatus.NOT_KNOWN
     if not observation.is_empty:
         return ExpiryStatus.WAITS_FOR_EMPTY_GROUP

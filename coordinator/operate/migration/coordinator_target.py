@@ -115,14 +115,14 @@ class CoordinatorTarget(MigrationTarget):
         counted = sum(state.delivery_complete_count > 0 for state in states.values())
         if counted and not self._server.keeps_complete_count:
             notes.append(
-                f"the target stores no delivery complete count (Kafka before 4.2), so that of {counted} "
-                f"share-partitions is not copied; it is only used to show the lag"
+                f"the target does not store delivery complete counts (Kafka before 4.2), so the counts of "
+                f"{counted} share-partitions are not copied; they only affect the displayed lag"
             )
         raised = sum(state.leader_epoch != state.leader_epoch_max for state in states.values())
         if raised:
             notes.append(
-                f"{raised} share-partitions were initialised anew after they had a leader: the target shows "
-                f"the leader epoch that it fences with, where the source shows 0"
+                f"{raised} share-partitions were initialised again after a leader had read them: the target "
+                f"shows their highest leader epoch, the source shows 0"
             )
         newer = sum(
             not all(batch.delivery_state in _OLD_DELIVERY_STATES for batch in unpack(state.batches))
@@ -131,7 +131,7 @@ class CoordinatorTarget(MigrationTarget):
         if newer:
             notes.append(
                 f"{newer} share-partitions have records in a delivery state that brokers before Kafka 4.3 "
-                f"do not understand, such as on their way to a dead letter queue"
+                f"do not support, such as ARCHIVING"
             )
         return notes
 
@@ -162,7 +162,7 @@ class CoordinatorTarget(MigrationTarget):
                 keeps_complete_count=self._server.keeps_complete_count,
             )
             done += len(keys)
-            progress("asking the target", done, len(wanted))
+            progress("reading the target", done, len(wanted))
 
         await self._for_each_chunk(wanted, wanted, read_held_states)
         return LookupResult({**held, **others}, frozenset(unknown))

@@ -75,7 +75,7 @@ async def migrate_states(
 
     plan = plan_migration(lookup)
     if left_out := plan.keys(MigrationAction.OMIT):
-        notes.append(f"left out, because the cluster does not know their topic: {_format_keys(left_out)}")
+        notes.append(f"omitted, because the cluster does not have their topics: {_format_keys(left_out)}")
     if not options.execute:
         await source.check_unlocked()
         if not plan.is_done:
@@ -100,7 +100,7 @@ async def _fold_source(reader: LogReader, progress: Progress) -> FoldedLog:
     if folded.unreadable_keys:
         raise MigrationRefused(
             f"a newer release wrote the state of {_format_keys(folded.unreadable_keys)}: "
-            "migrate with that, or delete it"
+            "migrate with that release, or delete this state"
         )
     return folded
 
@@ -108,16 +108,16 @@ async def _fold_source(reader: LogReader, progress: Progress) -> FoldedLog:
 def _describe_folded_log(folded: FoldedLog) -> list[str]:
     notes = []
     if folded.unknown_records:
-        notes.append(f"{folded.unknown_records} records of the source are of a type that holds no state")
+        notes.append(f"{folded.unknown_records} records of unknown types in the source are not copied")
     if folded.misplaced:
         notes.append(
-            f"not copied, because no coordinator reads them where they are: {_format_keys(folded.misplaced)}"
+            f"not copied, because they are in a wrong state partition: {_format_keys(folded.misplaced)}"
         )
     if folded.owners:
         number, owner = next(iter(folded.owners.items()))
         notes.append(
-            f"{len(folded.owners)} state partitions of the source are owned, number {number} by {owner}: "
-            f"make sure that no coordinator runs there"
+            f"{len(folded.owners)} state partitions of the source have an owner, such as {owner} of number "
+            f"{number}: check that no coordinator uses the source"
         )
     return notes
 
@@ -129,20 +129,20 @@ def _check_options(plan: MigrationPlan, lookup: LookupResult, options: Migration
     if lookup.owners and not options.take_over:
         number, owner = next(iter(lookup.owners.items()))
         raise MigrationRefused(
-            f"{len(lookup.owners)} state partitions of the target are owned, number {number} by {owner}: "
-            f"stop the coordinator there; if it crashed without releasing them, use --take-over"
+            f"{len(lookup.owners)} state partitions of the target have an owner, such as {owner} of number "
+            f"{number}: stop this coordinator; if it crashed without a release, use --take-over"
         )
     destructive = plan.keys(*DESTRUCTIVE)
     if destructive and not options.replace:
         raise MigrationRefused(
-            f"the target holds state that is not the source's: {_format_keys(destructive)}; with --replace "
-            f"it is replaced by the source's, or deleted where the source has none"
+            f"the target has state that differs from the source: {_format_keys(destructive)}; --replace "
+            f"replaces this state, or deletes it if the source has none"
         )
     unknown = plan.keys(MigrationAction.OMIT)
     if unknown and not options.leave_out_unknown_topics:
         raise MigrationRefused(
-            f"the target's cluster does not know the topic of {_format_keys(unknown)}; if these topics were "
-            f"deleted, --leave-out-unknown-topics"
+            f"the target's cluster does not have the topics of {_format_keys(unknown)}; if these topics were "
+            f"deleted, omit their state with --leave-out-unknown-topics"
         )
 
 

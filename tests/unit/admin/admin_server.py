@@ -4,6 +4,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 from fastapi import FastAPI
@@ -179,6 +181,21 @@ async def run_admin(
         await runtime.stop()
 
 
+async def get_json(
+    path: str,
+    records: Iterable[StateRecord] = (),
+    topics: TopicsInMemory | None = None,
+    *,
+    status: int = 200,
+    **settings: object,
+) -> Any:
+    """Return the JSON response of a coordinator with these records to one request."""
+    async with run_admin(records, topics, **settings) as coordinator:  # type: ignore[arg-type]
+        answer = await coordinator.get(path)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
 class AdminServer:
     """An admin application that another thread serves at `url`."""
 
@@ -186,6 +203,10 @@ class AdminServer:
         self.url = url
         self.coordinator = coordinator
         self._loop = loop
+
+    def page_url(self, **view: object) -> str:
+        """Return the URL of the page with the parameters of a view."""
+        return f"{self.url}/" + (f"?{urlencode(view)}" if view else "")
 
     def run_in_loop(self, action: Callable[[], object]) -> None:
         """Run the action on the server's event loop and wait until it ends."""

@@ -20,29 +20,29 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
     async with run_admin(
         [make_snapshot(batches=pack_batches((100, 103, 2, 1))), make_snapshot("other", OTHER_TOPIC_ID)],
         topics,
-    ) as it:
-        detail = (await it.get(ONE)).json()
-        known, unknown = (await it.get("/api/v1/share-partitions")).json()["items"]
+    ) as coordinator:
+        detail = (await coordinator.get(ONE)).json()
+        known, unknown = (await coordinator.get("/api/v1/share-partitions")).json()["items"]
     assert (detail["topic"], detail["end_offset"], detail["lag"]) == ("parcels", 150, 46)
-    # The record after the last state batch is unfinished, because the end offset is greater.
-    assert detail["oldest_unfinished"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
+    # The record after the last state batch is incomplete, because the end offset is greater.
+    assert detail["oldest_incomplete"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
     assert (known["topic"], known["end_offset"], known["lag"]) == ("parcels", 150, 46)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
 
 async def test_health_gives_the_reason_without_a_cluster() -> None:
-    async with run_admin([make_snapshot()]) as it:
-        assert (await it.get(ONE)).json()["lag"] is None
-        assert (await it.get("/healthz")).json()["cluster_trouble"] == NO_CLUSTER
+    async with run_admin([make_snapshot()]) as coordinator:
+        assert (await coordinator.get(ONE)).json()["lag"] is None
+        assert (await coordinator.get("/healthz")).json()["cluster_error"] == NO_CLUSTER
 
 
 async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.is_down = True
-    async with run_admin([make_snapshot()], topics) as it:
-        first, second = [(await it.get(ONE)).json() for _ in range(2)]
-        trouble = (await it.get("/healthz")).json()["cluster_trouble"]
-        ready = await it.get("/readyz")
+    async with run_admin([make_snapshot()], topics) as coordinator:
+        first, second = [(await coordinator.get(ONE)).json() for _ in range(2)]
+        trouble = (await coordinator.get("/healthz")).json()["cluster_error"]
+        ready = await coordinator.get("/readyz")
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
@@ -53,8 +53,8 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
 
 async def test_concurrent_lookups_share_one_request() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
-    facts = ClusterInfoCache(topics)
-    answers = await asyncio.gather(*(facts.lookup([(TOPIC_ID, 0)]) for _ in range(20)))
+    cache = ClusterInfoCache(topics)
+    answers = await asyncio.gather(*(cache.lookup([(TOPIC_ID, 0)]) for _ in range(20)))
     assert {(*answer.names.items(), *answer.end_offsets.items()) for answer in answers} == {
         (*NAMES.items(), *ENDS.items())
     }
@@ -64,11 +64,11 @@ async def test_concurrent_lookups_share_one_request() -> None:
 async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
-    facts = ClusterInfoCache(topics)
-    assert await facts.lookup([(TOPIC_ID, 0)]) == ({}, {})
+    cache = ClusterInfoCache(topics)
+    assert await cache.lookup([(TOPIC_ID, 0)]) == ({}, {})
     topics.answers.set()
     while True:
-        known = await facts.lookup([(TOPIC_ID, 0)])
+        known = await cache.lookup([(TOPIC_ID, 0)])
         if known.end_offsets:
             break
     assert known == (NAMES, ENDS)
@@ -79,10 +79,10 @@ async def test_share_partition_deleted_during_lookup_returns_404() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
     topics.answers.clear()
     record = make_snapshot()
-    async with run_admin([record], topics) as it:
-        asking = asyncio.create_task(it.get(ONE))
+    async with run_admin([record], topics) as coordinator:
+        asking = asyncio.create_task(coordinator.get(ONE))
         while not topics.asked:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
-        it.runtime._runners[state_partition(record.key, SHARDS)].discard_state()
+        coordinator.runtime._runners[state_partition(record.key, SHARDS)].discard_state()
         topics.answers.set()
         assert (await asking).status_code == 404

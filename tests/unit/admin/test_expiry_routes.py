@@ -3,13 +3,17 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 import pytest
 
 from coordinator.metrics import Metrics
+from coordinator.observe import LogFollower
+from coordinator.operate.admin import create_app
 from coordinator.operate.admin import expiry_routes as admin_expiry
 from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
+from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
@@ -24,6 +28,7 @@ from tests.unit.expiry.fake_cluster import (
     make_state,
     topic_id,
 )
+from tests.unit.log.kafka_logs import run_in_real_time
 
 __all__ = ["write_settings"]
 
@@ -66,8 +71,8 @@ async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, obj
 
 
 async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
-    world = AbandonedStateCluster()
-    async with run_admin(world.records, None, world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    async with run_admin(setup.records, None, setup.make_expiry) as coordinator:
         answer = await get_expiry(coordinator)
         one = {
             "group": "g",
@@ -92,10 +97,10 @@ async def test_abandoned_state_is_listed_with_its_expiry_time() -> None:
             "enabled": True,
             "retention_minutes": 100,
             "grace_minutes": 60,
-            "looked_at": "2023-11-14T22:13:20.123Z",
+            "observed_at": "2023-11-14T22:13:20.123Z",
             "last_round": None,
-            "unheard_groups": 0,
-            "doubt": None,
+            "unanswered_groups": 0,
+            "warning": None,
             "missing_shards": [],
         }
         page = await get_expiry(coordinator, "?limit=1&offset=1&retention_minutes=7")
@@ -111,22 +116,35 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
             503,
             "bootstrap.servers is not set, so it is not known which groups are empty",
         )
-    world = AbandonedStateCluster()
-    world.cluster.is_down = True
-    async with run_admin(world.records, None, world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    setup.cluster.is_down = True
+    async with run_admin(setup.records, None, setup.make_expiry) as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert answer.status_code == 503
         assert "refused" in answer.json()["message"]
 
 
+@pytest.mark.run_with(function=run_in_real_time)
+async def test_observer_has_no_abandoned_state() -> None:
+    async with run_admin() as coordinator:
+        follower = LogFollower(KafkaInMemory().cluster("topic"), "topic")
+        app = create_app(coordinator.view._replace(runtime=follower), coordinator.access)
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
+        answer = await client.get("/api/v1/expiry")
+        assert (answer.status_code, answer.json()["message"]) == (
+            404,
+            "an observer expires no state; ask a coordinator",
+        )
+
+
 async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = AbandonedStateCluster()
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster()
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
         await check_abandoned_state_is_listed(coordinator)
-        world.clock.ms += RETENTION_MS
+        setup.clock.ms += RETENTION_MS
         dry = await post_write_request(coordinator, "expiry", {})
         assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
         done = await post_write_request(coordinator, "expiry", {"execute": True})
@@ -149,12 +167,12 @@ async def check_abandoned_state_is_listed(coordinator: AdminTester) -> None:
 async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = AbandonedStateCluster(ExpiryRules(None, 60))
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster(ExpiryRules(None, 60))
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
-        world.cluster.is_down = True
-    async with run_admin(world.records, None, AbandonedStateCluster().make_expiry) as coordinator:
+        setup.cluster.is_down = True
+    async with run_admin(setup.records, None, AbandonedStateCluster().make_expiry) as coordinator:
         answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
         assert answer["status"] == 403
     assert audit_lines(caplog) == []
@@ -163,9 +181,9 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
 async def test_failed_expiry_round_is_audited(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    world = AbandonedStateCluster()
-    world.cluster.is_down = True
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    setup = AbandonedStateCluster()
+    setup.cluster.is_down = True
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
     ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
@@ -176,15 +194,15 @@ async def test_expiry_round_continues_after_its_request_timed_out(
     write_settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
-    world, kafka_answers = AbandonedStateCluster(), asyncio.Event()
+    setup, kafka_answers = AbandonedStateCluster(), asyncio.Event()
 
     async def wait_for_round() -> None:
         await kafka_answers.wait()
 
-    async with run_admin(world.records, None, world.make_expiry, **write_settings) as coordinator:
+    async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         await check_abandoned_state_is_listed(coordinator)
-        world.clock.ms += RETENTION_MS
-        world.cluster.before["resolve"] = wait_for_round
+        setup.clock.ms += RETENTION_MS
+        setup.cluster.before["resolve"] = wait_for_round
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
         # During the round, a dry run returns the result of the last check of the cluster.

@@ -1,15 +1,14 @@
 """HTTP probes: readiness requires all shards; startup succeeds forever after its first success."""
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.unit.admin.admin_server import run_admin
+from tests.unit.admin.admin_server import get_json, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 
 async def test_coordinator_is_ready_when_all_shards_are_active() -> None:
-    async with run_admin() as coordinator:
-        answer = await coordinator.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "reasons": []})
+    assert await get_json("/readyz") == {"status": "ready", "reasons": []}
 
 
 async def test_stopping_coordinator_is_alive_but_not_ready() -> None:
@@ -33,18 +32,19 @@ async def test_startupz_stays_started_after_a_shard_fails() -> None:
 
 
 async def test_healthz_summarizes_shards_and_listener() -> None:
-    async with run_admin([make_snapshot()]) as coordinator:
-        answer = await coordinator.get("/healthz")
-    shown = answer.json()
-    assert answer.status_code == 200
+    shown = await get_json("/healthz", [make_snapshot()])
     assert shown["shards"] == {"ACTIVE": 4}
     assert shown["share_partitions"] == 1
     assert shown["listen"] == "127.0.0.1:9095"
 
 
-async def test_metrics_are_in_prometheus_text_format() -> None:
+@pytest.mark.parametrize(
+    "accept", ["*/*", "text/plain; version=latest", 'application/openmetrics-text;version="1.0.0"']
+)
+async def test_metrics_are_in_prometheus_text_format_by_default(accept: str) -> None:
+    """The version of the last two media types is invalid."""
     async with run_admin([make_snapshot()]) as coordinator:
-        answer = await coordinator.get("/metrics")
+        answer = await coordinator.get("/metrics", {"Accept": accept})
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'share_coordinator_shards{state="active"} 4.0' in answer.text
     assert "share_coordinator_share_partition_start_offset" not in answer.text
@@ -67,10 +67,3 @@ async def test_metrics_are_valid_openmetrics_if_the_client_prefers_it() -> None:
     families = {family.name for family in text_string_to_metric_families(answer.text)}
     assert {"share_coordinator_shards", "share_coordinator_share_partition_start_offset"} <= families
     assert answer.text.endswith("# EOF\n")
-
-
-async def test_metrics_are_plain_text_if_the_version_in_accept_is_invalid() -> None:
-    async with run_admin() as coordinator:
-        for accept in ("text/plain; version=latest", 'application/openmetrics-text;version="1.0.0"'):
-            answer = await coordinator.get("/metrics", {"Accept": accept})
-            assert answer.headers["content-type"].startswith("text/plain; version=0.0.4"), accept

@@ -10,7 +10,7 @@ from coordinator.operate.admin import listing
 from coordinator.operate.admin.listing import SharePartitionOrder
 from protocol.state_records import topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import run_admin
+from tests.unit.admin.admin_server import get_json, run_admin
 from tests.unit.admin.test_state_routes import make_snapshot
 
 LIST = "/api/v1/share-partitions"
@@ -50,8 +50,7 @@ def count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
     ],
 )
 async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, expected: list[str]) -> None:
-    async with run_admin(RECORDS) as coordinator:
-        page = (await coordinator.get(f"{LIST}?{query}")).json()
+    page = await get_json(f"{LIST}?{query}", RECORDS)
     assert [f"{item['group']}{item['partition']}" for item in page["items"]] == expected
     assert page["missing_shards"] == []
 
@@ -70,25 +69,9 @@ async def test_share_partitions_are_sorted_and_filtered_by_query(query: str, exp
 async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -> None:
     records = [make_snapshot("apples", partition=number) for number in range(2)]
     records += [make_snapshot("pears", batches=pack_batches((100, 100, 0, 1))), make_snapshot("Apes")]
-    async with run_admin(records) as coordinator:
-        page = (await coordinator.get(f"/api/v1/groups?{query}")).json()
+    page = await get_json(f"/api/v1/groups?{query}", records)
     assert [item["group"] for item in page["items"]] == expected
     assert page["total"] == len(expected)
-
-
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("limit=1001", "limit: Input should be less than or equal to 1000"),
-        ("sort=size", "sort: Input should be 'key', 'in-flight', 'delivery-count' or 'last-write'"),
-        ("topic=short", "topic: 'short' is not a topic id"),
-    ],
-)
-async def test_invalid_list_parameters_return_422(query: str, message: str) -> None:
-    async with run_admin() as coordinator:
-        answer = await coordinator.get(f"{LIST}?{query}")
-    assert answer.status_code == 422
-    assert answer.json()["message"].startswith(message)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 999, 1000, 2500, 3499, 3500])

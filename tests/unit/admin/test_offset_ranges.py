@@ -14,7 +14,7 @@ from coordinator.shard.batches import first_batch_index
 from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import run_admin
+from tests.unit.admin.admin_server import get_json, run_admin
 from tests.unit.admin.test_listing import count_yields
 from tests.unit.admin.test_state_routes import make_snapshot, offset_range
 
@@ -101,6 +101,5 @@ async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
 
 
 async def test_at_most_256_offset_ranges_are_near() -> None:
-    async with run_admin([make_snapshot(batches=MANY)]) as coordinator:
-        detail = (await coordinator.get(f"{ONE}&from_offset=10240")).json()
+    detail = await get_json(f"{ONE}&from_offset=10240", [make_snapshot(batches=MANY)])
     assert [item["first_offset"] for item in detail["near"]] == list(range(10_240, 10_752, 2))

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.admin.admin_server import run_admin
+from tests.unit.admin.admin_server import get_json, run_admin
 from tests.unit.admin.test_tokens import write_token_file
 
 GROUPS = "/api/v1/groups"
@@ -13,9 +13,7 @@ GROUPS = "/api/v1/groups"
 
 async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
     token_file = str(write_token_file(tmp_path, "prometheus read 0123456789abcdef\n"))
-    authorization = {"Authorization": "Bearer 0123456789abcdef"}
-    async with run_admin(http_token_file=token_file) as coordinator:
-        document = (await coordinator.get("/openapi.json", authorization)).json()
+    document = await get_json("/openapi.json", http_token_file=token_file)
     assert document["components"]["securitySchemes"].keys() == {"bearerToken"}
     operations = [each for path in document["paths"].values() for each in path.values()]
     assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", each["operationId"]) for each in operations)
@@ -26,17 +24,14 @@ async def test_document_describes_authentication_and_has_operation_ids(tmp_path:
 
 
 async def test_document_requires_no_authentication_without_tokens() -> None:
-    async with run_admin() as coordinator:
-        document = (await coordinator.get("/openapi.json")).json()
+    document = await get_json("/openapi.json")
     assert "security" not in document["paths"][GROUPS]["get"]
 
 
 @pytest.mark.parametrize("path", [GROUPS, "/api/v1/shards", "/api/v1/events"])
 async def test_unknown_query_parameter_is_refused(path: str) -> None:
-    async with run_admin() as coordinator:
-        answer = await coordinator.get(path + "?offest=1")
-    assert answer.status_code == 422
-    assert answer.json()["message"].startswith("unknown query parameter 'offest'; ")
+    answer = await get_json(path + "?offest=1", status=422)
+    assert answer["message"].startswith("unknown query parameter 'offest'; ")
 
 
 async def test_documented_and_page_query_parameters_are_accepted() -> None:

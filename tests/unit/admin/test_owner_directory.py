@@ -53,17 +53,17 @@ async def test_shards_show_their_owners() -> None:
     ],
 )
 def test_owner_page_is_a_reachable_url_or_none(http: str, page: str | None) -> None:
-    board = OwnerDirectory()
-    board.follow(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
-    owner = board.owner(0)
+    directory = OwnerDirectory()
+    directory.follow(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
+    owner = directory.owner(0)
     assert owner is not None
     assert owner.page == page
 
 
 def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
-    board = OwnerDirectory()
-    board.follow(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
-    owner = board.owner(0)
+    directory = OwnerDirectory()
+    directory.follow(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
+    owner = directory.owner(0)
     assert owner is not None
     assert owner.page == "http://127.0.0.1:9096"
 

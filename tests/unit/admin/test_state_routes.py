@@ -11,7 +11,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, UnreadableValue, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, TopicsInMemory, get_json, run_admin
 
 TOPIC = topic_id_text(TOPIC_ID)
 GROUPS = "/api/v1/groups"
@@ -45,10 +45,8 @@ async def test_share_partition_shows_its_complete_state() -> None:
         batches=pack_batches((100, 109, 0, 2), (110, 110, 4, 5), (112, 119, 2, 1), (120, 120, 3, 1))
     )
     update = ShareUpdateValue(3, 8, 101, b"", 4)
-    async with run_admin([record, StateRecord(record.key, update)]) as coordinator:
-        answer = await coordinator.get(state_url())
-    assert answer.status_code == 200
-    assert answer.json() == {
+    answer = await get_json(state_url(), [record, StateRecord(record.key, update)])
+    assert answer == {
         "group": "orders",
         "topic": None,
         "topic_id": TOPIC,
@@ -64,7 +62,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "snapshot_epoch": 3,
         "in_flight_records": 19,
         "last_in_flight_offset": 120,
-        "oldest_unfinished": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
+        "oldest_incomplete": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
         "most_delivered": [
             offset_range(110, 110, "ARCHIVED", 4, 5),
             offset_range(101, 109, "AVAILABLE", 0, 2),
@@ -114,18 +112,16 @@ def test_iso_time_is_none_for_invalid_timestamps(time_ms: int, shown: str | None
 
 async def test_in_flight_offset_ranges_are_paged() -> None:
     batches = pack_batches(*((offset, offset, 0, 1) for offset in range(100, 120, 2)))
-    async with run_admin([make_snapshot(batches=batches)]) as coordinator:
-        answer = await coordinator.get(f"{state_url()}&limit=3&offset=8")
-    page = answer.json()["in_flight"]
+    answer = await get_json(f"{state_url()}&limit=3&offset=8", [make_snapshot(batches=batches)])
+    page = answer["in_flight"]
     assert [item["first_offset"] for item in page["items"]] == [116, 118]
     assert (page["total"], page["limit"], page["offset"]) == (10, 3, 8)
-    assert answer.json()["in_flight_records"] == 10
+    assert answer["in_flight_records"] == 10
 
 
 async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = make_snapshot(batches=pack_batches((100, 100, 9, 1)))
-    async with run_admin([record]) as coordinator:
-        shown = (await coordinator.get(state_url())).json()
+    shown = await get_json(state_url(), [record])
     assert shown["in_flight"]["items"] == [offset_range(100, 100, "UNKNOWN", 9, 1)]
 
 
@@ -140,8 +136,7 @@ async def test_unreadable_state_shows_the_reason() -> None:
 
 @pytest.mark.parametrize("topic", [TOPIC, str(UUID(bytes=TOPIC_ID)), str(UUID(bytes=TOPIC_ID)).upper()])
 async def test_topic_id_is_accepted_in_base64_and_uuid_form(topic: str) -> None:
-    async with run_admin([make_snapshot()]) as coordinator:
-        assert (await coordinator.get(state_url(topic=topic))).json()["topic_id"] == TOPIC
+    assert (await get_json(state_url(topic=topic), [make_snapshot()]))["topic_id"] == TOPIC
 
 
 @pytest.mark.parametrize(
@@ -174,8 +169,7 @@ async def test_group_id_may_contain_any_character(group_id: str) -> None:
 async def test_groups_are_listed_in_order_and_in_pages() -> None:
     records = [make_snapshot(f"g{number}", partition=number) for number in (3, 1, 4, 2)]
     records += [make_snapshot("g3", OTHER_TOPIC_ID, 8, pack_batches((100, 100, 0, 1), (102, 102, 0, 1)))]
-    async with run_admin(records) as coordinator:
-        page = (await coordinator.get(f"{GROUPS}?limit=2&offset=1")).json()
+    page = await get_json(f"{GROUPS}?limit=2&offset=1", records)
     assert [item["group"] for item in page["items"]] == ["g2", "g3"]
     assert (page["total"], page["limit"], page["offset"], page["missing_shards"]) == (4, 2, 1, [])
     assert page["items"][1] == {
@@ -194,8 +188,7 @@ async def test_groups_are_listed_in_order_and_in_pages() -> None:
 async def test_share_partitions_of_a_group_are_listed_in_pages() -> None:
     records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [make_snapshot(topic_id=OTHER_TOPIC_ID), make_snapshot("another")]
-    async with run_admin(records) as coordinator:
-        page = (await coordinator.get(f"{LIST}?group=orders&limit=2&offset=2")).json()
+    page = await get_json(f"{LIST}?group=orders&limit=2&offset=2", records)
     assert [(item["topic_id"], item["partition"]) for item in page["items"]] == [
         (TOPIC, 10),
         (topic_id_text(OTHER_TOPIC_ID), 0),
@@ -272,6 +265,13 @@ async def test_shards_are_listed_in_pages() -> None:
         (f"{GROUPS}?offset=-1", 422, "offset: Input should be greater than or equal to 0"),
         (f"{GROUPS}?after=a&offset=1", 422, "after: it can be used only in the default order"),
         (f"{GROUPS}?after=a&sort=last-write", 422, "after: it can be used only in the default order"),
+        (f"{LIST}?limit=1001", 422, "limit: Input should be less than or equal to 1000"),
+        (
+            f"{LIST}?sort=size",
+            422,
+            "sort: Input should be 'key', 'in-flight', 'delivery-count'",
+        ),
+        (f"{LIST}?topic=short", 422, "topic: 'short' is not a topic id"),
         (f"{LIST}?after=a", 422, "after: 'a' is not of the form group:topicId:partition"),
         ("/nowhere", 404, "there is no such path"),
         ("/docs", 404, "there is no such path"),
@@ -280,12 +280,10 @@ async def test_shards_are_listed_in_pages() -> None:
 async def test_invalid_paths_and_parameters_return_the_same_json_error(
     path: str, status: int, message: str
 ) -> None:
-    async with run_admin([make_snapshot()]) as coordinator:
-        answer = await coordinator.get(path)
-    assert answer.status_code == status
-    assert set(answer.json()) == {"status", "message"}
-    assert answer.json()["status"] == status
-    assert answer.json()["message"].startswith(message)
+    answer = await get_json(path, [make_snapshot()], status=status)
+    assert set(answer) == {"status", "message"}
+    assert answer["status"] == status
+    assert answer["message"].startswith(message)
 
 
 async def test_state_of_an_unloaded_shard_returns_503() -> None:

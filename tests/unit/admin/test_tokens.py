@@ -93,34 +93,34 @@ class ManualClock:
 
 def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
     clock = ManualClock()
-    attempts = LoginThrottle(clock)
+    throttle = LoginThrottle(clock)
     for _ in range(FAILED_LOGINS_MAX):
-        assert attempts.wait_s("10.0.0.1") == 0
-        attempts.record_failure("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_FORGIVEN_S)
-    assert attempts.wait_s("10.0.0.2") == 0
+        assert throttle.wait_s("10.0.0.1") == 0
+        throttle.record_failure("10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_FORGIVEN_S)
+    assert throttle.wait_s("10.0.0.2") == 0
     clock.now_s += FAILED_LOGIN_FORGIVEN_S
-    assert attempts.wait_s("10.0.0.1") == 0
-    attempts.record_failure("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") > 0
+    assert throttle.wait_s("10.0.0.1") == 0
+    throttle.record_failure("10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") > 0
     clock.now_s += FAILED_LOGIN_FORGIVEN_S * FAILED_LOGINS_MAX
     for _ in range(FAILED_LOGINS_MAX - 1):
-        attempts.record_failure("10.0.0.1")
-    assert attempts.wait_s("10.0.0.1") == 0
+        throttle.record_failure("10.0.0.1")
+    assert throttle.wait_s("10.0.0.1") == 0
 
 
 def test_known_good_token_is_kept_per_address_until_forgotten() -> None:
-    attempts = LoginThrottle(ManualClock())
-    attempts.record_success("10.0.0.1", b"digest")
-    assert attempts.is_known_good("10.0.0.1", b"digest")
-    assert not attempts.is_known_good("10.0.0.2", b"digest")
-    attempts.forget_known_good()
-    assert not attempts.is_known_good("10.0.0.1", b"digest")
+    throttle = LoginThrottle(ManualClock())
+    throttle.record_success("10.0.0.1", b"digest")
+    assert throttle.is_known_good("10.0.0.1", b"digest")
+    assert not throttle.is_known_good("10.0.0.2", b"digest")
+    throttle.forget_known_good()
+    assert not throttle.is_known_good("10.0.0.1", b"digest")
 
 
 def test_login_throttle_has_bounded_memory() -> None:
-    attempts = LoginThrottle(ManualClock())
+    throttle = LoginThrottle(ManualClock())
     for number in range(20_000):
-        attempts.record_failure(str(number))
-        attempts.record_success(str(number), b"digest")
-    assert len(attempts._forgiven_s) == len(attempts._known_good) == 10_000
+        throttle.record_failure(str(number))
+        throttle.record_success(str(number), b"digest")
+    assert len(throttle._forgiven_s) == len(throttle._known_good) == 10_000

@@ -202,7 +202,7 @@ async def test_shard_is_handed_over_to_the_named_member(
         coordinator.owners.follow(make_assignment(US, OTHER))
         dry = await post_write_request(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
         assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
-        assert (dry["giver"]["wire"], dry["taker"], coordinator.wishes) == ("one:9095", None, [])
+        assert (dry["previous_owner"]["wire"], dry["new_owner"], coordinator.wishes) == ("one:9095", None, [])
 
         order = {"shard": 2, "to": "https://two:9096", "execute": True}
         handing = asyncio.ensure_future(post_write_request(coordinator, "hand-overs", order))
@@ -212,7 +212,7 @@ async def test_shard_is_handed_over_to_the_named_member(
         coordinator.runtime.resign(2)
         coordinator.owners.follow(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
         done = await handing
-        assert (done["giver"]["wire"], done["taker"]["wire"]) == ("one:9095", "two:9095")
+        assert (done["previous_owner"]["wire"], done["new_owner"]["wire"]) == ("one:9095", "two:9095")
         assert done["outcome"] == "shard 2 was released and is owned by two:9095"
     assert audit_lines(caplog)[-1][4] == done["outcome"]
 

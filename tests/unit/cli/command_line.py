@@ -1,10 +1,11 @@
 """Run the command line in the test process."""
 
+import json
 import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -15,6 +16,15 @@ class CommandResult(NamedTuple):
     exit_code: object
     out: str
     err: str
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The words of each line of stdout."""
+        return [line.split() for line in self.out.splitlines()]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
 
 
 class CommandLine:

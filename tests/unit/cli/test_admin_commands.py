@@ -36,14 +36,10 @@ def coordinator_url() -> Iterator[str]:
         yield coordinator.url
 
 
-def split_rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines()]
-
-
 def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_url: str) -> None:
     done = share_coordinator("groups", "list", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
-    assert split_rows(done.out) == [
+    assert done.rows == [
         ["GROUP", "PROBLEM", "LAG", "IN-FLIGHT", "SHARE-PARTITIONS", "LAST-WRITE"],
         [r"\x1b[2J\u202eevil", "-", "-", "-", "1", WRITTEN],
         ["..", "-", "-", "-", "1", WRITTEN],
@@ -51,9 +47,16 @@ def test_groups_list_prints_a_table(share_coordinator: CommandLine, coordinator_
     ]
 
 
+def test_groups_list_prints_why_the_coordinator_is_not_ready(share_coordinator: CommandLine) -> None:
+    with serve_admin() as server:
+        server.run_in_loop(server.coordinator.runtime.mark_not_ready)
+        done = share_coordinator("groups", "list", "--url", server.url)
+    assert (done.exit_code, done.err) == (0, "share-coordinator: The coordinator is stopping.\n")
+
+
 def test_groups_list_filters_by_contains(share_coordinator: CommandLine, coordinator_url: str) -> None:
     done = share_coordinator("groups", "list", "--url", coordinator_url, "--contains", "ORD", "-o", "json")
-    assert [group["group"] for group in json.loads(done.out)] == ["orders"]
+    assert [group["group"] for group in done.json] == ["orders"]
 
 
 def test_groups_describe_prints_columns_like_kafka(
@@ -61,7 +64,7 @@ def test_groups_describe_prints_columns_like_kafka(
 ) -> None:
     done = share_coordinator("groups", "describe", "orders", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
-    assert split_rows(done.out) == [
+    assert done.rows == [
         [*KEY, "START-OFFSET", "LAG", "IN-FLIGHT", "MAX-DELIVERY-COUNT", "LAST-WRITE"],
         ["orders", TOPIC, "0", "100", "-", "19", "5", WRITTEN],
         ["orders", OTHER_TOPIC, "9", "100", "-", "0", "-", WRITTEN],
@@ -72,9 +75,9 @@ def test_groups_describe_prints_columns_like_kafka(
 def test_groups_describe_verbose_adds_epochs_and_end_offset(
     share_coordinator: CommandLine, coordinator_url: str
 ) -> None:
-    head, first, *_ = split_rows(
-        share_coordinator("groups", "describe", "orders", "--verbose", "--url", coordinator_url).out
-    )
+    head, first, *_ = share_coordinator(
+        "groups", "describe", "orders", "--verbose", "--url", coordinator_url
+    ).rows
     shown = dict(zip(head, first, strict=True))
     assert (shown["LEADER-EPOCH"], shown["STATE-EPOCH"], shown["STATE-BATCHES"]) == ("7", "5", "3")
     assert shown["END-OFFSET"] == "-"
@@ -93,10 +96,10 @@ def test_group_with_special_characters_is_described(
     share_coordinator: CommandLine, coordinator_url: str, group: str
 ) -> None:
     done = share_coordinator("groups", "describe", group, "--url", coordinator_url)
-    assert len(split_rows(done.out)) == 2
+    assert len(done.rows) == 2
     assert "\x1b" not in done.out
     shown = share_coordinator("state", "show", group, TOPIC, "0", "--url", coordinator_url, "-o", "json")
-    assert json.loads(shown.out)["group"] == group
+    assert shown.json["group"] == group
 
 
 def test_state_show_prints_state_and_in_flight_records(
@@ -104,7 +107,7 @@ def test_state_show_prints_state_and_in_flight_records(
 ) -> None:
     done = share_coordinator("state", "show", "orders", TOPIC, "0", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
-    shown = split_rows(done.out)
+    shown = done.rows
     assert shown[:2] == [
         ["GROUP", "TOPIC", "PARTITION", "LEADER-EPOCH", "START-OFFSET", "LAG", "END-OFFSET", "IN-FLIGHT"],
         ["orders", TOPIC, "0", "7", "100", "-", "-", "19"],
@@ -124,16 +127,16 @@ def test_state_history_prints_events_of_a_record(
     command = ("state", "history", "orders", TOPIC, "0", "110", "--url", coordinator_url)
     done = share_coordinator(*command)
     assert (done.exit_code, done.err) == (0, "")
-    head, event, summary = split_rows(done.out)
+    head, event, summary = done.rows
     assert head[:4] == ["LOG-OFFSET", "TIME", "RECORD", "OWNER-EPOCH"]
     assert " ".join(event[2:]).endswith("rejected or given up (ARCHIVED) at delivery 5")
     assert summary[:3] == ["now:", "record", "110:"]
-    found = json.loads(share_coordinator(*command, "-o", "json").out)
+    found = share_coordinator(*command, "-o", "json").json
     assert found["events"][0]["delivery_state"] == "ARCHIVED"
 
 
 def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: str) -> None:
-    head, *shards = split_rows(share_coordinator("shards", "--url", coordinator_url).out)
+    head, *shards = share_coordinator("shards", "--url", coordinator_url).rows
     assert head[:5] == ["SHARD", "STATUS", "OWNER", "OWNER-EPOCH", "SHARE-PARTITIONS"]
     assert [(row[0], row[1]) for row in shards] == [(str(number), "ACTIVE") for number in range(4)]
     assert sum(int(row[4]) for row in shards) == 5

@@ -1,6 +1,5 @@
 """The command line: exit codes, one-line errors and fast imports."""
 
-import json
 import re
 import subprocess
 import sys
@@ -96,7 +95,7 @@ def test_config_show_prints_every_setting_and_its_source(
 
 
 def test_config_show_prints_json(share_coordinator: CommandLine) -> None:
-    shown = json.loads(share_coordinator("config", "show", "-o", "json", "--set", "node.ids=7").out)
+    shown = share_coordinator("config", "show", "-o", "json", "--set", "node.ids=7").json
     (row,) = (row for row in shown if row["name"] == "node.ids")
     assert (row["value"], row["from"], row["default"]) == ("7", "flag --set node.ids", "4")
     assert set(row) == {"name", "value", "from", "env", "flag", "default", "allowed", "meaning"}
@@ -113,7 +112,7 @@ def test_config_check_reads_the_given_file(share_coordinator: CommandLine, tmp_p
     file.write_text("max.connections=9\n")
     outcome = share_coordinator("config", "check", "--config", str(file))
     assert (outcome.exit_code, outcome.out) == (0, "Configuration is valid.\n")
-    assert json.loads(share_coordinator("config", "check", "-o", "json").out) == {"good": True}
+    assert share_coordinator("config", "check", "-o", "json").json == {"good": True}
 
 
 def test_config_reference_equals_the_generated_page(share_coordinator: CommandLine) -> None:
@@ -121,7 +120,7 @@ def test_config_reference_equals_the_generated_page(share_coordinator: CommandLi
 
 
 def test_version_command_and_version_option_print_the_same(share_coordinator: CommandLine) -> None:
-    shown = json.loads(share_coordinator("version", "-o", "json").out)
+    shown = share_coordinator("version", "-o", "json").json
     outcome = share_coordinator("version")
     assert outcome.out.startswith(f"share-coordinator {shown['version']} ")
     # Users often try `--version` first.

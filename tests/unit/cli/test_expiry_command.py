@@ -1,6 +1,5 @@
 """The command `expiry`: tables and JSON of abandoned state."""
 
-import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from tests.unit.admin.admin_server import serve_admin
 from tests.unit.admin.test_expiry_routes import AbandonedStateCluster
 from tests.unit.cli.command_line import CommandLine
 
-HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "EMPTY-SINCE", "EXPIRES-AT", "STATUS"]
+HEAD = ["GROUP", "TOPIC", "PARTITIONS", "REASON", "ABANDONED-SINCE", "EXPIRES-AT", "STATUS"]
 SINCE = "2023-11-14T22:13:20.123Z"
 OFF = (
     "share-coordinator: expiry is disabled (share.coordinator.group.state.retention.minutes=-1), and ages "
@@ -20,20 +19,16 @@ OFF = (
 
 @pytest.fixture(scope="module")
 def coordinator_url() -> Iterator[str]:
-    world = AbandonedStateCluster()
-    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster()
+    with serve_admin(setup.records, make_expiry=setup.make_expiry) as coordinator:
         yield coordinator.url
 
 
 @pytest.fixture(scope="module")
 def url_without_expiry() -> Iterator[str]:
-    world = AbandonedStateCluster(ExpiryRules(None, 60))
-    with serve_admin(world.records, make_expiry=world.make_expiry) as coordinator:
+    setup = AbandonedStateCluster(ExpiryRules(None, 60))
+    with serve_admin(setup.records, make_expiry=setup.make_expiry) as coordinator:
         yield coordinator.url
-
-
-def split_rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines()]
 
 
 def test_expiry_prints_a_table_with_expiry_times(
@@ -42,7 +37,7 @@ def test_expiry_prints_a_table_with_expiry_times(
     done = share_coordinator("expiry", "--url", coordinator_url)
     assert (done.exit_code, done.err) == (0, "")
     at = "2023-11-14T23:53:20.123Z"
-    assert split_rows(done.out) == [
+    assert done.rows == [
         HEAD,
         ["g", "t", "0-1", "group_empty", SINCE, at, "later"],
         ["g", "u", "5", "group_empty", SINCE, at, "later"],
@@ -50,7 +45,7 @@ def test_expiry_prints_a_table_with_expiry_times(
 
 
 def test_expiry_prints_json(share_coordinator: CommandLine, coordinator_url: str) -> None:
-    answer = json.loads(share_coordinator("expiry", "--url", coordinator_url, "-o", "json").out)
+    answer = share_coordinator("expiry", "--url", coordinator_url, "-o", "json").json
     assert (answer["enabled"], answer["retention_minutes"], answer["total"]) == (True, 100, 2)
     assert [item["partitions"] for item in answer["items"]] == [[0, 1], [5]]
 
@@ -61,9 +56,9 @@ def test_expiry_lists_abandoned_state_if_expiry_is_disabled(
     url = url_without_expiry
     done = share_coordinator("expiry", "--url", url)
     assert (done.exit_code, done.err) == (0, OFF)
-    assert split_rows(done.out)[1] == ["g", "t", "0-1", "group_empty", SINCE, "never", "later"]
+    assert done.rows[1] == ["g", "t", "0-1", "group_empty", SINCE, "never", "later"]
     done = share_coordinator("expiry", "--url", url, "--retention-minutes", "10080")
-    assert split_rows(done.out)[1][5] == "2023-11-21T22:13:20.123Z"
+    assert done.rows[1][5] == "2023-11-21T22:13:20.123Z"
     done = share_coordinator("expiry", "--url", url, "--retention-minutes", "1", "--execute")
     assert done.exit_code == 2
     assert "omitted with --execute" in done.err

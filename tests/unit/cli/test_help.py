@@ -15,6 +15,13 @@ def test_every_command_is_in_one_help_group() -> None:
     assert sorted(grouped) == sorted(registered)
 
 
+@pytest.mark.parametrize("command", ["groups", "state", "config", "journal", "recovery"])
+def test_help_of_command_group_shows_complete_sentences(share_coordinator: CommandLine, command: str) -> None:
+    commands = share_coordinator(command, "--help").out.partition("Commands:")[2]
+    assert commands.rstrip().endswith(".")
+    assert "..." not in commands
+
+
 def test_help_shows_complete_sentences_in_groups(share_coordinator: CommandLine) -> None:
     out = share_coordinator("--help").out
     assert "..." not in out.partition("Run:")[2]

@@ -69,17 +69,27 @@ def test_name_outside_the_output_encoding_is_escaped(
 def test_top_continues_after_a_failed_refresh(
     share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
 ) -> None:
-    looks = iter((True, False, True))
+    is_reachable = iter((True, False, True))
     well = AdminClient.get
 
     def return_answer(api: AdminClient, path: str, **query: object) -> Answer:
-        if path == "/healthz" and not next(looks):
+        if path == "/healthz" and not next(is_reachable):
             raise CoordinatorError("no coordinator answers\x1b[2J")
         return well(api, path, **query)
 
     terminal.setattr(AdminClient, "get", return_answer)
     done = share_coordinator(
-        *("top", "--url", coordinator_url, "--sort", "delivery-count", "--looks", "3", "--interval", "0.1")
+        *(
+            "top",
+            "--url",
+            coordinator_url,
+            "--sort",
+            "delivery-count",
+            "--refreshes",
+            "3",
+            "--interval",
+            "0.1",
+        )
     )
     assert (done.exit_code, done.err) == (0, "")
     assert r"! no coordinator answers\x1b[2J. Last values:" in done.out
@@ -102,7 +112,7 @@ def test_top_ends_if_the_first_refresh_fails(
 ) -> None:
     done = share_coordinator("top", "--url", "http://127.0.0.1:1")
     assert (done.exit_code, done.out) == (1, "")
-    assert "no coordinator answers at http://127.0.0.1:1" in done.err
+    assert "no coordinator answers at http://127.0.0.1:1: Connection refused" in done.err
 
 
 def test_top_on_a_dumb_terminal_prints_one_refresh(

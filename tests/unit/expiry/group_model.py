@@ -41,9 +41,9 @@ class GroupModel:
         self.exists = True
         self.initialized: dict[str, int] = {}
         # Subscriptions as (topic, start, end). The end is None while the subscription lasts.
-        self.spells: list[tuple[str, int, int | None]] = []
+        self.subscriptions: list[tuple[str, int, int | None]] = []
         # Times of observations that found the group, and whether the group was empty.
-        self.looks: list[tuple[int, bool]] = []
+        self.observations: list[tuple[int, bool]] = []
         self.watch: GroupObservation | None = None
         # The start of the interval in which the group was observed without a change of its epoch.
         self.quiet_since: int | None = None
@@ -89,12 +89,12 @@ class GroupModel:
         self.members = members
         self.group_epoch += 1
         self.quiet_since = None
-        self.spells = [
+        self.subscriptions = [
             (topic, start, self.minute if end is None and topic not in self.subscribed_topics else end)
-            for topic, start, end in self.spells
+            for topic, start, end in self.subscriptions
         ]
         for topic in self.subscribed_topics - before:
-            self.spells.append((topic, self.minute, None))
+            self.subscriptions.append((topic, self.minute, None))
             self.initialized.setdefault(topic, self.minute)
 
     # Observations.
@@ -115,7 +115,7 @@ class GroupModel:
         else:
             state = "Stable" if self.members else EMPTY
             seen = GroupDescription(0, "", state, self.group_epoch, len(self.members), self.subscribed_topics)
-            self.looks.append((self.minute, not self.members))
+            self.observations.append((self.minute, not self.members))
             if self.quiet_since is None:
                 self.quiet_since = self.minute
         now_ms = self.minute * MINUTE_MS
@@ -145,8 +145,8 @@ class GroupModel:
         """Return the minutes since the last subscription to a topic that the observer could detect."""
         ends = [
             self.minute if end is None else end
-            for spelled, start, end in self.spells
-            if spelled == topic and not (end is not None and self._is_between_observations(start, end))
+            for subscribed, start, end in self.subscriptions
+            if subscribed == topic and not (end is not None and self._is_between_observations(start, end))
         ]
         return self.minute - max(ends, default=0)
 
@@ -155,7 +155,9 @@ class GroupModel:
 
         If the group was empty at both observations, its group epoch reveals the subscription: return False.
         """
-        for (before, was_empty), (after, is_empty) in zip(self.looks, self.looks[1:], strict=False):
+        for (before, was_empty), (after, is_empty) in zip(
+            self.observations, self.observations[1:], strict=False
+        ):
             if before <= start and end <= after and after - before <= GAP_MINUTES:
                 return not (was_empty and is_empty)
         return False

@@ -21,94 +21,92 @@ RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=UNCHAN
 Step = Callable[[GroupModel], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
-# LOOK is an observation of the group. Most changes lie between two observations, so that they are detected.
-LOOK = None
-passing = st.sampled_from(
+# A step that observes the group. Most changes lie between two observations, so that they are detected.
+OBSERVATION = None
+time_steps = st.sampled_from(
     (1, GAP_MINUTES, GAP_MINUTES + 1, UNCHANGED_GAP_MINUTES, RETENTION - 1, RETENTION, 2 * RETENTION)
-).map(lambda minutes: lambda world: world.advance_time(minutes))
-coming_and_going = st.one_of(
-    some_topics.map(lambda topics: lambda world: world.join(topics)),
-    st.integers(0, 2).map(lambda number: lambda world: world.leave(number)),
-    st.just(lambda world: world.leave_all()),
+).map(lambda minutes: lambda model: model.advance_time(minutes))
+membership_changes = st.one_of(
+    some_topics.map(lambda topics: lambda model: model.join(topics)),
+    st.integers(0, 2).map(lambda number: lambda model: model.leave(number)),
+    st.just(lambda model: model.leave_all()),
     st.tuples(some_topics, st.sampled_from((0, 1, GAP_MINUTES))).map(
-        lambda visit: lambda world: world.join_and_leave(*visit)
+        lambda visit: lambda model: model.join_and_leave(*visit)
     ),
 )
-upheavals = st.one_of(
-    st.just(lambda world: world.delete_group()),
-    st.booleans().map(lambda keeps: lambda world: world.restart(keeps_file=keeps)),
+deletions_and_restarts = st.one_of(
+    st.just(lambda model: model.delete_group()),
+    st.booleans().map(lambda keeps: lambda model: model.restart(keeps_file=keeps)),
 )
-happenings_of = st.lists(
+event_lists = st.lists(
     st.one_of(
-        st.tuples(passing, st.just(LOOK)),
-        st.tuples(passing, st.just(LOOK)),
-        st.tuples(coming_and_going, st.just(LOOK)),
-        st.tuples(coming_and_going),
-        st.tuples(passing),
-        st.tuples(upheavals),
+        st.tuples(time_steps, st.just(OBSERVATION)),
+        st.tuples(time_steps, st.just(OBSERVATION)),
+        st.tuples(membership_changes, st.just(OBSERVATION)),
+        st.tuples(membership_changes),
+        st.tuples(time_steps),
+        st.tuples(deletions_and_restarts),
     ),
     max_size=25,
 ).map(lambda parts: [step for part in parts for step in part])
 
 
 @pytest.mark.slow
-@given(happenings_of, st.sets(st.integers(0, 50), max_size=5))
+@given(event_lists, st.sets(st.integers(0, 50), max_size=5))
 @settings(max_examples=400, deadline=None)
 def test_state_does_not_expire_before_the_retention_time(
-    happenings: list[Step | None], deaf: set[int]
+    events: list[Step | None], unanswered: set[int]
 ) -> None:
-    world = GroupModel(RULES)
-    for number, happens in enumerate(happenings):
-        if happens is not None:
-            happens(world)
+    model = GroupModel(RULES)
+    for number, event in enumerate(events):
+        if event is not None:
+            event(model)
             continue
-        for each in world.observe(answers=number not in deaf):
+        for each in model.observe(answers=number not in unanswered):
             assert each.topic is not None
             if each.status is not ExpiryStatus.DUE:
                 continue
             if each.reason is AbandonmentReason.GROUP_DELETED:
-                assert not world.exists
+                assert not model.exists
             else:
-                assert not world.members
-                assert world.unsubscribed_minutes(each.topic) >= RETENTION
+                assert not model.members
+                assert model.unsubscribed_minutes(each.topic) >= RETENTION
 
 
-@given(happenings_of, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
+@given(event_lists, st.lists(st.integers(1, GAP_MINUTES), min_size=1, max_size=20))
 @settings(max_examples=150, deadline=None)
-def test_state_unused_for_the_retention_time_is_due(
-    happenings: list[Step | None], minutes: list[int]
-) -> None:
-    world = GroupModel(RULES)
-    for happens in happenings:
-        happens(world) if happens is not None else world.observe()
-    world.leave_all()
-    world.observe()
-    quiet_from = world.minute
-    for passing in minutes:
-        world.advance_time(passing)
-        due = {each.topic for each in world.observe() if each.status is ExpiryStatus.DUE}
+def test_state_unused_for_the_retention_time_is_due(events: list[Step | None], minutes: list[int]) -> None:
+    model = GroupModel(RULES)
+    for event in events:
+        event(model) if event is not None else model.observe()
+    model.leave_all()
+    model.observe()
+    quiet_from = model.minute
+    for step in minutes:
+        model.advance_time(step)
+        due = {each.topic for each in model.observe() if each.status is ExpiryStatus.DUE}
         # If an unobserved member initialised the state, the state expires later.
-        if world.exists and world.minute - quiet_from >= RETENTION + UNCHANGED_GAP_MINUTES:
-            assert due == set(world.initialized)
+        if model.exists and model.minute - quiet_from >= RETENTION + UNCHANGED_GAP_MINUTES:
+            assert due == set(model.initialized)
 
 
-@given(happenings_of)
+@given(event_lists)
 @settings(deadline=None)
-def test_subscribed_topic_is_not_listed_as_abandoned(happenings: list[Step | None]) -> None:
-    world = GroupModel(RULES)
-    for happens in happenings:
-        if happens is not None:
-            happens(world)
-        listed = {each.topic for each in world.observe()}
-        assert not listed & world.subscribed_topics
+def test_subscribed_topic_is_not_listed_as_abandoned(events: list[Step | None]) -> None:
+    model = GroupModel(RULES)
+    for event in events:
+        if event is not None:
+            event(model)
+        listed = {each.topic for each in model.observe()}
+        assert not listed & model.subscribed_topics
 
 
 def test_group_that_was_created_again_with_the_same_epoch_does_not_expire_early() -> None:
-    world = GroupModel(RULES)
-    world.join_and_leave(frozenset({"a"}), 0)
-    world.observe()
-    world.delete_group()
-    world.join_and_leave(frozenset({"a"}), UNCHANGED_GAP_MINUTES)
-    world.observe()
-    world.advance_time(RETENTION - 1)
-    assert [each.status for each in world.observe()] == [ExpiryStatus.LATER]
+    model = GroupModel(RULES)
+    model.join_and_leave(frozenset({"a"}), 0)
+    model.observe()
+    model.delete_group()
+    model.join_and_leave(frozenset({"a"}), UNCHANGED_GAP_MINUTES)
+    model.observe()
+    model.advance_time(RETENTION - 1)
+    assert [each.status for each in model.observe()] == [ExpiryStatus.LATER]

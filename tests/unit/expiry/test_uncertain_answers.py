@@ -35,7 +35,7 @@ async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None
         cluster.deaf_groups.add("g")
         await one.advance_with_rounds(3 * RETENTION)
         assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
-        assert (await one.expiry.forecast()).unheard_groups == 1
+        assert (await one.expiry.forecast()).unanswered_groups == 1
         assert ("g", "t") in await one.topics()
         cluster.deaf_groups.clear()
         await one.advance_with_rounds(LOOK_MINUTES)
@@ -119,7 +119,7 @@ async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> N
         await one.expiry.run_round()
         await one.advance_with_rounds(3 * RETENTION)
         assert await one.topics() == {("other", "known"), ("g", "t")}
-        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).doubt)
+        assert "knows none of the 2 topics" in str((await one.expiry.forecast()).warning)
 
 
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
@@ -220,62 +220,53 @@ async def test_observation_is_kept_while_a_shard_is_not_loaded(
     assert after.groups["g"].read_ms == clock.ms
 
 
+def observe(
+    before: GroupObservation | None,
+    minute: int,
+    group_epoch: int = 3,
+    *,
+    state: str = EMPTY,
+    gap_minutes: int = 9,
+    initialized_minute: int | None = 0,
+) -> GroupObservation:
+    """Observe a group; a group in the state Stable has a member that subscribes to topic t."""
+    members = int(state != EMPTY)
+    observation = observe_group(
+        before,
+        GroupDescription(0, "", state, group_epoch, members, frozenset("t" * members)),
+        now_ms=minute * MINUTE_MS,
+        gaps=ObservationGaps(gap_minutes * MINUTE_MS, gap_minutes * MINUTE_MS),
+        initialized_ms=None if initialized_minute is None else initialized_minute * MINUTE_MS,
+    )
+    assert observation is not None
+    return observation
+
+
 @pytest.mark.parametrize(
     ("initialized_minute", "since_minute"), [(1, 10), (9, 1000), (999, 1000), (None, 1000)]
 )
 def test_equal_group_epoch_after_a_gap_does_not_prove_the_same_group(
     initialized_minute: int | None, since_minute: int
 ) -> None:
-    def make_observation(before: GroupObservation | None, minute: int) -> GroupObservation:
-        initialized_ms = None if initialized_minute is None else initialized_minute * MINUTE_MS
-        seen = GroupDescription(0, "", EMPTY, 3, 0, frozenset())
-        watch = observe_group(
-            before,
-            seen,
-            now_ms=minute * MINUTE_MS,
-            gaps=ObservationGaps(MINUTE_MS, MINUTE_MS),
-            initialized_ms=initialized_ms,
-        )
-        assert watch is not None
-        return watch
-
     # The group may have been deleted and created again if its state was initialised after the last
     # observation. The clock of the coordinator that initialised the state may be a minute behind.
-    assert make_observation(make_observation(None, 10), 1000).since_ms == since_minute * MINUTE_MS
+    observation = observe(
+        observe(None, 10, initialized_minute=initialized_minute, gap_minutes=1),
+        1000,
+        initialized_minute=initialized_minute,
+        gap_minutes=1,
+    )
+    assert observation.since_ms == since_minute * MINUTE_MS
 
 
 def test_member_between_two_observations_may_have_used_every_topic() -> None:
-    def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
-        seen = GroupDescription(0, "", EMPTY, group_epoch, 0, frozenset())
-        watch = observe_group(
-            before,
-            seen,
-            now_ms=minute * MINUTE_MS,
-            gaps=ObservationGaps(9 * MINUTE_MS, 9 * MINUTE_MS),
-            initialized_ms=1,
-        )
-        assert watch is not None
-        return watch
-
-    assert make_observation(make_observation(None, 10, 3), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
+    assert observe(observe(None, 10), 15, 5).unsubscribed_since_ms("t") == 15 * MINUTE_MS
 
 
-def test_subscriptions_during_a_long_gap_are_unknown() -> None:
-    def make_observation(before: GroupObservation | None, minute: int, group_epoch: int) -> GroupObservation:
-        seen = GroupDescription(0, "", "Stable", group_epoch, 1, frozenset({"t"}))
-        watch = observe_group(
-            before,
-            seen,
-            now_ms=minute * MINUTE_MS,
-            gaps=ObservationGaps(9 * MINUTE_MS, 9 * MINUTE_MS),
-            initialized_ms=1,
-        )
-        assert watch is not None
-        return watch
-
-    before = make_observation(None, 10, 3)
-    assert make_observation(before, 19, 5).unsubscribed_since_ms("u") == 10 * MINUTE_MS
-    assert make_observation(before, 20, 5).unsubscribed_since_ms("u") == 20 * MINUTE_MS
+@pytest.mark.parametrize(("minute", "since_minute"), [(19, 10), (20, 20)])
+def test_subscriptions_during_a_long_gap_are_unknown(minute: int, since_minute: int) -> None:
+    before = observe(None, 10, state="Stable")
+    assert observe(before, minute, 5, state="Stable").unsubscribed_since_ms("u") == since_minute * MINUTE_MS
 
 
 async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:

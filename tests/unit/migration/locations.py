@@ -8,7 +8,8 @@ from coordinator.log.kafka import KafkaLog, KafkaLogLimits, TopicConfig
 from coordinator.operate.migration.fold import ComparableState, FoldedLog
 from coordinator.operate.migration.log_target import OWNER, LogTarget
 from coordinator.operate.migration.migrate import MigrationOptions, MigrationReport, migrate_states
-from coordinator.operate.migration.readers import JournalReader, TopicReader
+from coordinator.operate.migration.plan import MigrationTarget
+from coordinator.operate.migration.readers import JournalReader, LogReader, TopicReader
 from coordinator.process.clock import SystemClock
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -101,8 +102,17 @@ class MigrationLogs:
             clock=SystemClock(),
         )
 
-    async def migrate(self, options: MigrationOptions = EXECUTE) -> MigrationReport:
-        return await migrate_states(self.reader(), self.target(), options, ignore_progress)
+    async def migrate(
+        self,
+        options: MigrationOptions = EXECUTE,
+        *,
+        source: LogReader | None = None,
+        target: MigrationTarget | None = None,
+    ) -> MigrationReport:
+        """Migrate, by default from the topic SOURCE to the topic TARGET."""
+        return await migrate_states(
+            source or self.reader(), target or self.target(), options, ignore_progress
+        )
 
     async def comparable_states(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
         return (await self.read_folded_log(topic)).comparable_states()

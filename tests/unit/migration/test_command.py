@@ -77,11 +77,9 @@ def test_migrate_reports_a_dry_run_an_execution_and_a_repetition(
 def test_migrate_and_recovery_escape_control_characters(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
-    places = MigrationLogs(
-        [StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)]
-    )
+    logs = MigrationLogs([StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)])
     run_in_real_time(
-        migrate_states(places.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress)
+        migrate_states(logs.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress)
     )
     run_in_real_time(
         migrate_states(

@@ -31,33 +31,33 @@ pytestmark = pytest.mark.run_with(function=run_in_real_time)
 class CoordinatorMigration:
     """A source topic, and a coordinator as the target."""
 
-    def __init__(self, places: MigrationLogs, address: str) -> None:
-        self.places = places
+    def __init__(self, logs: MigrationLogs, address: str) -> None:
+        self.logs = logs
         self.address = address
         self.client = ShareCoordinatorClient(address, retry=ONCE)
 
     async def migrate(self, options: MigrationOptions = EXECUTE) -> MigrationReport:
-        target = CoordinatorTarget(self.address, self.places.reader(SOURCE), retry=ONCE)
-        return await migrate_states(self.places.reader(), target, options, ignore_progress)
+        target = CoordinatorTarget(self.address, self.logs.reader(SOURCE), retry=ONCE)
+        return await migrate_states(self.logs.reader(), target, options, ignore_progress)
 
 
 @asynccontextmanager
 async def start_migration(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
     async with serve_real_coordinator() as address:
-        here = CoordinatorMigration(MigrationLogs(records), address)
-        async with here.client:
-            yield here
+        migration = CoordinatorMigration(MigrationLogs(records), address)
+        async with migration.client:
+            yield migration
 
 
 async def test_coordinator_returns_the_state_of_the_source() -> None:
-    async with start_migration(sample_records()) as here:
-        report = await here.migrate()
+    async with start_migration(sample_records()) as migration:
+        report = await migration.migrate()
         assert report.is_good
         assert report.plan.counts()[MigrationAction.COPY] == 19
         states = report.folded.states
         assert len(states) == 19
         for share_partition, state in states.items():
-            summary = await here.client.summary(share_partition)
+            summary = await migration.client.summary(share_partition)
             # For a reinitialized state, the RPCs return the greatest leader epoch. Lower ones are fenced.
             expected = (
                 state.state_epoch,
@@ -66,11 +66,11 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
                 state.delivery_complete_count,
             )
             assert summary == expected
-            read = await here.client.read(share_partition, state.leader_epoch_max)
+            read = await migration.client.read(share_partition, state.leader_epoch_max)
             assert pack(read.batches) == state.batches
         assert report.notes == [
-            "1 share-partitions were initialised anew after they had a leader: the target shows the leader "
-            "epoch that it fences with, where the source shows 0"
+            "1 share-partitions were initialised again after a leader had read them: the target shows their "
+            "highest leader epoch, the source shows 0"
         ]
 
 
@@ -95,40 +95,40 @@ async def test_states_with_boundary_values_are_migrated() -> None:
         ),
         StateRecord(make_key(3), make_snapshot(3, state_batches=b"", delivery_complete_count=0)),
     ]
-    async with start_migration(edges) as here:
-        report = await here.migrate()
+    async with start_migration(edges) as migration:
+        report = await migration.migrate()
         assert (report.is_good, report.notes) == (True, [])
-        assert (await here.client.summary(make_key(0)))[2:] == (-1, -1)
-        assert (await here.client.read(make_key(0), 0)).state_epoch == 0
-        assert (await here.client.summary(make_key(1))).delivery_complete_count == -1
-        again = await here.migrate()
+        assert (await migration.client.summary(make_key(0)))[2:] == (-1, -1)
+        assert (await migration.client.read(make_key(0), 0)).state_epoch == 0
+        assert (await migration.client.summary(make_key(1))).delivery_complete_count == -1
+        again = await migration.migrate()
         assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == 4
 
 
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
-    async with start_migration(sample_records()) as here:
-        await here.migrate(MigrationOptions())
-        assert (await here.client.summary(make_key(4))).state_epoch == 0
-        await here.client.initialize(make_key(4), 3, 401)
+    async with start_migration(sample_records()) as migration:
+        await migration.migrate(MigrationOptions())
+        assert (await migration.client.summary(make_key(4))).state_epoch == 0
+        await migration.client.initialize(make_key(4), 3, 401)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(4)}\).*--replace"):
-            await here.migrate()
+            await migration.migrate()
         # The refused migration read nothing: a leader with leader epoch 0 is not fenced.
-        assert (await here.client.read(make_key(4), 0)).batches == []
+        assert (await migration.client.read(make_key(4), 0)).batches == []
 
 
 async def test_different_state_is_replaced_on_request_including_leader_epochs() -> None:
-    async with start_migration(sample_records()) as here:
-        await here.client.initialize(make_key(4), 9, 7)
-        await here.client.read(make_key(4), 40)
-        await here.client.write(
+    async with start_migration(sample_records()) as migration:
+        await migration.client.initialize(make_key(4), 9, 7)
+        await migration.client.read(make_key(4), 40)
+        await migration.client.write(
             make_key(4), state_epoch=9, leader_epoch=40, start_offset=7, batches=[StateBatch(7, 900, 2, 9)]
         )
         with pytest.raises(MigrationRefused, match="--replace"):
-            await here.migrate()
-        report = await here.migrate(MigrationOptions(execute=True, replace=True))
+            await migration.migrate()
+        report = await migration.migrate(MigrationOptions(execute=True, replace=True))
         assert report.is_good
-        assert await here.client.summary(make_key(4)) == (3, 4, 400, 5)
-        assert (await here.client.read(make_key(4), 4)).batches == [
+        assert await migration.client.summary(make_key(4)) == (3, 4, 400, 5)
+        assert (await migration.client.read(make_key(4), 4)).batches == [
             StateBatch(400, 404, 2, 1),
             StateBatch(406, 407, 0, 2),
         ]
@@ -141,45 +141,45 @@ async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
                 make_key(4), make_snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0)
             )
         ]
-    ) as here:
-        await here.client.initialize(make_key(4), 2, 400)
-        await here.client.read(make_key(4), 8)
+    ) as migration:
+        await migration.client.initialize(make_key(4), 2, 400)
+        await migration.client.read(make_key(4), 8)
         # The Summary shows the leader epoch 0 again, but leader epochs below 8 stay fenced.
-        await here.client.initialize(make_key(4), 3, 400)
-        assert await here.client.summary(make_key(4)) == (3, 0, 400, 0)
+        await migration.client.initialize(make_key(4), 3, 400)
+        assert await migration.client.summary(make_key(4)) == (3, 0, 400, 0)
         with pytest.raises(MigrationRefused, match="--replace"):
-            await here.migrate()
+            await migration.migrate()
 
 
 async def test_interrupted_migration_is_continued() -> None:
     unknown_count = StateRecord(make_key(30), make_snapshot(30, delivery_complete_count=-1))
-    async with start_migration([*sample_records(), unknown_count]) as here:
+    async with start_migration([*sample_records(), unknown_count]) as migration:
         # Interrupted after Initialize; after Read; after an Initialize without the start offset.
-        await here.client.initialize(make_key(4), 3, 400)
-        await here.client.initialize(make_key(5), 3, 500)
-        await here.client.read(make_key(5), 4)
-        await here.client.initialize(make_key(30), 3, -1)
-        report = await here.migrate()
+        await migration.client.initialize(make_key(4), 3, 400)
+        await migration.client.initialize(make_key(5), 3, 500)
+        await migration.client.read(make_key(5), 4)
+        await migration.client.initialize(make_key(30), 3, -1)
+        report = await migration.migrate()
         assert (report.plan.counts()[MigrationAction.COPY], report.is_good) == (20, True)
-        assert (await here.migrate()).plan.is_done
+        assert (await migration.migrate()).plan.is_done
 
 
 async def test_share_partitions_changed_during_the_migration_are_reported() -> None:
     class ChangingTarget(CoordinatorTarget):
         """A target whose states of two share-partitions change before the third lookup."""
 
-        looks = 0
+        lookups = 0
 
         async def lookup(self, wanted, progress):  # type: ignore[no-untyped-def]
-            self.looks += 1
-            if self.looks == 3:
-                await here.client.delete(make_key(5))
-                await here.client.initialize(make_key(6), 8, 1)
+            self.lookups += 1
+            if self.lookups == 3:
+                await migration.client.delete(make_key(5))
+                await migration.client.initialize(make_key(6), 8, 1)
             return await super().lookup(wanted, progress)
 
-    async with start_migration(sample_records()) as here:
-        target = ChangingTarget(here.address, here.places.reader(SOURCE), retry=ONCE)
-        report = await migrate_states(here.places.reader(), target, EXECUTE, ignore_progress)
+    async with start_migration(sample_records()) as migration:
+        target = ChangingTarget(migration.address, migration.logs.reader(SOURCE), retry=ONCE)
+        report = await migrate_states(migration.logs.reader(), target, EXECUTE, ignore_progress)
         assert {different.key: different.what for different in report.different} == {
             make_key(5): "the target has no state of it",
             make_key(6): "state epoch 8, not 3; leader epoch 0, not 4; leader epoch max 0, not 4; "
@@ -201,7 +201,7 @@ async def test_target_without_delivery_complete_count_is_noted() -> None:
     target._server = target._server._replace(keeps_complete_count=False)
 
     states = (await MigrationLogs(sample_records(2)).read_folded_log(SOURCE)).states
-    assert "that of 3 share-partitions is not copied" in target.describe_losses(states)[0]
+    assert "the counts of 3 share-partitions are not copied" in target.describe_losses(states)[0]
     assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
         delivery_complete_count=-1
     )

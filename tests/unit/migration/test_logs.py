@@ -34,48 +34,47 @@ from tests.unit.migration.locations import (
     sample_records,
 )
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
+
+
 # Copied state.
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
-    places = MigrationLogs(sample_records())
-    report = await places.migrate()
+    logs = MigrationLogs(sample_records())
+    report = await logs.migrate()
     assert (report.is_good, report.executed) == (True, True)
     assert report.plan.counts()[MigrationAction.COPY] == 19
-    held = await places.comparable_states(TARGET)
-    assert held == await places.comparable_states(SOURCE)
+    held = await logs.comparable_states(TARGET)
+    assert held == await logs.comparable_states(SOURCE)
     assert len(held) == 19
     assert make_key(3) not in held
-    assert len(places.kafka.topics[TARGET]) == TARGET_PARTITIONS
+    assert len(logs.kafka.topics[TARGET]) == TARGET_PARTITIONS
     # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
     assert held[make_key(1)][:5] == (3, 6, 6, 101, 7)
     assert held[make_key(2)][:3] == (4, 0, 4)
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
-    places = MigrationLogs(sample_records())
-    await places.migrate()
-    state = (await places.read_folded_log(TARGET)).states[make_key(4)]
+    logs = MigrationLogs(sample_records())
+    await logs.migrate()
+    state = (await logs.read_folded_log(TARGET)).states[make_key(4)]
     assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
     assert state.write_timestamp > 2_000
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_claims_of_a_migration_are_released() -> None:
-    places = MigrationLogs(sample_records())
-    await places.migrate()
-    assert (await places.read_folded_log(TARGET)).owners == {}
+    logs = MigrationLogs(sample_records())
+    await logs.migrate()
+    assert (await logs.read_folded_log(TARGET)).owners == {}
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_fenced_records_are_not_copied() -> None:
-    places = MigrationLogs()
-    places.make_topic("before", SOURCE_PARTITIONS)
+    logs = MigrationLogs()
+    logs.make_topic("before", SOURCE_PARTITIONS)
     first, second = (
-        places.log("before", SOURCE_PARTITIONS, "first"),
-        places.log("before", SOURCE_PARTITIONS, "second"),
+        logs.log("before", SOURCE_PARTITIONS, "first"),
+        logs.log("before", SOURCE_PARTITIONS, "second"),
     )
     for log in (first, second):
         await log.open()
@@ -83,31 +82,28 @@ async def test_fenced_records_are_not_copied() -> None:
             await log.own(partition)
         await read_all(log, range(SOURCE_PARTITIONS))
     # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
-    places.write("before", sample_records())
-    report = await migrate_states(places.reader("before"), places.target(), EXECUTE, ignore_progress)
+    logs.write("before", sample_records())
+    report = await logs.migrate(source=logs.reader("before"))
     assert report.folded.states == {}
-    assert "5 state partitions of the source are owned, number 0 by second" in report.notes[0]
+    assert "5 state partitions of the source have an owner, such as second of number 0: " in report.notes[0]
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
-    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
-    report = await migrate_states(JournalReader(folder), places.target(), EXECUTE, ignore_progress)
+    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=journal_target(folder))).is_good
+    report = await logs.migrate(source=JournalReader(folder))
     assert report.is_good
-    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
+    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
     other = tmp_path / "other"
-    assert (
-        await migrate_states(JournalReader(folder), journal_target(other), EXECUTE, ignore_progress)
-    ).is_good
+    assert (await logs.migrate(source=JournalReader(folder), target=journal_target(other))).is_good
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_large_state_is_written_in_many_appends() -> None:
-    places = MigrationLogs(sample_records(3_000))
+    logs = MigrationLogs(sample_records(3_000))
     shown: list[tuple[str, int, int]] = []
     report = await migrate_states(
-        places.reader(), places.target(), EXECUTE, lambda *progress: shown.append(progress)
+        logs.reader(), logs.target(), EXECUTE, lambda *progress: shown.append(progress)
     )
     assert report.is_good
     written = [done for what, done, total in shown if what == "writing" and total == 2_999]
@@ -121,26 +117,25 @@ async def test_large_state_is_written_in_many_appends() -> None:
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    report = await places.migrate(MigrationOptions())
+    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    report = await logs.migrate(MigrationOptions())
     assert (report.executed, report.plan.counts()[MigrationAction.COPY]) == (False, 19)
-    assert TARGET not in places.kafka.topics
-    places.make_topic(TARGET, TARGET_PARTITIONS)
-    await places.migrate(MigrationOptions())
-    assert places.produce_requests() == 0
-    await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
+    assert TARGET not in logs.kafka.topics
+    logs.make_topic(TARGET, TARGET_PARTITIONS)
+    await logs.migrate(MigrationOptions())
+    assert logs.produce_requests() == 0
+    await logs.migrate(MigrationOptions(), target=journal_target(folder))
     assert not folder.exists()
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_present_state_is_not_written_again() -> None:
-    places = MigrationLogs(sample_records())
-    await places.migrate()
-    produced = places.produce_requests()
-    report = await places.migrate()
+    logs = MigrationLogs(sample_records())
+    await logs.migrate()
+    produced = logs.produce_requests()
+    report = await logs.migrate()
     assert report.is_good
     assert report.plan.counts()[MigrationAction.ALREADY_PRESENT] == 19
-    assert places.produce_requests() == produced
+    assert logs.produce_requests() == produced
 
 
 # Interruptions.
@@ -174,36 +169,30 @@ def make_failing(
     return log
 
 
-def make_failing_target(places: MigrationLogs, **how: Any) -> LogTarget:
+def make_failing_target(logs: MigrationLogs, **how: Any) -> LogTarget:
     """Return a target whose log fails or is tampered with."""
-    target = places.target()
+    target = logs.target()
     make_log = target._make_log
     target._make_log = lambda partitions: make_failing(make_log(partitions), **how)
     return target
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_interrupted_migration_continues_where_it_stopped() -> None:
-    places = MigrationLogs(sample_records())
+    logs = MigrationLogs(sample_records())
     with pytest.raises(LogError, match="the power went"):
-        await migrate_states(
-            places.reader(), make_failing_target(places, appends=1), EXECUTE, ignore_progress
-        )
-    there = len(await places.comparable_states(TARGET))
+        await logs.migrate(target=make_failing_target(logs, appends=1))
+    there = len(await logs.comparable_states(TARGET))
     assert 0 < there < 19
-    report = await places.migrate()
+    report = await logs.migrate()
     assert report.is_good
     counts = report.plan.counts()
     assert (counts[MigrationAction.ALREADY_PRESENT], counts[MigrationAction.COPY]) == (there, 19 - there)
-    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
+    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_verification_reports_a_state_that_differs_from_the_source() -> None:
-    places = MigrationLogs(sample_records())
-    report = await migrate_states(
-        places.reader(), make_failing_target(places, tampered=make_key(5)), EXECUTE, ignore_progress
-    )
+    logs = MigrationLogs(sample_records())
+    report = await logs.migrate(target=make_failing_target(logs, tampered=make_key(5)))
     assert not report.is_good
     assert [different.key for different in report.different] == [make_key(5)]
     assert report.different[0].what == "start offset 499, not 500"
@@ -212,34 +201,32 @@ async def test_verification_reports_a_state_that_differs_from_the_source() -> No
 # Reports.
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
-    places = MigrationLogs(sample_records())
-    partitions = places.kafka.topics[SOURCE]
+    logs = MigrationLogs(sample_records())
+    partitions = logs.kafka.topics[SOURCE]
     partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
     stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), make_snapshot(1)))
     for partition in partitions:
         partition.append(encode_batch(0, 1, [stray]))
-    report = await places.migrate()
+    report = await logs.migrate()
     assert report.is_good
-    assert report.notes[0] == "1 records of the source are of a type that holds no state"
-    assert report.notes[1].startswith("not copied, because no coordinator reads them where they are: 4 ")
+    assert report.notes[0] == "1 records of unknown types in the source are not copied"
+    assert report.notes[1].startswith("not copied, because they are in a wrong state partition: 4 ")
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
-    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)
+    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    await logs.migrate(target=journal_target(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     reader = JournalReader(folder)
     folded = await reader.fold(ignore_progress)
     assert folded is not None
-    assert folded.comparable_states() == await places.comparable_states(SOURCE)
+    assert folded.comparable_states() == await logs.comparable_states(SOURCE)
     assert await reader.end_offsets() == folded.ends
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_unreadable_state_equals_no_readable_state() -> None:
     state = (await MigrationLogs(sample_records()).read_folded_log(SOURCE)).states[make_key(4)]
     assert ComparableState.from_state(state) != ComparableState.from_state(

@@ -8,7 +8,7 @@ import pytest
 from coordinator.errors import LogFenced, LogLocked
 from coordinator.operate.migration.fold import MigrationRefused
 from coordinator.operate.migration.log_target import LogTarget
-from coordinator.operate.migration.migrate import MigrationOptions, migrate_states
+from coordinator.operate.migration.migrate import MigrationOptions
 from coordinator.operate.migration.plan import (
     LookupResult,
     MigrationAction,
@@ -29,7 +29,6 @@ from tests.unit.migration.locations import (
     TARGET,
     TARGET_PARTITIONS,
     MigrationLogs,
-    ignore_progress,
     journal_target,
     make_journal,
     make_key,
@@ -37,22 +36,23 @@ from tests.unit.migration.locations import (
     sample_records,
 )
 
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
-@pytest.mark.run_with(function=run_simulated)
+
 async def test_different_target_state_is_refused_unless_replace_is_given() -> None:
-    places = MigrationLogs(sample_records())
-    places.make_topic(TARGET, TARGET_PARTITIONS)
+    logs = MigrationLogs(sample_records())
+    logs.make_topic(TARGET, TARGET_PARTITIONS)
     disconnected = make_key(90, "gone")
     # The target has greater epochs than the source; the replacement must lower them.
     newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
-    places.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
+    logs.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
     for options in (MigrationOptions(), EXECUTE):
         with pytest.raises(
             MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
         ):
-            await places.migrate(options)
-    assert places.produce_requests() == 0
-    report = await places.migrate(MigrationOptions(execute=True, replace=True))
+            await logs.migrate(options)
+    assert logs.produce_requests() == 0
+    report = await logs.migrate(MigrationOptions(execute=True, replace=True))
     assert report.is_good
     counts = report.plan.counts()
     assert (
@@ -60,156 +60,151 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
         counts[MigrationAction.DELETE],
         counts[MigrationAction.COPY],
     ) == (1, 1, 18)
-    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
+    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_owned_target_is_refused_until_it_is_released() -> None:
-    places = MigrationLogs(sample_records())
-    owner = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+    logs = MigrationLogs(sample_records())
+    owner = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await owner.open()
     for partition in range(TARGET_PARTITIONS):
         await owner.own(partition)
     await read_all(owner, range(TARGET_PARTITIONS))
-    with pytest.raises(MigrationRefused, match=r"3 state partitions .* owned, number 0 by kafka-7:9095"):
-        await places.migrate()
+    with pytest.raises(MigrationRefused, match=r"3 state partitions .* have an owner, such as kafka-7:9095"):
+        await logs.migrate()
     for partition in range(TARGET_PARTITIONS):
         await owner.release(partition)
-    assert (await places.migrate()).is_good
+    assert (await logs.migrate()).is_good
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_owner_that_died_is_fenced_by_take_over() -> None:
-    places = MigrationLogs(sample_records())
-    zombie = places.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
+    logs = MigrationLogs(sample_records())
+    zombie = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await zombie.open()
     await zombie.own(1)
     await read_all(zombie, range(TARGET_PARTITIONS))
     await append_durably(zombie, 1, [(b"\x7f\x00", None)])
-    report = await places.migrate(MigrationOptions(execute=True, take_over=True))
+    report = await logs.migrate(MigrationOptions(execute=True, take_over=True))
     assert report.is_good
     _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
     assert isinstance(error, LogFenced)
-    assert await places.comparable_states(TARGET) == await places.comparable_states(SOURCE)
+    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
-    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
-    places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=journal_target(folder))).is_good
+    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     coordinator = make_journal(folder)
     await coordinator.open()
     said = set()
     for options in (EXECUTE, MigrationOptions()):
         with pytest.raises(LogLocked) as caught:
-            await migrate_states(places.reader(), journal_target(folder), options, ignore_progress)
+            await logs.migrate(options, target=journal_target(folder))
         said.add(str(caught.value))
         with pytest.raises(LogLocked) as caught:
-            await migrate_states(JournalReader(folder), places.target(), options, ignore_progress)
+            await logs.migrate(options, source=JournalReader(folder))
         said.add(str(caught.value))
     assert len(said) == 1
-    assert places.produce_requests() == 0
+    assert logs.produce_requests() == 0
     await coordinator.close()
-    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+    assert (await logs.migrate(target=journal_target(folder))).is_good
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
-    places, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
-    places.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=journal_target(folder))).is_good
+    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     for _ in range(2):
         before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-        await migrate_states(places.reader(), journal_target(folder), MigrationOptions(), ignore_progress)
-        await migrate_states(
-            JournalReader(folder), journal_target(tmp_path / "new"), MigrationOptions(), ignore_progress
+        await logs.migrate(MigrationOptions(), target=journal_target(folder))
+        await logs.migrate(
+            MigrationOptions(), source=JournalReader(folder), target=journal_target(tmp_path / "new")
         )
         assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
         # A copy of a journal has no lock file.
         (folder / "lock").unlink(missing_ok=True)
     assert not (tmp_path / "new").exists()
-    assert (await migrate_states(places.reader(), journal_target(folder), EXECUTE, ignore_progress)).is_good
+    assert (await logs.migrate(target=journal_target(folder))).is_good
 
 
 class ChangingTarget(LogTarget):
     """A target that writes to the source during its lookup with the given number."""
 
-    def __init__(self, places: MigrationLogs, records: list[StateRecord], number: int) -> None:
-        vars(self).update(vars(places.target()))
-        self._meddled = places
-        self._meddling = records
-        self._looks_left = number
+    def __init__(self, logs: MigrationLogs, records: list[StateRecord], number: int) -> None:
+        vars(self).update(vars(logs.target()))
+        self._changed_logs = logs
+        self._added_records = records
+        self._lookups_left = number
 
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
-        self._looks_left -= 1
-        if self._looks_left == 0:
-            self._meddled.write(SOURCE, self._meddling)
+        self._lookups_left -= 1
+        if self._lookups_left == 0:
+            self._changed_logs.write(SOURCE, self._added_records)
         return await super().lookup(wanted, progress)
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
-@pytest.mark.run_with(function=run_simulated)
 async def test_changing_source_is_refused(number: int, written: bool) -> None:
-    places = MigrationLogs(sample_records())
-    target = ChangingTarget(places, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number)
+    logs = MigrationLogs(sample_records())
+    target = ChangingTarget(logs, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number)
     with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"):
-        await migrate_states(places.reader(), target, EXECUTE, ignore_progress)
-    assert (TARGET in places.kafka.topics) == written
+        await logs.migrate(target=target)
+    assert (TARGET in logs.kafka.topics) == written
 
 
 class MissingTopicTarget(LogTarget):
     """A target whose cluster no longer has the topic of key(4), although the target has state of it."""
 
-    def __init__(self, places: MigrationLogs) -> None:
-        vars(self).update(vars(places.target()))
+    def __init__(self, logs: MigrationLogs) -> None:
+        vars(self).update(vars(logs.target()))
 
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
-        looked = await super().lookup(wanted, progress)
-        return looked._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
+        lookup = await super().lookup(wanted, progress)
+        return lookup._replace(unknown_topics=frozenset({make_key(4)} & set(wanted)))
 
     async def apply_plan(self, states: Any, plan_for: Any, progress: Any) -> list[MigrationDifference]:
-        def make_plan(looked: LookupResult) -> MigrationPlan:
-            return plan_for(looked._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
+        def make_plan(lookup: LookupResult) -> MigrationPlan:
+            return plan_for(lookup._replace(unknown_topics=frozenset({make_key(4)})))  # type: ignore[no-any-return]
 
         return await super().apply_plan(states, make_plan, progress)
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_omitted_share_partition_is_not_a_difference() -> None:
-    places = MigrationLogs(sample_records())
-    places.make_topic(TARGET, TARGET_PARTITIONS)
-    places.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
+    logs = MigrationLogs(sample_records())
+    logs.make_topic(TARGET, TARGET_PARTITIONS)
+    logs.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
-    report = await migrate_states(places.reader(), MissingTopicTarget(places), options, ignore_progress)
+    report = await logs.migrate(options, target=MissingTopicTarget(logs))
     assert report.plan.keys(MigrationAction.OMIT) == [make_key(4)]
     assert report.different == []
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
-    places = MigrationLogs(sample_records())
-    again = next_snapshot((await places.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
-    target = ChangingTarget(places, [StateRecord(make_key(6), again)], 1)
-    assert (await migrate_states(places.reader(), target, EXECUTE, ignore_progress)).is_good
+    logs = MigrationLogs(sample_records())
+    again = next_snapshot((await logs.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
+    target = ChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
+    assert (await logs.migrate(target=target)).is_good
 
 
-@pytest.mark.run_with(function=run_simulated)
 async def test_unreadable_state_is_refused() -> None:
-    places = MigrationLogs(sample_records())
+    logs = MigrationLogs(sample_records())
     key_bytes, _ = encode_record(StateRecord(make_key(7), make_snapshot(7)))
-    partition = places.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
+    partition = logs.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
     partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
     with pytest.raises(MigrationRefused, match="a newer release wrote the state of 1 share-partitions"):
-        await places.migrate()
+        await logs.migrate()
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_missing_source_is_refused(tmp_path: Path) -> None:
+    logs = MigrationLogs()
     for source in (
-        MigrationLogs().reader("nothing"),
+        logs.reader("nothing"),
         JournalReader(tmp_path / "missing"),
         JournalReader(tmp_path),
     ):
         with pytest.raises(MigrationRefused, match="source does not exist"):
-            await migrate_states(source, journal_target(tmp_path / "new"), EXECUTE, ignore_progress)
+            await logs.migrate(source=source, target=journal_target(tmp_path / "new"))

@@ -65,96 +65,96 @@ class FollowedTopic:
 @asynccontextmanager
 async def followed_topic() -> AsyncIterator[FollowedTopic]:
     """Follow a topic with one snapshot until the end of the block."""
-    world = FollowedTopic()
-    world.write(make_snapshot(100))
-    running = asyncio.create_task(world.follower.run())
+    topic = FollowedTopic()
+    topic.write(make_snapshot(100))
+    running = asyncio.create_task(topic.follower.run())
     try:
-        yield world
+        yield topic
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_follower_replays_the_log_and_follows_its_end() -> None:
-    async with followed_topic() as world:
-        await wait_until(lambda: world.follower.health() == [] and world.follower.initial_load_done)
-        assert world.start_offset() == 100
-        assert world.followed == []
+    async with followed_topic() as topic:
+        await wait_until(lambda: topic.follower.health() == [] and topic.follower.initial_load_done)
+        assert topic.start_offset() == 100
+        assert topic.followed == []
         record = make_update(110)
-        world.write(record)
-        await wait_until(lambda: world.start_offset() == 110)
-        ((before, followed),) = world.followed
+        topic.write(record)
+        await wait_until(lambda: topic.start_offset() == 110)
+        ((before, followed),) = topic.followed
         assert before is not None
         assert (before.start_offset, followed) == (100, record)
-        statuses = {view.state_partition: view.status for view in world.follower.shard_views()}
+        statuses = {view.state_partition: view.status for view in topic.follower.shard_views()}
         assert statuses == dict.fromkeys(range(PARTITIONS), "ACTIVE")
 
 
 async def test_log_pruned_past_the_position_is_replayed_again() -> None:
-    async with followed_topic() as world:
-        await wait_until(lambda: world.start_offset() == 100)
-        world.fake.set_down(1, 2, 3)
-        world.write(
+    async with followed_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        topic.fake.set_down(1, 2, 3)
+        topic.write(
             make_update(110), make_snapshot(500, snapshot_epoch=1), make_snapshot(500, snapshot_epoch=2)
         )
-        world.write(make_snapshot(600, snapshot_epoch=3))
-        world.log.batches = world.log.batches[-1:]
-        world.log.start = world.log.end - 1
-        world.fake.set_down()
-        await wait_until(lambda: world.start_offset() == 600 and world.follower.health() == [])
+        topic.write(make_snapshot(600, snapshot_epoch=3))
+        topic.log.batches = topic.log.batches[-1:]
+        topic.log.start = topic.log.end - 1
+        topic.fake.set_down()
+        await wait_until(lambda: topic.start_offset() == 600 and topic.follower.health() == [])
 
 
 async def test_state_is_outdated_while_no_broker_answers() -> None:
-    async with followed_topic() as world:
+    async with followed_topic() as topic:
         await wait_until(
-            lambda: world.follower.initial_load_done and not world.follower.outdated_partitions()
+            lambda: topic.follower.initial_load_done and not topic.follower.outdated_partitions()
         )
-        world.fake.set_down(1, 2, 3)
-        await wait_until(lambda: world.follower.outdated_partitions() == set(range(PARTITIONS)))
-        assert any("3 of 3 state partitions for 5 s" in reason for reason in world.follower.health())
-        world.fake.set_down()
-        await wait_until(lambda: world.follower.outdated_partitions() == set())
+        topic.fake.set_down(1, 2, 3)
+        await wait_until(lambda: topic.follower.outdated_partitions() == set(range(PARTITIONS)))
+        assert any("3 of 3 state partitions for 5 s" in reason for reason in topic.follower.health())
+        topic.fake.set_down()
+        await wait_until(lambda: topic.follower.outdated_partitions() == set())
 
 
 async def test_leader_change_is_followed() -> None:
-    async with followed_topic() as world:
-        await wait_until(lambda: world.start_offset() == 100)
-        world.fake.set_leader(NUMBER, 1 + world.log.leader % 3)
-        world.write(make_update(110))
-        await wait_until(lambda: world.start_offset() == 110)
+    async with followed_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        topic.fake.set_leader(NUMBER, 1 + topic.log.leader % 3)
+        topic.write(make_update(110))
+        await wait_until(lambda: topic.start_offset() == 110)
 
 
 async def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
-    async with followed_topic() as world:
-        world.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        await wait_until(lambda: any("ACL: Read on topic" in reason for reason in world.follower.health()))
-        others = [view.status for view in world.follower.shard_views() if view.state_partition != NUMBER]
+    async with followed_topic() as topic:
+        topic.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        await wait_until(lambda: any("ACL: Read on topic" in reason for reason in topic.follower.health()))
+        others = [view.status for view in topic.follower.shard_views() if view.state_partition != NUMBER]
         assert others == ["ACTIVE", "ACTIVE"]
-        world.fake.fetch_errors.clear()
-        await wait_until(lambda: world.follower.health() == [] and world.start_offset() == 100)
+        topic.fake.fetch_errors.clear()
+        await wait_until(lambda: topic.follower.health() == [] and topic.start_offset() == 100)
 
 
 async def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
-    async with followed_topic() as world:
-        await wait_until(lambda: world.start_offset() == 100)
-        world.fake.recreate_topic(TOPIC)
+    async with followed_topic() as topic:
+        await wait_until(lambda: topic.start_offset() == 100)
+        topic.fake.recreate_topic(TOPIC)
         # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
-        world.write(make_snapshot(200), make_update(201), make_update(202))
+        topic.write(make_snapshot(200), make_update(201), make_update(202))
         await wait_until(
-            lambda: any("deleted and created again" in reason for reason in world.follower.health())
+            lambda: any("deleted and created again" in reason for reason in topic.follower.health())
         )
-        assert world.start_offset() == 100
+        assert topic.start_offset() == 100
 
 
 async def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
-    world = FollowedTopic()
-    world.fake.brokers(TOPIC).delete_topic()
-    running = asyncio.create_task(world.follower.run())
-    await wait_until(lambda: world.follower.health() == [])
-    assert world.follower.shard_views() == []
-    assert world.follower.share_partition(KEY) is None
-    world.fake.create(TOPIC, PARTITIONS)
-    world.write(make_snapshot(100))
-    await wait_until(lambda: world.start_offset() == 100)
+    topic = FollowedTopic()
+    topic.fake.brokers(TOPIC).delete_topic()
+    running = asyncio.create_task(topic.follower.run())
+    await wait_until(lambda: topic.follower.health() == [])
+    assert topic.follower.shard_views() == []
+    assert topic.follower.share_partition(KEY) is None
+    topic.fake.create(TOPIC, PARTITIONS)
+    topic.write(make_snapshot(100))
+    await wait_until(lambda: topic.start_offset() == 100)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -49,7 +49,7 @@ MANY = [(20 + 2 * n, 20 + 2 * n, ACKNOWLEDGED, 1) for n in range(8)]
         (
             make_snapshot((10, 11, ARCHIVED, 3)),
             "snapshot",
-            f"snapshot 1 written: {INITIAL}1 batches: (10-11, state 4, count 3)",
+            f"snapshot 1 written: {INITIAL}1 batches: (10-11 ARCHIVED, count 3)",
         ),
         (
             make_snapshot(leader_epoch=4),
@@ -132,7 +132,7 @@ def test_record_that_does_not_change_has_no_event(value: Value) -> None:
 
 def test_latest_state_is_described() -> None:
     state = make_state(*MANY)
-    shown = " ".join(f"({first}-{first}, state 2, count 1)" for first, *_ in MANY[:6])
+    shown = " ".join(f"({first}-{first} ACKNOWLEDGED, count 1)" for first, *_ in MANY[:6])
     assert describe_state(state, None) == f"{INITIAL}8 batches: {shown} and 2 more"
     assert describe_state(None, None) == "it has no state any more"
     assert describe_state(state, 22) == "record 22: accepted (ACKNOWLEDGED) at delivery 1"

@@ -27,41 +27,59 @@ def make_snapshot(
     return StateRecord(KEY, value)
 
 
-def test_update_counts_its_batches_by_delivery_state() -> None:
-    record = make_update((100, 103, ACKNOWLEDGED, 1), (104, 105, AVAILABLE, 1), (106, 106, ARCHIVED, 1))
-    counts = {ACKNOWLEDGED: 4, AVAILABLE: 2, ARCHIVED: 1}
-    assert compute_change(make_state(), record) == RecordChange(counts)
-
-
-def test_retried_write_counts_nothing() -> None:
-    known = make_state((100, 103, ACKNOWLEDGED, 1))
-    assert compute_change(known, make_update((101, 103, ACKNOWLEDGED, 1))) == RecordChange()
-
-
-def test_second_release_of_a_record_is_counted() -> None:
-    known = make_state((100, 100, AVAILABLE, 1))
-    assert compute_change(known, make_update((100, 100, AVAILABLE, 2))).counts[AVAILABLE] == 1
-
-
-def test_periodic_snapshot_counts_nothing() -> None:
-    known = make_state((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))
-    record = make_snapshot((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2))
-    assert compute_change(known, record) == RecordChange()
-
-
-def test_snapshot_in_place_of_an_update_counts_new_records() -> None:
-    known = make_state((100, 103, ACKNOWLEDGED, 1))
-    assert compute_change(known, make_snapshot((100, 105, ACKNOWLEDGED, 1))).counts[ACKNOWLEDGED] == 2
-
-
-def test_start_offset_beyond_completed_records_skips_none() -> None:
-    known = make_state((100, 103, ACKNOWLEDGED, 1), (104, 104, ARCHIVED, 5))
-    assert compute_change(known, make_update(start_offset=105)) == RecordChange()
-
-
-def test_record_completed_and_passed_in_one_update_is_not_skipped() -> None:
-    record = make_update((100, 104, ACKNOWLEDGED, 1), start_offset=105)
-    assert compute_change(make_state((100, 101, AVAILABLE, 1)), record) == RecordChange({ACKNOWLEDGED: 5})
+@pytest.mark.parametrize(
+    ("known", "record", "counts"),
+    [
+        pytest.param(
+            make_state(),
+            make_update((100, 103, ACKNOWLEDGED, 1), (104, 105, AVAILABLE, 1), (106, 106, ARCHIVED, 1)),
+            {ACKNOWLEDGED: 4, AVAILABLE: 2, ARCHIVED: 1},
+            id="update",
+        ),
+        pytest.param(
+            make_state((100, 103, ACKNOWLEDGED, 1)),
+            make_update((101, 103, ACKNOWLEDGED, 1)),
+            {},
+            id="retried write",
+        ),
+        pytest.param(
+            make_state((100, 100, AVAILABLE, 1)),
+            make_update((100, 100, AVAILABLE, 2)),
+            {AVAILABLE: 1},
+            id="second release",
+        ),
+        pytest.param(
+            make_state((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2)),
+            make_snapshot((100, 103, ACKNOWLEDGED, 1), (104, 104, AVAILABLE, 2)),
+            {},
+            id="periodic snapshot",
+        ),
+        pytest.param(
+            make_state((100, 103, ACKNOWLEDGED, 1)),
+            make_snapshot((100, 105, ACKNOWLEDGED, 1)),
+            {ACKNOWLEDGED: 2},
+            id="snapshot in place of an update",
+        ),
+        pytest.param(
+            make_state((100, 103, ACKNOWLEDGED, 1), (104, 104, ARCHIVED, 5)),
+            make_update(start_offset=105),
+            {},
+            id="start offset beyond completed records",
+        ),
+        pytest.param(
+            make_state((100, 101, AVAILABLE, 1)),
+            make_update((100, 104, ACKNOWLEDGED, 1), start_offset=105),
+            {ACKNOWLEDGED: 5},
+            id="records completed and passed in one update",
+        ),
+        pytest.param(make_state(), StateRecord(KEY, None), {}, id="deletion"),
+        pytest.param(None, make_update((100, 103, ACKNOWLEDGED, 1)), {}, id="no known state"),
+    ],
+)
+def test_changed_records_are_counted_and_none_is_skipped(
+    known: ShareState | None, record: StateRecord, counts: dict[int, int]
+) -> None:
+    assert compute_change(known, record) == RecordChange(counts)
 
 
 @pytest.mark.parametrize("known", [(), ((103, 106, AVAILABLE, 2),)])
@@ -80,8 +98,3 @@ def test_passed_records_that_never_completed_are_skipped(known: tuple[BatchTuple
 )
 def test_initialization_is_a_reset_and_skips_nothing(record: StateRecord) -> None:
     assert compute_change(make_state((100, 102, AVAILABLE, 1)), record) == RecordChange(is_reset=True)
-
-
-def test_deletion_and_update_without_known_state_count_nothing() -> None:
-    assert compute_change(make_state(), StateRecord(KEY, None)) == RecordChange()
-    assert compute_change(None, make_update((100, 103, ACKNOWLEDGED, 1))) == RecordChange()

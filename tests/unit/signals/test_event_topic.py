@@ -32,7 +32,7 @@ def read_records(kafka: KafkaInMemory) -> list[list[LogRecord]]:
 def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
-    async def main() -> None:
+    async def run_queue() -> None:
         queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
         running = asyncio.create_task(queue.run())
         for each in events:
@@ -42,7 +42,7 @@ def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord
         running.cancel()
         await queue.close()
 
-    run_simulated(main())
+    run_simulated(run_queue())
     return [record for partition in read_records(kafka) for record in partition]
 
 

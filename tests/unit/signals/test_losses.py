@@ -108,7 +108,7 @@ class SkippingCoordinator:
 
 
 @pytest.fixture
-def world() -> SkippingCoordinator:
+def coordinator() -> SkippingCoordinator:
     return SkippingCoordinator()
 
 
@@ -122,69 +122,69 @@ def world() -> SkippingCoordinator:
     ],
 )
 async def test_skipped_records_are_lost_only_if_retention_deleted_them(
-    world: SkippingCoordinator, log_start: int, acknowledged: int, lost: int, reads: int
+    coordinator: SkippingCoordinator, log_start: int, acknowledged: int, lost: int, reads: int
 ) -> None:
     # Offsets 0 to 3 are complete, 4 to 7 are not.
-    world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
-    await world.monitor.compute_signals()
+    coordinator.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    await coordinator.monitor.compute_signals()
     if acknowledged:
-        world.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
-    world.log_start = log_start
-    world.update(start_offset=8)
-    assert await world.count_lost() == lost
-    assert world.reads == reads
+        coordinator.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
+    coordinator.log_start = log_start
+    coordinator.update(start_offset=8)
+    assert await coordinator.count_lost() == lost
+    assert coordinator.reads == reads
 
 
-async def test_reset_of_offsets_loses_nothing(world: SkippingCoordinator) -> None:
-    world.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
-    await world.monitor.compute_signals()
-    world.log_start = 8
-    world.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
-    assert await world.count_lost() == 0
+async def test_reset_of_offsets_loses_nothing(coordinator: SkippingCoordinator) -> None:
+    coordinator.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    await coordinator.monitor.compute_signals()
+    coordinator.log_start = 8
+    coordinator.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
+    assert await coordinator.count_lost() == 0
 
 
-async def test_first_write_after_a_load_can_skip_records(world: SkippingCoordinator) -> None:
-    world.monitor.shard_loaded(world.shard)
-    world.log_start = 8
-    world.update(start_offset=8)
-    assert await world.count_lost() == 8
+async def test_first_write_after_a_load_can_skip_records(coordinator: SkippingCoordinator) -> None:
+    coordinator.monitor.shard_loaded(coordinator.shard)
+    coordinator.log_start = 8
+    coordinator.update(start_offset=8)
+    assert await coordinator.count_lost() == 8
 
 
-async def test_skip_in_the_append_in_flight_is_counted_once(world: SkippingCoordinator) -> None:
-    await world.monitor.compute_signals()
-    world.log_start = 9
-    world.update(start_offset=3)
+async def test_skip_in_the_append_in_flight_is_counted_once(coordinator: SkippingCoordinator) -> None:
+    await coordinator.monitor.compute_signals()
+    coordinator.log_start = 9
+    coordinator.update(start_offset=3)
     last = ShareUpdateValue(0, 2, 9, b"", 0)
-    world.append(last, is_logged=False)
-    assert await world.count_lost() == 3
-    world.store(last)
+    coordinator.append(last, is_logged=False)
+    assert await coordinator.count_lost() == 3
+    coordinator.store(last)
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
-    assert await world.count_lost() == 9
+    assert await coordinator.count_lost() == 9
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
-    assert await world.count_lost() == 9
-    assert world.reads == 2
+    assert await coordinator.count_lost() == 9
+    assert coordinator.reads == 2
 
 
-async def test_log_is_read_at_most_a_tenth_of_the_time(world: SkippingCoordinator) -> None:
-    await world.monitor.compute_signals()
+async def test_log_is_read_at_most_a_tenth_of_the_time(coordinator: SkippingCoordinator) -> None:
+    await coordinator.monitor.compute_signals()
     for offset in range(1, 101):
         # Retention deletes each record before its delivery.
-        world.log_start = offset
-        world.update((offset, offset, AVAILABLE, 1), start_offset=offset)
-        await world.monitor.compute_signals()
+        coordinator.log_start = offset
+        coordinator.update((offset, offset, AVAILABLE, 1), start_offset=offset)
+        await coordinator.monitor.compute_signals()
         await asyncio.sleep(READ_S)
-    assert world.reads <= 11
+    assert coordinator.reads <= 11
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
-    assert await world.count_lost() == 100
+    assert await coordinator.count_lost() == 100
 
 
 async def test_unreadable_log_is_reported(
-    world: SkippingCoordinator, caplog: pytest.LogCaptureFixture
+    coordinator: SkippingCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await world.monitor.compute_signals()
-    world.log_start, world.is_log_readable = 8, False
-    world.update(start_offset=8)
-    assert await world.count_lost() == 0
+    await coordinator.monitor.compute_signals()
+    coordinator.log_start, coordinator.is_log_readable = 8, False
+    coordinator.update(start_offset=8)
+    assert await coordinator.count_lost() == 0
     assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 
 import pytest
 
-from coordinator.observe.signals import Problem, SignalMonitor
+from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.monitor import SignalEvent
 from coordinator.shard import ShareState
@@ -95,6 +95,16 @@ class MonitorSetup:
     async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
         return dict.fromkeys(groups, self.members)
 
+    async def compute(self, *batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> GroupSignals:
+        """Set the state of the share-partition KEY, compute the signals, and return those of its group."""
+        self.view.states[KEY] = make_state(*batches, start_offset=start_offset, complete=complete)
+        return await self.compute_again()
+
+    async def compute_again(self) -> GroupSignals:
+        """Compute the signals from the present state, and return those of the group of KEY."""
+        await self.monitor.compute_signals()
+        return self.monitor.groups[KEY.group_id]
+
     def record_followed_update(self, *batches: BatchTuple, start_offset: int) -> None:
         """Record an update of the share-partition KEY and store the new state."""
         before = self.view.states[KEY]
@@ -103,169 +113,137 @@ class MonitorSetup:
         self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
 
-async def test_group_values_combine_those_of_its_share_partitions() -> None:
-    world = MonitorSetup()
-    batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
-    world.view.states = {
-        KEY: make_state(*batches, complete=3),
+@pytest.fixture
+def setup() -> MonitorSetup:
+    return MonitorSetup()
+
+
+async def test_group_values_combine_those_of_its_share_partitions(setup: MonitorSetup) -> None:
+    setup.view.states = {
         KEY._replace(partition=1): make_state(complete=0),
         KEY._replace(group_id="other"): make_state(start_offset=10),
     }
-    await world.monitor.compute_signals()
-    signals = world.monitor.groups[KEY.group_id]
+    batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
+    signals = await setup.compute(*batches, complete=3)
     assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
     assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
     # An archived record is not delivered again, so it is not near the limit.
     assert signals.near_delivery_limit == 2
     assert signals.problem is Problem.POISON
     assert signals.window_usage == pytest.approx(5 / 2_000)
-    assert world.monitor.groups["other"].lag == 0
+    assert setup.monitor.groups["other"].lag == 0
 
 
-async def test_lag_without_delivery_complete_count_uses_state_batches() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)}
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].lag == 7
+async def test_lag_without_delivery_complete_count_uses_state_batches(setup: MonitorSetup) -> None:
+    signals = await setup.compute((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)
+    assert signals.lag == 7
 
 
-async def test_unmoved_start_offset_with_waiting_records_is_stuck() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.compute_signals()
-    assert world.events == []
+async def test_unmoved_start_offset_with_waiting_records_is_stuck(setup: MonitorSetup) -> None:
+    await setup.compute((0, 1, AVAILABLE, 1))
+    assert setup.events == []
     await asyncio.sleep(61)
-    await world.monitor.compute_signals()
-    (event,) = world.events
+    await setup.compute_again()
+    (event,) = setup.events
     assert (event.problem, event.began) == ("stuck", True)
     assert event.message.startswith(f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} ")
-    world.view.states = {KEY: make_state((1, 1, AVAILABLE, 1), start_offset=1)}
-    await world.monitor.compute_signals()
-    assert [each.began for each in world.events] == [True, False]
+    await setup.compute((1, 1, AVAILABLE, 1), start_offset=1)
+    assert [each.began for each in setup.events] == [True, False]
 
 
 @pytest.mark.parametrize("outdated", [{NUMBER}, {0, 1}])
-async def test_group_is_not_stuck_because_the_state_is_outdated(outdated: set[int]) -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.compute_signals()
-    world.view.outdated = outdated
+async def test_group_is_not_stuck_because_the_state_is_outdated(
+    setup: MonitorSetup, outdated: set[int]
+) -> None:
+    await setup.compute((0, 1, AVAILABLE, 1))
+    setup.view.outdated = outdated
     for _ in range(20):
         await asyncio.sleep(5)
-        await world.monitor.compute_signals()
-    assert world.events == []
-    world.view.outdated = set()
-    world.view.states = {KEY: make_state((2, 3, AVAILABLE, 1), start_offset=2)}
-    await world.monitor.compute_signals()
-    assert world.events == []
+        await setup.compute_again()
+    setup.view.outdated = set()
+    await setup.compute((2, 3, AVAILABLE, 1), start_offset=2)
+    assert setup.events == []
 
 
-async def test_problem_of_a_deleted_group_is_over() -> None:
-    world = MonitorSetup()
-    world.members = 0
-    world.view.states = {KEY: make_state()}
-    await world.monitor.compute_signals()
-    world.view.states = {}
-    await world.monitor.compute_signals()
-    assert [(each.problem, each.began) for each in world.events] == [
-        ("no-consumers", True),
-        ("no-consumers", False),
-    ]
+async def test_problem_of_a_deleted_group_is_over(setup: MonitorSetup) -> None:
+    setup.members = 0
+    await setup.compute()
+    setup.view.states = {}
+    await setup.monitor.compute_signals()
+    events = [(each.problem, each.began) for each in setup.events]
+    assert events == [("no-consumers", True), ("no-consumers", False)]
 
 
-async def test_missing_consumers_are_reported_until_the_cluster_denies_it() -> None:
-    world = MonitorSetup()
-    world.members = 0
-    world.view.states = {KEY: make_state()}
-    await world.monitor.compute_signals()
-    world.topics.fails = True
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].problem is Problem.NO_CONSUMERS
-    world.topics.fails, world.members = False, 1
-    await world.monitor.compute_signals()
-    assert [each.began for each in world.events] == [True, False]
+async def test_missing_consumers_are_reported_until_the_cluster_denies_it(setup: MonitorSetup) -> None:
+    setup.members = 0
+    await setup.compute()
+    setup.topics.fails = True
+    assert (await setup.compute_again()).problem is Problem.NO_CONSUMERS
+    setup.topics.fails, setup.members = False, 1
+    await setup.compute_again()
+    assert [each.began for each in setup.events] == [True, False]
 
 
-async def test_group_without_waiting_records_is_not_stuck() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state(start_offset=10)}
-    await world.monitor.compute_signals()
+async def test_group_without_waiting_records_is_not_stuck(setup: MonitorSetup) -> None:
+    await setup.compute(start_offset=10)
     await asyncio.sleep(600)
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].stuck_s == 0.0
+    assert (await setup.compute_again()).stuck_s == 0.0
 
 
 @pytest.mark.parametrize(("log_start", "lost"), [(8, 4), (5, 0)])
-async def test_skipped_records_are_lost_only_if_retention_deleted_them(log_start: int, lost: int) -> None:
-    world = MonitorSetup()
-    world.topics.start = log_start
-    world.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-    world.record_followed_update(start_offset=8)
-    await world.monitor.compute_signals()
-    signals = world.monitor.groups[KEY.group_id]
+async def test_skipped_records_are_lost_only_if_retention_deleted_them(
+    setup: MonitorSetup, log_start: int, lost: int
+) -> None:
+    setup.topics.start = log_start
+    setup.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
+    setup.record_followed_update(start_offset=8)
+    signals = await setup.compute_again()
     assert signals.lost_records == lost
     assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
     # After an hour the problem ends, but the number of lost records stays.
-    world.now_ms += 3_600_000
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].problem is not Problem.LOST_BEFORE_DELIVERY
-    assert world.monitor.groups[KEY.group_id].lost_records == lost
+    setup.now_ms += 3_600_000
+    signals = await setup.compute_again()
+    assert signals.problem is not Problem.LOST_BEFORE_DELIVERY
+    assert signals.lost_records == lost
 
 
-async def test_rates_are_records_per_second_between_two_calls() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state()}
-    await world.monitor.compute_signals()
-    assert world.monitor.groups[KEY.group_id].acknowledged_rate == -1.0
-    world.record_followed_update((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1), start_offset=0)
+@pytest.mark.parametrize("is_observer", [True, False])
+async def test_rates_are_records_per_second_between_two_calls(is_observer: bool) -> None:
+    """An observer counts the records that it follows, a coordinator those that it appends."""
+    sample = None if is_observer else AppendSampler()
+    setup = MonitorSetup(sample)
+    assert (await setup.compute()).acknowledged_rate == -1.0
+    batches = ((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
+    if sample is None:
+        setup.record_followed_update(*batches, start_offset=0)
+    else:
+        record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, pack_batches(*batches), 0))
+        sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
     await asyncio.sleep(5)
-    await world.monitor.compute_signals()
-    signals = world.monitor.groups[KEY.group_id]
-    assert signals.acknowledged_rate == pytest.approx(2.0)
-    assert signals.released_rate == pytest.approx(1.0)
-
-
-async def test_coordinator_has_rates_from_its_appends() -> None:
-    sample = AppendSampler()
-    world = MonitorSetup(sample)
-    world.view.states = {KEY: make_state()}
-    await world.monitor.compute_signals()
-    batches = pack_batches((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
-    record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, batches, 0))
-    sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
-    await asyncio.sleep(5)
-    await world.monitor.compute_signals()
-    signals = world.monitor.groups[KEY.group_id]
+    signals = await setup.compute_again()
     assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
 
 
-async def test_oldest_record_age_is_that_of_the_largest_lag() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state(), KEY._replace(group_id="idle"): make_state(start_offset=10)}
-    await world.monitor.compute_signals()
-    assert 70 < world.monitor.groups[KEY.group_id].oldest_record_age_s <= 100
-    assert world.monitor.groups["idle"].oldest_record_age_s == 0.0
+async def test_oldest_record_age_is_that_of_the_largest_lag(setup: MonitorSetup) -> None:
+    setup.view.states = {KEY._replace(group_id="idle"): make_state(start_offset=10)}
+    assert 70 < (await setup.compute()).oldest_record_age_s <= 100
+    assert setup.monitor.groups["idle"].oldest_record_age_s == 0.0
 
 
-async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster() -> None:
-    world = MonitorSetup()
-    world.view.states = {KEY: make_state()}
-    world.topics.fails = True
-    await world.monitor.compute_signals()
-    assert world.monitor.missing_access.sentences == []
-    world.topics.fails, world.topics.is_hidden = False, True
-    await world.monitor.compute_signals()
-    (sentence,) = world.monitor.missing_access.sentences
+async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster(setup: MonitorSetup) -> None:
+    setup.topics.fails = True
+    await setup.compute()
+    assert setup.monitor.missing_access.sentences == []
+    setup.topics.fails, setup.topics.is_hidden = False, True
+    await setup.compute_again()
+    (sentence,) = setup.monitor.missing_access.sentences
     assert "add the ACL: Describe" in sentence
-    world.topics.is_hidden = False
-    await world.monitor.compute_signals()
-    assert world.monitor.missing_access.sentences == []
+    setup.topics.is_hidden = False
+    await setup.compute_again()
+    assert setup.monitor.missing_access.sentences == []
 
 
-async def test_unreachable_cluster_leaves_lag_unknown() -> None:
-    world = MonitorSetup()
-    world.topics.fails = True
-    world.view.states = {KEY: make_state((0, 1, AVAILABLE, 1))}
-    await world.monitor.compute_signals()
-    signals = world.monitor.groups[KEY.group_id]
+async def test_unreachable_cluster_leaves_lag_unknown(setup: MonitorSetup) -> None:
+    setup.topics.fails = True
+    signals = await setup.compute((0, 1, AVAILABLE, 1))
     assert (signals.lag, signals.in_flight) == (-1, 2)

@@ -66,7 +66,7 @@ def send_events(
 ) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
-    async def main() -> list[dict[str, Any]]:
+    async def run_queue() -> list[dict[str, Any]]:
         queue = EventQueue(webhook(endpoint.url), retry_after_s=(0.0, 0.0))
         running = asyncio.create_task(queue.run())
         for each in events:
@@ -75,7 +75,7 @@ def send_events(
         running.cancel()
         return bodies
 
-    return asyncio.run(main())
+    return asyncio.run(run_queue())
 
 
 def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:

@@ -30,6 +30,7 @@ let hasMissedChange = false;  // a shard changed during the request
 let askedAt = 0;
 let requestMs = 0;
 let timer = 0;
+let hasShards = false;  // true after the first response with the shards
 let lastDrawn = "";  // the content that was drawn last
 let requested = "";  // the requests that were sent last
 let isDrawingHeld = false;  // new data is not drawn because text is selected
@@ -144,13 +145,13 @@ function scheduleRequest(ms) {
 
 // Draw the responses; `moved` after a navigation, `focus` to focus the selected offset.
 function draw({ moved = false, focus = false } = {}) {
-  if (!shown.answers || (shown.kind === views.shards && !context.shards.size)) return;
+  if (!shown.answers || (shown.kind === views.shards && !hasShards)) return;
   // After a navigation, the response may be missing yet, and the previous response belongs to another view.
   if (shown.requested !== JSON.stringify(shown.kind.requests(context.view))) return;
   // If a link is redrawn between press and release, the browser sends no click.
   if (!moved && isPressed) return;
   // Do not redraw the same content.
-  const content = [JSON.stringify(context.view), shown.said, drawnShards(), context.overview?.cluster_trouble, context.overview?.missing_access].join("\n");
+  const content = [JSON.stringify(context.view), shown.said, drawnShards(), context.overview?.cluster_error, context.overview?.missing_access].join("\n");
   const same = content === lastDrawn && !moved;
   // While text is selected, nothing is redrawn, and the pause button shows this.
   const selection = getSelection();
@@ -261,6 +262,7 @@ function stopPolling() {
 
 function updateShards(shards) {
   let news = false;
+  hasShards = true;
   for (const shard of shards) {
     const before = context.shards.get(shard.state_partition);
     context.shards.set(shard.state_partition, shard);

@@ -77,10 +77,12 @@ function otherOwners(context) {
     el("ul", {}, items));
 }
 
-// List what the cluster does not tell this process, and the permission that is missing.
-function missingAccess({ overview }) {
-  if (!overview?.missing_access.length) return null;
-  return el("div", { class: "notice" }, overview.missing_access.map((sentence) => el("p", {}, seen(sentence))));
+// Explain why lag, members or topic names are not known, for example because a permission is missing.
+function unknownData({ overview }) {
+  if (!overview) return null;
+  const error = overview.cluster_error && `Lag, members and topic names are not known: ${overview.cluster_error.replace(/\.$/, "")}.`;
+  const sentences = [error, ...overview.missing_access].filter(Boolean);
+  return sentences.length > 0 && el("div", { class: "notice" }, sentences.map((sentence) => el("p", {}, seen(sentence))));
 }
 
 // Link to the same view on another coordinator; `of` distinguishes several links to it.
@@ -96,7 +98,7 @@ export function topicName(item) {
 const lagOf = (item, context) => (item.lag === null ? unknown(whyNoLag(item, context)) : count(item.lag));
 
 function whyNoLag(item, context) {
-  if (item.end_offset === null) return context.overview?.cluster_trouble ?? "The end offset is not known.";
+  if (item.end_offset === null) return context.overview?.cluster_error ?? "The end offset is not known.";
   return item.start_offset < 0 ? "There is no start offset yet." : "The broker does not send the delivery complete count.";
 }
 
@@ -126,8 +128,8 @@ export const groups = {
       refill(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
       refill(figures, overviewFacts(context, page));
-      refill(notice, [otherOwners(context), missingAccess(context)]);
-      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context.view));
+      refill(notice, [otherOwners(context), unknownData(context)]);
+      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context));
     };
     return { node, update };
   },
@@ -153,9 +155,10 @@ function groupProblem(item) {
   return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
 }
 
-function emptyList(view) {
+function emptyList({ view, overview }) {
   return el("p", { class: "quiet" }, view.find ? "No group id contains this text." :
-    "No share group has state in this coordinator yet. The first consumer of a share group creates it.");
+    overview && overview.status !== "ready" ? "No state is loaded. The reason is at the top of the page." :
+    `No share group has state in this ${overview?.observes ? "cluster" : "coordinator"} yet. The first consumer of a share group creates it.`);
 }
 
 function overviewFacts({ overview, view }, page) {
@@ -194,7 +197,7 @@ export const group = {
     const update = ({ page, signals }, context) => {
       refill(problem, signals.problems ? groupProblem(signals.items[0]) : null);
       refill(figures, signals.items.map(signalFacts));
-      refill(notice, [otherOwners(context), missingAccess(context)]);
+      refill(notice, [otherOwners(context), unknownData(context)]);
       refill(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           table("Share-partitions", sharePartitionColumns(context), page.items, context.view), pager(page, context.view)]
@@ -210,7 +213,7 @@ function signalFacts(item) {
   const perSecond = (value) => known(value, (rate) => `${rate < 10 ? rate.toFixed(1) : count(Math.round(rate))}/s`);
   return facts(
     ["Lag", known(item.lag, count), plural(item.share_partitions, "share-partition")],
-    ["Oldest unfinished record", known(item.oldest_record_age_seconds, duration), "in the share-partition with the largest lag"],
+    ["Oldest incomplete record", known(item.oldest_record_age_seconds, duration), "in the share-partition with the largest lag"],
     ["Members", known(item.members, count)],
     ["Acknowledged", perSecond(item.acknowledged_per_second)],
     ["Released, rejected", `${perSecond(item.released_per_second)}, ${perSecond(item.rejected_per_second)}`],
@@ -281,7 +284,7 @@ function historyLinks({ group, topic_id: topic, partition }, chosen) {
 }
 
 function windowFacts(detail, context) {
-  const oldest = detail.oldest_unfinished;
+  const oldest = detail.oldest_incomplete;
   return facts(
     ["Start offset", offsetOf(detail.start_offset), "all records below it are complete"],
     ["In flight", count(detail.in_flight_records), detail.state_batches ? `in ${plural(detail.state_batches, "offset range")}` : null],
@@ -351,7 +354,9 @@ export const shards = {
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
       refill(figures, shardCounts(all));
-      refill(list, table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context)));
+      refill(list, all.length
+        ? table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context))
+        : el("p", { class: "quiet" }, "No shard is known yet."));
     };
     return { node, update };
   },

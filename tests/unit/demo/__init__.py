@@ -1,1 +1,0 @@
-"""Tests of the demo, with the real coordinator and with a fake that returns wrong results."""
