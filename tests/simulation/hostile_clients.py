@@ -6,15 +6,11 @@ from random import Random
 from struct import Struct
 from typing import Any
 
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
+from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.workloads import STRANGE_COUNT_MIN, SharedClientState
 
 
@@ -86,7 +82,7 @@ class HostileClient:
     def _read(self, key: SharePartitionKey) -> ReadPart:
         return ReadPart(key.partition, self._random_epoch(self._cluster.leader_epochs.get(key, 0)))
 
-    def _write(self, key: SharePartitionKey) -> WriteOperation:
+    def _write(self, key: SharePartitionKey) -> WritePart:
         rng, cluster = self._rng, self._cluster
         cluster.strange_count = max(cluster.strange_count + 1, STRANGE_COUNT_MIN)
         batches = []
@@ -94,7 +90,7 @@ class HostileClient:
             first = rng.randrange(60)
             last = first + rng.randrange(12) - (5 if rng.random() < 0.03 else 0)
             batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000))
-        return WriteOperation(
+        return WritePart(
             key.partition,
             self._random_epoch(cluster.state_epochs.get(key.group_id, 0)),
             self._random_epoch(cluster.leader_epochs.get(key, 0)),

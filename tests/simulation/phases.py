@@ -13,8 +13,6 @@ from random import Random
 from typing import Any
 
 from coordinator.cluster.topics import AllTopics, TopicDirectory
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import check_history
 from tests.simulation.clients import ConnectionLost
@@ -22,6 +20,7 @@ from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Operation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
+from tests.simulation.parts import ReadPart, SummaryPart
 from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX
 from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until

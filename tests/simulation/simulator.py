@@ -45,7 +45,7 @@ class Simulator(Simulation):
         plan, world = self.plan, self._world
         clients = Clients(
             world.network,
-            ADDRESS,
+            [ADDRESS],
             world.history,
             self._violations.append,
             state_partitions=plan.state_partitions,

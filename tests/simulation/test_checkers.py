@@ -5,16 +5,6 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.delete_share_group_state import PartitionResult as DeleteResult
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.initialize_share_group_state import PartitionResult as InitializeResult
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state import PartitionResult as ReadResult
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.read_share_group_state_summary import PartitionResult as SummaryResult
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
-from protocol.messages.write_share_group_state import PartitionResult as WriteResult
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import (
@@ -26,6 +16,18 @@ from tests.simulation.checkers import (
 )
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
 from tests.simulation.linearize import check_linearizable
+from tests.simulation.parts import (
+    DeletePart,
+    DeleteResult,
+    InitializePart,
+    InitializeResult,
+    ReadPart,
+    ReadResult,
+    SummaryPart,
+    SummaryResult,
+    WritePart,
+    WriteResult,
+)
 
 KEY = SharePartitionKey("g", bytes(16), 0)
 FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
@@ -62,7 +64,7 @@ class ScriptedHistory:
 
     def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Operation:
         values = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0} | fields
-        part = WriteOperation(partition=0, state_batches=_pack_batch(*batches), **values)
+        part = WritePart(partition=0, state_batches=_pack_batch(*batches), **values)
         return self.begin(WRITE, part)
 
     def read(

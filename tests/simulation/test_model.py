@@ -2,14 +2,10 @@
 
 from typing import Any
 
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from tests.simulation.model import AnswerFields, Progress, State, apply_operation, merge_batches
+from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 
 INVALID, FENCED_LEADER, FENCED_STATE, UNKNOWN_TOPIC = 42, 74, 124, 3
 
@@ -38,9 +34,9 @@ class ModelSession:
         return self.step(WRITE, self.make_write_part(*batches, **fields)).error_code
 
     @staticmethod
-    def make_write_part(*batches: StateBatch, **fields: int) -> WriteOperation:
+    def make_write_part(*batches: StateBatch, **fields: int) -> WritePart:
         values = {"state_epoch": 1, "leader_epoch": 2, "start_offset": 110} | fields
-        return WriteOperation(partition=0, state_batches=pack(batches), **values)
+        return WritePart(partition=0, state_batches=pack(batches), **values)
 
     def summary(self) -> AnswerFields:
         return self.step(SUMMARY, SummaryPart(0, 0))

@@ -11,15 +11,11 @@ from random import Random
 from typing import Any
 
 from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Broker, Clients
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
+from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.plan import Load
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -162,7 +158,7 @@ class PartitionLeader:
         batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
         if rng.random() < 0.5:
             batches = _merge_batches(batches)
-        part = WriteOperation(
+        part = WritePart(
             self._key.partition,
             self._state_epoch,
             self._leader_epoch,

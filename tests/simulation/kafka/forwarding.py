@@ -5,10 +5,10 @@ from typing import Any
 from coordinator.metrics import Metrics
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
-from tests.simulation.clients import RPCS
 from tests.simulation.history import NO_OWNER, NOT_OURS, History
+from tests.simulation.parts import RPCS
 
-_KINDS = {rpc.api.API_KEY: kind for kind, rpc in RPCS.items()}
+_KINDS = {rpc.api_key: kind for kind, rpc in RPCS.items()}
 
 
 class RecordedForwarder(Forwarder):

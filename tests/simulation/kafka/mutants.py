@@ -1,9 +1,6 @@
 """Planted defects of coordinators that share a Kafka topic. See `tests.simulation.mutants`."""
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from coordinator.cluster.kafka import metadata_cache
 from coordinator.cluster.kafka.metadata import MergedTopicMetadata
@@ -24,20 +21,11 @@ from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import CoordinatorDirectory
 from protocol.errors import ErrorCode
-
-Patch = pytest.MonkeyPatch
-KAFKA_MUTANTS: dict[str, Callable[[Patch], None]] = {}
-
-
-def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    KAFKA_MUTANTS[function.__name__] = function
-    return function
-
+from tests.simulation.mutants import Patch, list_mutants
 
 # Claims.
 
 
-@_register_mutant
 def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
     counts = FencingFilter.accepts
 
@@ -50,13 +38,11 @@ def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
     patch.setattr(FencingFilter, "accepts", accept_equal_epoch)
 
 
-@_register_mutant
 def accepts_records_of_any_owner(patch: Patch) -> None:
     counts = FencingFilter.accepts
     patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
 
 
-@_register_mutant
 def does_not_verify_its_claim(patch: Patch) -> None:
     def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, *args: Any) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
@@ -67,7 +53,6 @@ def does_not_verify_its_claim(patch: Patch) -> None:
     patch.setattr(Ownerships, "verify", verify)
 
 
-@_register_mutant
 def claims_with_the_last_owner_epoch(patch: Patch) -> None:
     read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
 
@@ -86,7 +71,6 @@ def claims_with_the_last_owner_epoch(patch: Patch) -> None:
 # Appends.
 
 
-@_register_mutant
 def accepts_append_at_unexpected_offset(patch: Patch) -> None:
     settle = Appender._handle_produce_result
 
@@ -106,7 +90,6 @@ def accepts_append_at_unexpected_offset(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
 
 
-@_register_mutant
 def treats_missing_response_as_failure(patch: Patch) -> None:
     # Continue without a new claim, although late batches may follow.
     recover = ShardRunner._recover
@@ -130,7 +113,6 @@ def treats_missing_response_as_failure(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_recover", _recover)
 
 
-@_register_mutant
 def treats_missing_response_as_success(patch: Patch) -> None:
     end = Appender._fail_append
 
@@ -143,7 +125,6 @@ def treats_missing_response_as_success(patch: Patch) -> None:
     patch.setattr(Appender, "_fail_append", _fail_append)
 
 
-@_register_mutant
 def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
     settle = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
@@ -156,7 +137,6 @@ def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
 
 
-@_register_mutant
 def ignores_truncation_of_the_log(patch: Patch) -> None:
     explain = Appender._explain_unexpected_offset
 
@@ -172,12 +152,10 @@ def ignores_truncation_of_the_log(patch: Patch) -> None:
 # Reads.
 
 
-@_register_mutant
 def has_endless_lease(patch: Patch) -> None:
     patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
-@_register_mutant
 def does_not_wait_for_earlier_leases(patch: Patch) -> None:
     accepted = Ownership.record_accepted_claim
 
@@ -187,7 +165,6 @@ def does_not_wait_for_earlier_leases(patch: Patch) -> None:
     patch.setattr(Ownership, "record_accepted_claim", return_no_lease)
 
 
-@_register_mutant
 def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
     patch.setattr(ownership, "CLOCK_DRIFT_MAX", 0.0)
 
@@ -195,7 +172,6 @@ def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
 # Metadata.
 
 
-@_register_mutant
 def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
     def update(self: Any, node: int, topic: Any) -> bool:
         self._reported_ids, self._reported_id = {node: topic.topic_id}, topic.topic_id
@@ -210,7 +186,6 @@ def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
 # Routing.
 
 
-@_register_mutant
 def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
     find_owner = Forwarder._find_owner
 
@@ -220,7 +195,6 @@ def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
     patch.setattr(Forwarder, "_find_owner", find_next_owner)
 
 
-@_register_mutant
 def forwards_by_the_first_assignment(patch: Patch) -> None:
     set_assignment = Forwarder.set_assignment
 
@@ -231,7 +205,6 @@ def forwards_by_the_first_assignment(patch: Patch) -> None:
     patch.setattr(Forwarder, "set_assignment", set_first_assignment)
 
 
-@_register_mutant
 def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
     set_routes = CoordinatorDirectory._set_routes
 
@@ -245,7 +218,6 @@ def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
 # Expiry.
 
 
-@_register_mutant
 def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
     describe_groups = ShareGroups.describe_groups
 
@@ -259,7 +231,6 @@ def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
     patch.setattr(ShareGroups, "describe_groups", describe_or_miss)
 
 
-@_register_mutant
 def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
     patch.setattr(StateRemover, "_remove_by_kafka", _return_no_removals)
 
@@ -271,7 +242,6 @@ async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
 # HTTP.
 
 
-@_register_mutant
 def prunes_all_records_over_http(patch: Patch) -> None:
     def prune_now(self: Any, state_partition: int) -> None:
         log = self._runners[state_partition]._log
@@ -283,7 +253,6 @@ def prunes_all_records_over_http(patch: Patch) -> None:
 # Claims and resignations.
 
 
-@_register_mutant
 def reads_before_it_claims(patch: Patch) -> None:
     read = KafkaLog.read
 
@@ -312,7 +281,6 @@ def _base_offset(batch: bytes) -> int:
     return int.from_bytes(batch[:8])
 
 
-@_register_mutant
 def releases_shard_during_its_append(patch: Patch) -> None:
     async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
@@ -322,12 +290,10 @@ def releases_shard_during_its_append(patch: Patch) -> None:
     patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
 
 
-@_register_mutant
 def never_resigns_shards(patch: Patch) -> None:
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
 
 
-@_register_mutant
 def never_retries_a_failed_claim(patch: Patch) -> None:
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
@@ -340,7 +306,6 @@ def never_retries_a_failed_claim(patch: Patch) -> None:
     patch.setattr(ShardLoader, "_claim", _claim)
 
 
-@_register_mutant
 def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
     def _prune(self: Any, ownership: Ownership) -> None:
         if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
@@ -348,3 +313,6 @@ def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
             self._pruner.prune(ownership.state_partition, before_offset)
 
     patch.setattr(KafkaLog, "_prune", _prune)
+
+
+KAFKA_MUTANTS = list_mutants(globals())

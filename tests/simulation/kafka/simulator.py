@@ -14,8 +14,6 @@ import pytest
 from coordinator.cluster.kafka import connections
 from coordinator.shard import ShareState
 from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import permit_stale_reads
 from tests.simulation.clients import ConnectionLost, Peer
@@ -27,6 +25,7 @@ from tests.simulation.kafka.plan import KafkaPlan
 from tests.simulation.kafka.process import replica_address
 from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
+from tests.simulation.parts import DeletePart, SummaryPart
 from tests.simulation.phases import Simulation, SimulationOutcome
 from tests.simulation.workloads import SharedClientState
 from tests.simulation.world import wait_until
@@ -82,11 +81,13 @@ class KafkaSimulator(Simulation):
             world.history,
             self._violations.append,
             state_partitions=plan.state_partitions,
+            node_id_first=0,
+            node_ids=plan.coordinators,
             owner=world.owner_place,
             rng=self._fork_random(),
+            astray_rate=plan.astray_rate,
+            apart=world.apart,
         )
-        self._clients.astray_rate = plan.astray_rate
-        self._clients.apart = world.apart
         self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
         world.delete_state = self._delete_state
         if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
