@@ -118,9 +118,7 @@ class Peer:
         request = rpc.request(requested[0][0].group_id, [rpc.topic(*topic) for topic in topics.items()])
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                response = await self.send(
-                    api.module, version, request
-                )
+                response = await self.send(api.module, version, request)
         except (ConnectionLost, TimeoutError) as error:
             waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
             if waited_in_vain and self._clients.answers_in_time and self.pending_count == 1:

@@ -8,7 +8,7 @@ appear.
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from random import Random
-from typing import Literal
+from typing import Literal, Self
 
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import ServerLimits
@@ -60,7 +60,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Nemesis:
-    """The faults of the process and the machine: their mean intervals in seconds, or None for never."""
+    """The faults of coordinators: their mean intervals in seconds, or None for never."""
 
     crash_s: float | None = None
     # The part of crashes that are soon followed by another crash.
@@ -68,40 +68,95 @@ class Nemesis:
     # The part of starts and stops that are interrupted by a crash.
     interrupt_rate: float = 0.0
     stop_s: float | None = None
-    down_s: float = 0.5
+    down_s: float = 2.0
+    clock_jump_s: float | None = None
+    clock_jump_max_ms: int = 3_600_000
+
+
+@dataclass(frozen=True)
+class MachineNemesis(Nemesis):
+    """The faults of a coordinator with a journal, and of its machine."""
+
     clog_s: float | None = None
     clogged_s: float = 2.0
     suspend_s: float | None = None
     suspended_s: float = 5.0
-    clock_jump_s: float | None = None
-    clock_jump_max_ms: int = 3_600_000
     fill_s: float | None = None
     full_s: float = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All parameters of a simulation."""
+class SimulationPlan:
+    """The parameters of all kinds of simulation that are decided before the start."""
 
     seed: int
     state_partitions: int = 3
-    node_ids: int = 2
+    # The node ids of one coordinator.
+    node_ids: int = 1
     ops_max: int = OPS_MAX
     faulty_s: float = FAULTY_S
-    quiet_points: int = 2
+    quiet_points: int = 1
     load: Load = field(default_factory=Load)
     nemesis: Nemesis = field(default_factory=Nemesis)
     net: NetFaults = field(default_factory=NetFaults)
+    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    server_limits: ServerLimits = field(default_factory=ServerLimits)
+    cold_interval_ms: int = 5_000
+    prune_interval_ms: int = 5_000
+
+    @property
+    def kind(self) -> str:
+        """The kind of the simulation, for messages."""
+        raise NotImplementedError
+
+    @property
+    def way_s(self) -> float:
+        """The maximum number of seconds of the delivery of a request, if the network is not blocked."""
+        net = self.net
+        return 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+
+    @property
+    def latest_effect_s(self) -> float:
+        """The number of seconds after which a request can have no effect any more."""
+        raise NotImplementedError
+
+    @property
+    def settled_s(self) -> float:
+        """The number of seconds after which a request can have no effect, if there are no faults."""
+        return self.latest_effect_s
+
+    @property
+    def sound_net(self) -> NetFaults:
+        """The network without faults."""
+        net = self.net
+        return NetFaults(
+            latency_s=net.latency_s,
+            send_buffer_bytes=net.send_buffer_bytes,
+            high_water_bytes=net.high_water_bytes,
+        )
+
+    def without_faults(self) -> Self:
+        """Return the same plan without faults."""
+        raise NotImplementedError
+
+    def lasting(self, minutes: float | None) -> Self:
+        """Return the plan with a phase with faults of this length, without a limit on operations."""
+        if minutes is None:
+            return self
+        return replace(self, faulty_s=60 * minutes, ops_max=1_000_000_000)
+
+
+@dataclass(frozen=True)
+class JournalPlan(SimulationPlan):
+    """All parameters of a simulation of one coordinator with a journal."""
+
+    nemesis: MachineNemesis = field(default_factory=MachineNemesis)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
     # The part of crashes that leave a flipped bit on the disk.
     damage_rate: float = 0.0
-    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
-    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    server_limits: ServerLimits = field(default_factory=ServerLimits)
     segment_bytes: int = 1 << 16
-    cold_interval_ms: int = 5_000
-    prune_interval_ms: int = 5_000
 
     @property
     def kind(self) -> str:
@@ -115,12 +170,11 @@ class Plan:
         The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
         request and the append add to this age.
         """
-        net, nemesis = self.net, self.nemesis
-        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+        nemesis = self.nemesis
         clogged_s = 8 * nemesis.clogged_s if nemesis.clog_s else 0.0
         suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
         append_s = 10 * self.disk_faults.stall_s + 20.0
-        return self.runtime_limits.request_age_max_s + way_s + clogged_s + suspended_s + append_s
+        return self.runtime_limits.request_age_max_s + self.way_s + clogged_s + suspended_s + append_s
 
     @property
     def has_response_deadline(self) -> bool:
@@ -133,19 +187,14 @@ class Plan:
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
-    def plan_next_process(self, rng: Random) -> "Plan":
+    def plan_next_process(self, rng: Random) -> "JournalPlan":
         """Return the plan for the next process of the coordinator, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
         return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
 
-    def without_faults(self) -> "Plan":
+    def without_faults(self) -> "JournalPlan":
         """Return the same plan without faults."""
-        quick = NetFaults(
-            latency_s=self.net.latency_s,
-            send_buffer_bytes=self.net.send_buffer_bytes,
-            high_water_bytes=self.net.high_water_bytes,
-        )
         # Without faults, no operation waits for the write timeout, even if each append has only a few of the
         # operations in progress. An append waits for a write and for a sync.
         limits = self.runtime_limits
@@ -154,7 +203,7 @@ class Plan:
         sound = DiskFaults(
             write_s=min(self.disk_faults.write_s, step_s), sync_s=min(self.disk_faults.sync_s, step_s)
         )
-        return replace(self, net=quick, disk_faults=sound)
+        return replace(self, net=self.sound_net, disk_faults=sound)
 
 
 def draw_log_uniform(rng: Random, low: float, high: float) -> float:
@@ -172,10 +221,10 @@ def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> 
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
-def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
-    """Draw a plan. `minutes` sets the length of the phase with faults and removes the limit on operations."""
+def draw_plan(seed: int, *, minutes: float | None = None) -> JournalPlan:
+    """Draw a plan; see `SimulationPlan.lasting` for `minutes`."""
     rng = Random(seed)
-    plan = Plan(
+    plan = JournalPlan(
         seed,
         state_partitions=rng.randrange(1, 6),
         node_ids=rng.randrange(1, 5),
@@ -193,9 +242,7 @@ def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
         cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
         prune_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
     )
-    if minutes is not None:
-        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
-    return plan
+    return plan.lasting(minutes)
 
 
 def draw_policy(rng: Random) -> SnapshotPolicy:
@@ -235,8 +282,8 @@ def draw_load(rng: Random) -> Load:
     )
 
 
-def _draw_nemesis(rng: Random) -> Nemesis:
-    return Nemesis(
+def _draw_nemesis(rng: Random) -> MachineNemesis:
+    return MachineNemesis(
         crash_s=draw_interval(rng, 0.3, 60.0, 0.7),
         crash_again_rate=draw_rate(rng, 0.05, 0.9),
         interrupt_rate=draw_rate(rng, 0.05, 0.9),

@@ -6,16 +6,16 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
+from tests.simulation.journal import JournalSimulator
 from tests.simulation.kafka.scenarios import draw_kafka_plan
 from tests.simulation.kafka.simulator import KafkaSimulator
-from tests.simulation.phases import SimulationOutcome
 from tests.simulation.plan import draw_plan
-from tests.simulation.simulator import Simulator
+from tests.simulation.simulation import SimulationOutcome
 
 
 def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
     """Simulate a single coordinator with its own log."""
-    return Simulator(draw_plan(seed, minutes=minutes)).run()
+    return JournalSimulator(draw_plan(seed, minutes=minutes)).run()
 
 
 def run_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:

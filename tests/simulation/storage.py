@@ -14,20 +14,20 @@ from coordinator.log.base import StateLog
 from coordinator.log.journal import Journal
 from tests.simulation.disk import SimFile, SimStorage
 from tests.simulation.history import Violation
-from tests.simulation.plan import Plan
+from tests.simulation.plan import JournalPlan
 
 
 class JournalStorage:
     """A simulated disk with the real journal."""
 
-    def __init__(self, plan: Plan, rng: Random) -> None:
+    def __init__(self, plan: JournalPlan, rng: Random) -> None:
         self.disk = SimStorage(rng, replace(plan.disk_faults))
         self._plan = plan
         self._rng = rng
         # A flipped bit: the file, the position, the original byte, and the damaged byte.
         self._flipped: tuple[SimFile, int, int, int] | None = None
 
-    def create_log(self, plan: Plan) -> StateLog:
+    def create_log(self, plan: JournalPlan) -> StateLog:
         """Create a journal for a new process."""
         return Journal(
             Path("simulated"),
@@ -78,7 +78,7 @@ class JournalStorage:
             raise Violation(f"the journal reports damage, but it was not damaged: {error}") from error
         self._restore_bit()
 
-    def set_fault_plan(self, plan: Plan) -> None:
+    def set_fault_plan(self, plan: JournalPlan) -> None:
         """Apply the faults of a plan from now on."""
         self.disk.faults = replace(plan.disk_faults)
 

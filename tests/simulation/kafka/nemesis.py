@@ -1,47 +1,23 @@
 """Inject faults into coordinators, brokers, and the network between them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
-from typing import Any
 
-from tests.simulation.kafka.plan import PAUSE_FACTOR_MAX
+from tests.simulation.kafka.plan import PAUSE_FACTOR_MAX, KafkaNemesis
 from tests.simulation.kafka.world import KafkaWorld
-
-FaultFactory = Callable[[KafkaWorld, Random], Coroutine[Any, Any, None]]
-
-
-def _choose_place(world: KafkaWorld, rng: Random) -> int | None:
-    """Return the place (index) of a running process that no other fault uses, or None."""
-    places = [
-        place
-        for place, process in enumerate(world.processes)
-        if process is not None and not world.lives[place].locked()
-    ]
-    return rng.choice(places) if places and world.faulty else None
-
-
-async def _crash_coordinator(world: KafkaWorld, rng: Random) -> None:
-    place = _choose_place(world, rng)
-    if place is not None:
-        async with world.lives[place]:
-            await world.crash(place)
-            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
-            await world.start(place)
-
-
-async def _stop_coordinator(world: KafkaWorld, rng: Random) -> None:
-    place = _choose_place(world, rng)
-    if place is not None:
-        async with world.lives[place]:
-            await world.stop(place)
-            await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.down_s))
-            await world.start(place)
+from tests.simulation.nemesis import (
+    FaultKind,
+    choose_place,
+    crash_coordinator,
+    shift_clock,
+    stop_coordinator,
+)
 
 
 async def _pause_coordinator(world: KafkaWorld, rng: Random) -> None:
-    place = _choose_place(world, rng)
+    place = choose_place(world, rng)
     if place is not None:
         async with world.lives[place]:
             process = world.processes[place]
@@ -57,7 +33,7 @@ async def _pause_coordinator(world: KafkaWorld, rng: Random) -> None:
 
 async def _disconnect_coordinator(world: KafkaWorld, rng: Random) -> None:
     """Disconnect a coordinator from some brokers, from the membership, or from both."""
-    place = _choose_place(world, rng)
+    place = choose_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -97,7 +73,7 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
     world.disconnect_broker(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
-        place = _choose_place(world, rng)
+        place = choose_place(world, rng)
     lost: set[tuple[str, int]] = set()
     alone: set[str] = set()
     if place is not None and rng.random() < 0.8:
@@ -170,7 +146,7 @@ async def _keep_crashed(world: KafkaWorld, place: int) -> AsyncIterator[None]:
 
 async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
     """Delay the appends of a coordinator. Usually it is also disconnected from the membership."""
-    place = _choose_place(world, rng)
+    place = choose_place(world, rng)
     if place is None:
         return
     process = world.processes[place]
@@ -199,11 +175,6 @@ async def _shuffle_members(world: KafkaWorld, rng: Random) -> None:
     world.membership.expel_member_or_move_group()
 
 
-async def _shift_clock(world: KafkaWorld, rng: Random) -> None:
-    most = world.plan.nemesis.clock_jump_max_ms
-    rng.choice(world.clocks).ahead_ms += rng.randrange(-most, most + 1)
-
-
 async def _expire_producers(world: KafkaWorld, rng: Random) -> None:
     """Expire the producers whose last append is so old that all their late requests have arrived."""
     limits = world.plan.log_limits
@@ -227,7 +198,7 @@ async def _load_groups(world: KafkaWorld, rng: Random) -> None:
 
 
 async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
-    place = _choose_place(world, rng)
+    place = choose_place(world, rng)
     if place is not None:
         process = world.processes[place]
         assert process is not None
@@ -240,19 +211,18 @@ async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:
     world.truncations.lose_newest_records(rng.randrange(len(world.brokers.partitions)), rng)
 
 
-def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None]]:
-    """Return an endless coroutine for each kind of fault in the plan."""
-    plan = world.plan.nemesis
-    kinds: tuple[tuple[float | None, FaultFactory], ...] = (
-        (plan.crash_s, _crash_coordinator),
-        (plan.stop_s, _stop_coordinator),
+def list_faults(plan: KafkaNemesis) -> Sequence[FaultKind]:
+    """Return the kinds of faults."""
+    return (
+        (plan.crash_s, crash_coordinator),
+        (plan.stop_s, stop_coordinator),
         (plan.pause_s, _pause_coordinator),
         (plan.part_s, _disconnect_coordinator),
         (plan.cut_off_s, _disconnect_broker),
         (plan.broker_dies_s, _kill_broker),
         (plan.leader_moves_s, _move_leader),
         (plan.shuffle_s, _shuffle_members),
-        (plan.clock_jump_s, _shift_clock),
+        (plan.clock_jump_s, shift_clock),
         (plan.producers_expire_s, _expire_producers),
         (plan.unclean_s, _elect_uncleanly),
         (plan.hold_s, _delay_appends),
@@ -261,15 +231,3 @@ def make_faults(world: KafkaWorld, rng: Random) -> list[Coroutine[Any, Any, None
         (plan.groups_load_s, _load_groups),
         (plan.http_writes_s, _write_over_http),
     )
-    return [
-        _repeat_fault(world, mean_s, strike, Random(rng.getrandbits(64)))
-        for mean_s, strike in kinds
-        if mean_s is not None
-    ]
-
-
-async def _repeat_fault(world: KafkaWorld, mean_s: float, strike: FaultFactory, rng: Random) -> None:
-    while True:
-        await asyncio.sleep(rng.expovariate(1 / mean_s))
-        if world.faulty:
-            await strike(world, rng)

@@ -10,13 +10,12 @@ from random import Random
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.server import ServerLimits
-from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.brokers import BrokerFaults
 from tests.simulation.kafka.membership import MembershipFaults
-from tests.simulation.pipes import NetFaults
 from tests.simulation.plan import (
     Load,
+    Nemesis,
+    SimulationPlan,
     draw_interval,
     draw_load,
     draw_log_uniform,
@@ -33,14 +32,11 @@ PAUSE_FACTOR_MAX = 4
 
 
 @dataclass(frozen=True)
-class KafkaNemesis:
+class KafkaNemesis(Nemesis):
     """The faults of coordinators and brokers. Intervals and durations are means in seconds. None
     disables a fault.
     """
 
-    crash_s: float | None = None
-    stop_s: float | None = None
-    down_s: float = 2.0
     pause_s: float | None = None
     paused_s: float = 8.0
     # A coordinator is disconnected from some brokers, the membership, or both.
@@ -58,8 +54,6 @@ class KafkaNemesis:
     broker_down_s: float = 3.0
     leader_moves_s: float | None = None
     shuffle_s: float | None = None
-    clock_jump_s: float | None = None
-    clock_jump_max_ms: int = 3_600_000
     producers_expire_s: float | None = None
     unclean_s: float | None = None
     # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
@@ -77,10 +71,12 @@ class KafkaNemesis:
 
 
 @dataclass(frozen=True)
-class KafkaPlan:
+class KafkaPlan(SimulationPlan):
     """The parameters of a run that are decided before its start."""
 
-    seed: int
+    ops_max: int = OPS_MAX
+    faulty_s: float = FAULTY_S
+    nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
     # The situation that the run should reach. See `tests.simulation.kafka.scenarios`.
     scenario: str = "any"
     # Whether the members of the group have a group.instance.id.
@@ -91,25 +87,11 @@ class KafkaPlan:
     forwarding: bool = False
     coordinators: int = 2
     brokers: int = 3
-    state_partitions: int = 3
-    # Node ids of one coordinator. Clients know one node id for each coordinator.
-    node_ids: int = 1
-    ops_max: int = OPS_MAX
-    faulty_s: float = FAULTY_S
-    quiet_points: int = 1
     # The rate of requests to a coordinator that is not the assigned owner.
     astray_rate: float = 0.1
-    load: Load = field(default_factory=Load)
-    nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
-    net: NetFaults = field(default_factory=NetFaults)
     broker_faults: BrokerFaults = field(default_factory=BrokerFaults)
     membership: MembershipFaults = field(default_factory=MembershipFaults)
     log_limits: KafkaLogLimits = field(default_factory=KafkaLogLimits)
-    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
-    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    server_limits: ServerLimits = field(default_factory=ServerLimits)
-    cold_interval_ms: int = 5_000
-    prune_interval_ms: int = 5_000
     # The maximum speed of a coordinator's clock relative to virtual time. If clocks differ by more than
     # leases allow, reads are only guaranteed to be no older than a lease.
     clock_rate_max: float = 1.0 + CLOCK_DRIFT_MAX
@@ -132,11 +114,12 @@ class KafkaPlan:
     @property
     def settled_s(self) -> float:
         """Return the seconds after which an operation can have no effect, if there are no faults."""
-        net, limits = self.net, self.log_limits
-        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+        limits = self.log_limits
         late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + late_s
-        return self._coordinators_on_path * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
+        return (
+            self._coordinators_on_path * (self.runtime_limits.request_age_max_s + self.way_s) + append_s + 5.0
+        )
 
     @property
     def _coordinators_on_path(self) -> int:
@@ -150,18 +133,8 @@ class KafkaPlan:
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
         return self.settled_s + 3 * self._coordinators_on_path * paused_s
 
-    @property
-    def has_response_deadline(self) -> bool:
-        """Return False: a response may have to wait for the end of a pause."""
-        return False
-
     def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""
-        quick = NetFaults(
-            latency_s=self.net.latency_s,
-            send_buffer_bytes=self.net.send_buffer_bytes,
-            high_water_bytes=self.net.high_water_bytes,
-        )
         limits = self.runtime_limits
         # Delays are random without an upper limit, so the average is far below each timeout.
         slow_s = min(limits.write_timeout_s / 100, self.log_limits.request_timeout_s / 20)
@@ -173,7 +146,9 @@ class KafkaPlan:
         )
         calm = replace(self.membership, lost_rate=0.0)
         astray_rate = self.astray_rate if self.forwarding else 0.02
-        return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=astray_rate)
+        return replace(
+            self, net=self.sound_net, broker_faults=sound, membership=calm, astray_rate=astray_rate
+        )
 
 
 def draw_random_plan(seed: int) -> KafkaPlan:

@@ -31,7 +31,7 @@ _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a run. With `minutes`, its phase with faults lasts that long, without a limit on operations."""
+    """Draw a run; see `SimulationPlan.lasting` for `minutes`."""
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
         bend = rng.choice(SCENARIOS)
@@ -64,9 +64,7 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     plan = _replicate_late(plan, Random(seed ^ REPLICAS))
     if plan.scenario == "any" and Random(seed ^ DEFAULTS).random() < 0.2:
         plan = _use_default_limits(plan)
-    if minutes is not None:
-        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
-    return plan
+    return plan.lasting(minutes)
 
 
 def _replicate_late(plan: KafkaPlan, rng: Random) -> KafkaPlan:

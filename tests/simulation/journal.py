@@ -1,0 +1,199 @@
+"""Simulate one coordinator with a journal on a faulty disk."""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from coordinator.cluster.topics import TopicDirectory
+from coordinator.errors import LogDamaged
+from coordinator.metrics import Metrics
+from coordinator.serve.server import Api, Listener
+from coordinator.serve.service import Service
+from coordinator.shard import Shard, ShareState
+from protocol.record_batch import decode_batches
+from protocol.state_records import SharePartitionKey, decode_record
+from tests.simulation.clients import Clients
+from tests.simulation.history import Violation
+from tests.simulation.loop import SimLoop
+from tests.simulation.nemesis import FaultKind, crash_coordinator, shift_clock, stop_coordinator
+from tests.simulation.plan import JournalPlan
+from tests.simulation.process import NODE_ID_FIRST, CoordinatorProcess, coordinator_address
+from tests.simulation.simulation import Simulation
+from tests.simulation.storage import JournalStorage
+from tests.simulation.world import World
+
+# The coordinator must close a connection within this number of seconds, even if its client reads nothing.
+CLOSED_BY_S = 60.0
+# The maximum size of a journal: a number of segments plus a multiple of the live state. The limit is loose,
+# because whole files are counted, some files are just created or removed, and small commits have overhead.
+SEGMENTS_MAX = 8
+LIVE_BYTES_FACTOR_MAX = 8
+
+
+class JournalProcess(CoordinatorProcess):
+    """A coordinator with a journal from its start to its crash or stop."""
+
+    def __init__(self, world: "JournalWorld", place: int, life: int, plan: JournalPlan) -> None:
+        super().__init__(world, place, life, plan)
+        self._plan = plan
+        self._storage = world.storage
+
+    async def _start(self) -> None:
+        metrics = Metrics()
+        self.log = self._storage.create_log(self._plan)
+        self.runtime = self._make_runtime(metrics)
+        api = Api(Service(self.runtime), self._make_directory(), metrics)
+        self.listener = Listener(api, metrics, self._plan.server_limits)
+        await self.runtime.start()
+        await self.listener.start(self.address)
+
+    async def _stop(self) -> None:
+        self.runtime.mark_not_ready()
+        await self.listener.drain(25.0)
+        await self.listener.stop()
+        await self.runtime.stop()
+
+    async def crash(self) -> None:
+        """Kill the process, and sometimes the whole machine."""
+        self._storage.crash()
+        await super().crash()
+
+
+class JournalWorld(World[JournalPlan, JournalProcess]):
+    """A coordinator and its disk."""
+
+    def __init__(
+        self, plan: JournalPlan, loop: SimLoop, rng: Random, storage: JournalStorage, topics: TopicDirectory
+    ) -> None:
+        super().__init__(plan, loop, rng, topics)
+        self.storage = storage
+        self._damages = 0
+        self._segment_bytes_max = 0
+
+    @property
+    def damages(self) -> int:
+        """The number of damaged journals that the coordinator refused."""
+        return self._damages
+
+    @property
+    def process(self) -> JournalProcess:
+        """The running process."""
+        (process,) = self.alive()
+        return process
+
+    def _new_process(self, place: int, life: int) -> JournalProcess:
+        plan = self.plan.plan_next_process(self._rng)
+        self._segment_bytes_max = max(self._segment_bytes_max, plan.segment_bytes)
+        return JournalProcess(self, place, life, plan if self.faulty else plan.without_faults())
+
+    def _undo_damage(self, error: LogDamaged) -> None:
+        self.storage.undo_damage(error)
+        self._damages += 1
+
+    def _on_started(self) -> None:
+        self.storage.on_log_opened()
+
+    def _on_ended(self) -> None:
+        """Pending requests of a process that has ended cannot take effect later."""
+        self.history.close_unknown(self.loop.time())
+
+    def _set_faults(self, plan: JournalPlan) -> None:
+        super()._set_faults(plan)
+        self.storage.set_fault_plan(plan)
+
+    def accepts_writes(self) -> bool:
+        """Return whether the process runs, and its journal accepts writes."""
+        return all(process is not None and process.log.health() is None for process in self.processes)
+
+    async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
+        """Return the states in the journal."""
+        return await self.process.run_in_process(self._replay_log)
+
+    async def _replay_log(self) -> dict[SharePartitionKey, ShareState]:
+        partitions = range(self.plan.state_partitions)
+        shards = [Shard(partition, self.plan.policy) for partition in partitions]
+        async for chunk in self.process.log.read(partitions):
+            for partition, batches in chunk:
+                for batch in decode_batches(batches):
+                    for logged in batch.records:
+                        record = decode_record(logged.key, logged.value)
+                        assert record is not None
+                        shards[partition].replay(record, logged.offset, logged.timestamp_ms)
+        return {key: state for shard in shards for key, state in shard.items()}
+
+    async def check_connections_are_closed(self) -> None:
+        """Wait until the coordinator must have closed all connections as idle. Raise Violation if one is
+        open.
+
+        Request memory must be free, too. No client may send requests in the meantime.
+        """
+        listener, limits = self.process.listener, self.plan.server_limits
+        await asyncio.sleep(limits.connection_idle_s + limits.frame_s + CLOSED_BY_S)
+        if listener.connection_count or listener.held_bytes:
+            raise Violation(
+                f"no client sends requests, but {listener.connection_count} connections are open, "
+                f"and requests occupy {listener.held_bytes} bytes"
+            )
+
+    def check_journal_size(self) -> None:
+        """Raise Violation if a journal is much larger than its segments and live state explain."""
+        live_bytes = sum(view.live_bytes for view in self.process.runtime.shard_views())
+        size_bytes = self.process.log.size_bytes()
+        if size_bytes > SEGMENTS_MAX * self._segment_bytes_max + LIVE_BYTES_FACTOR_MAX * live_bytes:
+            raise Violation(f"the journal has {size_bytes} bytes for {live_bytes} bytes of live state")
+
+
+class JournalSimulator(Simulation):
+    """A simulation of one coordinator with a journal, and its clients."""
+
+    plan: JournalPlan
+
+    def __init__(self, plan: JournalPlan) -> None:
+        super().__init__(plan)
+        self._world = JournalWorld(
+            plan, self.loop, self._fork_random(), JournalStorage(plan, self._fork_random()), self._topics
+        )
+
+    def _make_clients(self) -> Clients:
+        plan, world = self.plan, self._world
+        return Clients(
+            world.network,
+            [coordinator_address(0)],
+            world.history,
+            self._violations.append,
+            state_partitions=plan.state_partitions,
+            node_id_first=NODE_ID_FIRST,
+            node_ids=plan.node_ids,
+            answers_in_time=plan.has_response_deadline,
+        )
+
+    def _list_faults(self) -> Sequence[FaultKind]:
+        plan = self.plan.nemesis
+        return (
+            (plan.crash_s, crash_coordinator),
+            (plan.stop_s, stop_coordinator),
+            (plan.clog_s, _block_network),
+            (plan.suspend_s, _suspend_machine),
+            (plan.clock_jump_s, shift_clock),
+            (plan.fill_s, _fill_storage),
+        )
+
+    async def _check_final_state(self) -> None:
+        await self._world.check_connections_are_closed()
+        self._world.check_journal_size()
+
+
+async def _block_network(world: JournalWorld, rng: Random) -> None:
+    mean_s = world.plan.nemesis.clogged_s
+    world.network.block_traffic(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+
+
+async def _suspend_machine(world: JournalWorld, rng: Random) -> None:
+    mean_s = world.plan.nemesis.suspended_s
+    world.loop.skip(min(rng.expovariate(1 / mean_s), 8 * mean_s))
+
+
+async def _fill_storage(world: JournalWorld, rng: Random) -> None:
+    world.storage.set_full(True)
+    await asyncio.sleep(rng.expovariate(1 / world.plan.nemesis.full_s))
+    world.storage.set_full(False)
