@@ -19,6 +19,12 @@ PATIENT = LIMITS._replace(session_timeout_s=60.0, rebalance_timeout_s=60.0)
 # The maximum number of seconds of any wait.
 PATIENCE_S = 120.0
 
+# The settings of a coordinator on a single broker.
+SINGLE_REPLICA = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
 _groups = itertools.count()
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
-from tests.kafka.rig import BuiltInRig
+from tests.kafka.rig import BuiltInRig, start_brokers
 from tests.topic.groups import LIMITS, PATIENT, run_fleet
 from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
@@ -53,19 +54,13 @@ async def check_no_resignation_until(fleet: ReplicaGroup, condition: "asyncio.Ta
 
 
 @pytest.mark.timeout(600)
-def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    cluster = new_cluster(brokers=3)
-    brokers = []
-    for member in cluster.members:
-        own = tmp_path / str(member.node_id)
-        own.mkdir()
-        brokers.append(Broker(newest_jars, own, cluster=cluster, node_id=member.node_id))
-
+async def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path: Path) -> None:
     async def restart_broker(broker: Broker, *, killed: bool) -> None:
         await asyncio.to_thread(broker.kill if killed else broker.stop)
         await asyncio.to_thread(broker.start)
 
-    async def run_test() -> None:
+    with ExitStack() as stack:
+        brokers = start_brokers(stack, newest_jars, tmp_path, new_cluster(brokers=3))
         async with run_fleet(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
@@ -75,13 +70,3 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
                 await check_no_resignation_until(fleet, restarting)
             await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
-
-    try:
-        for broker in brokers:
-            broker.process.start()
-        for broker in brokers:
-            broker.wait_ready()
-        asyncio.run(run_test())
-    finally:
-        for broker in brokers:
-            broker.kill()

@@ -21,7 +21,6 @@ from tests.kafka import wait_until
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
-from tests.kafka.ports import free_ports
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.kafka.wire import send_request
 from tests.topic.groups import group_settings
@@ -74,14 +73,10 @@ class PartitionedCoordinators:
     def _start_coordinator(
         self, directory: Path, build: ProgramBuild, stack: ExitStack
     ) -> CoordinatorProcess:
-        directory.mkdir()
-        port, http_port = free_ports(2)
         settings = group_settings(self.bootstrap, self.topic, SHARDS)
-        one = CoordinatorProcess(
-            directory, port=port, http_port=http_port, log="kafka", settings=settings, build=build
-        )
-        stack.callback(one.kill)
-        return one
+        coordinator = CoordinatorProcess(directory, log="kafka", settings=settings, build=build)
+        stack.callback(coordinator.kill)
+        return coordinator
 
     @asynccontextmanager
     async def _group_client(self) -> AsyncIterator[KafkaGroupClient]:
@@ -162,55 +157,47 @@ def partitioned_coordinators(
 def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     partitioned_coordinators: PartitionedCoordinators,
 ) -> None:
-    partitioned_coordinators.near.start()
-    partitioned_coordinators.far.start()
+    pair = partitioned_coordinators
+    pair.near.start()
+    pair.far.start()
     wait_until(
-        partitioned_coordinators.is_shared_equally,
+        pair.is_shared_equally,
         seconds=PATIENCE_S,
         what="each coordinator has half of the shards",
     )
-    partitioned_coordinators.write(0)
-    coordinating = partitioned_coordinators.group_coordinator()
+    pair.write(0)
+    coordinating = pair.group_coordinator()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
     away = next(node for node in BROKERS if node != coordinating)
-    assert partitioned_coordinators.shards_served_by(
-        partitioned_coordinators.far
-    ) & partitioned_coordinators.shards_led_by(away)
+    assert pair.shards_served_by(pair.far) & pair.shards_led_by(away)
 
-    partitioned_coordinators.network.cut(FAR, broker_name(away))
+    pair.network.cut(FAR, broker_name(away))
     wait_until(
-        lambda: (
-            not partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
-            & partitioned_coordinators.shards_led_by(away)
-            and partitioned_coordinators.is_shared_equally()
-        ),
+        lambda: not pair.shards_served_by(pair.far) & pair.shards_led_by(away) and pair.is_shared_equally(),
         seconds=PATIENCE_S,
         what="the near coordinator serves the shards of the unreachable broker",
     )
-    partitioned_coordinators.write(1)
-    assert f"broker {away} at 127.0.0.1:" in partitioned_coordinators.far.process.log.read_text()
+    pair.write(1)
+    assert f"broker {away} at 127.0.0.1:" in pair.far.process.log.read_text()
 
     # The far coordinator alone serves all shards that it reaches. The far coordinator can claim these shards
     # although the unreachable broker coordinates some transactional ids.
-    partitioned_coordinators.near.stop()
+    pair.near.stop()
     wait_until(
-        lambda: (
-            partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
-            == set(range(SHARDS)) - partitioned_coordinators.shards_led_by(away)
-        ),
+        lambda: pair.shards_served_by(pair.far) == set(range(SHARDS)) - pair.shards_led_by(away),
         seconds=PATIENCE_S,
         what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    partitioned_coordinators.network.end_faults(FAR, broker_name(away))
+    pair.network.end_faults(FAR, broker_name(away))
     wait_until(
-        lambda: len(partitioned_coordinators.shards_served_by(partitioned_coordinators.far)) == SHARDS,
+        lambda: len(pair.shards_served_by(pair.far)) == SHARDS,
         seconds=PATIENCE_S,
         what="the far coordinator serves all",
     )
-    partitioned_coordinators.write(2)
+    pair.write(2)
 
 
 def _share_coordinator(brokers: BrokersWithFaultyLinks, asked: int, key: SharePartitionKey) -> int | None:

@@ -12,7 +12,7 @@ from tests.kafka import wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
-from tests.kafka.ports import free_ports
+from tests.topic.groups import SINGLE_REPLICA
 
 pytestmark = pytest.mark.broker
 
@@ -29,20 +29,9 @@ class WaitingCluster:
 
     def coordinator(self, name: str, settings: Mapping[str, str] | None = None) -> CoordinatorProcess:
         """Start a coordinator. Return it without waiting until it is ready."""
-        directory = self._directory / name
-        directory.mkdir()
-        port, http_port = free_ports(2)
+        common = {"bootstrap.servers": self.broker.bootstrap, "ownership": "group", **SINGLE_REPLICA}
         coordinator = CoordinatorProcess(
-            directory,
-            port=port,
-            http_port=http_port,
-            log="kafka",
-            settings={
-                "bootstrap.servers": self.broker.bootstrap,
-                "share.coordinator.state.topic.replication.factor": "1",
-                "ownership": "group",
-                **(settings or {}),
-            },
+            self._directory / name, log="kafka", settings={**common, **(settings or {})}
         )
         self._stack.callback(coordinator.kill)
         coordinator.process.start()
