@@ -76,7 +76,7 @@ class LinearizationSearch:
     def add_operation(self, op: Operation) -> None:
         """Record that an operation is pending."""
         if op.known:
-            self._answers[op.number] = answer_fields(op)
+            self._answers[op.number] = answer_fields(op.kind, op.answer)
         if op.kind == WRITE and (op.accepted or not op.known):
             self._writes[op.number] = op
         elif op.known:
