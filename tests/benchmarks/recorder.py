@@ -8,11 +8,11 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from protocol.frames import FrameReader
-from protocol.messages import find_coordinator, request_header, request_header_version
+from protocol.messages import APIS, find_coordinator, request_header, request_header_version
 from protocol.state_batches import unpack
 from protocol.state_records import parse_topic_id
-from tests.benchmarks.frames import API_KEYS, RequestEntry
-from tests.benchmarks.recording import RequestShape
+from tests.benchmarks.frames import RequestEntry
+from tests.benchmarks.recording import RECORDED_FIELDS, RequestShape
 
 _FRAME_BYTES_MAX = 1 << 26
 # The client id of a persister; other connections of a broker are not recorded.
@@ -64,13 +64,12 @@ class TrafficRecorder:
 
     def _record_frame(self, connection: int, frame: bytes, now_s: float) -> None:
         api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
-        api = API_KEYS.get(api_key)
-        if api is None or self.full:
+        if api_key not in RECORDED_FIELDS or self.full:
             return
         header, start = request_header.decode(frame, 0, request_header_version(api_key, version))
         if not (header.client_id or "").startswith(_PERSISTER):
             return
-        request = api.decode_request(frame, start, version)
+        request = APIS[api_key].module.decode_request(frame, start, version)
         with self._lock:
             self._requests.append((now_s, connection, api_key, version, request))
 

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.frames import Workload
@@ -13,6 +14,7 @@ TOPICS = 5
 PARTITIONS = 200
 
 
+@dataclass
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
@@ -21,31 +23,22 @@ class SystemUnderTest:
     `package` is the directory of the Python package. `settings` describes how the system was started.
     """
 
-    def __init__(
-        self,
-        name: str,
-        host: str,
-        port: int,
-        topic_ids: Sequence[bytes],
-        *,
-        pid: int = 0,
-        cluster: str = "",
-        log: str = "",
-        commit: str = "",
-        package: Path | None = None,
-        settings: str = "",
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.topic_ids = topic_ids
-        self.pid = pid
-        self.cluster = cluster
-        self.log = log
-        self.commit = commit
-        self.settings = settings
-        self.is_compiled = package is None or has_loaded_extension(pid, package)
-        self.name = name if self.is_compiled else f"{name}, no compiled module"
-        self.rounds: dict[Workload, list[LoadFigures]] = {}
+    name: str
+    host: str
+    port: int
+    topic_ids: Sequence[bytes]
+    pid: int = 0
+    cluster: str = ""
+    log: str = ""
+    commit: str = ""
+    package: Path | None = None
+    settings: str = ""
+    rounds: dict[Workload, list[LoadFigures]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_compiled = self.package is None or has_loaded_extension(self.pid, self.package)
+        if not self.is_compiled:
+            self.name += ", no compiled module"
 
     @property
     def is_kafka(self) -> bool:
