@@ -58,7 +58,7 @@ class WriteLoad(NamedTuple):
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
         """Return the simulated connections of a benchmark run, those with a minimum interval first."""
         prologue, requests = _make_frames(self._replace(connections=1, in_flight=1), topic_ids[0])
-        made = [
+        clients = [
             ClientRequests(
                 rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight
             )
@@ -67,8 +67,8 @@ class WriteLoad(NamedTuple):
         if self.kind == "mixed":
             sent = [_initialize_frame(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
             frames = rename_groups(sent, run, self.connections)
-            made.insert(0, ClientRequests([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
-        return made
+            clients.insert(0, ClientRequests([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
+        return clients
 
 
 def _offsets_per_request(load: WriteLoad) -> int:
@@ -83,12 +83,12 @@ def _make_frames(load: WriteLoad, topic_id: bytes) -> tuple[list[Frame], list[Fr
     partitions = range(1 if load.kind == "repeated" else load.partitions)
     initialize = initialize_frame(GROUP_PREFIX, topic_id, partitions)
     writes = [write_frame(load, topic_id, turn) for turn in range(REQUESTS_A_LAP)]
-    asked = [(topic_id, [RequestEntry(number) for number in partitions])]
-    read = request_frame(read_api.API_KEY, 0, GROUP_PREFIX, asked)
+    topics = [(topic_id, [RequestEntry(number) for number in partitions])]
+    read = request_frame(read_api.API_KEY, 0, GROUP_PREFIX, topics)
     if load.kind == "read":
         return [initialize, writes[0]], [read]
     if load.kind == "summary":
-        return [initialize, writes[0]], [request_frame(summary_api.API_KEY, 1, GROUP_PREFIX, asked)]
+        return [initialize, writes[0]], [request_frame(summary_api.API_KEY, 1, GROUP_PREFIX, topics)]
     if load.kind == "mixed":
         return [initialize], [read if turn % 4 == 3 else write for turn, write in enumerate(writes)]
     if load.kind == "find":

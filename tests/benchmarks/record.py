@@ -216,7 +216,7 @@ def _save_recording(workload: ConsumerWorkload, shapes: list[RequestShape], rele
     (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 
 
-def readme_text(made: Sequence[RequestRecording]) -> str:
+def readme_text(recordings: Sequence[RequestRecording]) -> str:
     """Return the text of the README, with the origin of each recording."""
     lines = [
         "# Recorded traffic",
@@ -231,7 +231,7 @@ def readme_text(made: Sequence[RequestRecording]) -> str:
         "| workload | broker | coordinator | date | recorded | how |",
         "|---|---|---|---|---|---|",
     ]
-    for each in made:
+    for each in recordings:
         about = each.about
         cells = (about[name] for name in ("workload", "broker", "coordinator", "date"))
         lines.append(f"| {' | '.join(cells)} | {count_text(each)} | {about['how']} |")

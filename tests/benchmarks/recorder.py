@@ -153,8 +153,8 @@ class _NameNumbering:
             return entry
         first = self._start_offsets.setdefault(key, start_offset)
         batches = [
-            (one.first_offset - start_offset, one.last_offset - one.first_offset, *one[2:])
-            for one in unpack(getattr(part, "state_batches", b""))
+            (batch.first_offset - start_offset, batch.last_offset - batch.first_offset, *batch[2:])
+            for batch in unpack(getattr(part, "state_batches", b""))
         ]
         return entry._replace(
             start_offset=start_offset - first,

@@ -115,10 +115,10 @@ class TargetVerdict(NamedTuple):
 
 def compare_with_target(target: RatioTarget, ours: SystemUnderTest, theirs: SystemUnderTest) -> TargetVerdict:
     """Compare the rounds of two systems."""
-    own = ours.per_round(target.workload, target.figure)
-    ratio = ratio_spread(own, theirs.per_round(target.workload, target.figure))
+    our_figures = ours.per_round(target.workload, target.figure)
+    ratio = ratio_spread(our_figures, theirs.per_round(target.workload, target.figure))
     if ours.log == "always" and target.always_us_max is not None:
-        met = compute_spread(own).median <= target.always_us_max
+        met = compute_spread(our_figures).median <= target.always_us_max
         return TargetVerdict(ratio, f"≤ {target.always_us_max / 1000:g} ms", met)
     required = target.required.get(ours.log)
     if required is None:

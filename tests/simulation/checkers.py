@@ -148,12 +148,14 @@ def check_epochs_never_decrease(history: History) -> None:
     """
     for key, ops in history.operations_by_key():
         deletions = [op for op in ops if op.kind == DELETE and _may_take_effect(op)]
-        for name, told in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
-            witnesses = [(op, epochs) for op in ops if op.accepted and (epochs := told(op)) is not None]
-            for earlier, (least, _) in witnesses:
-                for later, (_, greatest) in witnesses:
+        for name, epochs_of in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
+            ops_with_epochs = [
+                (op, epochs) for op in ops if op.accepted and (epochs := epochs_of(op)) is not None
+            ]
+            for earlier, (lowest, _) in ops_with_epochs:
+                for later, (_, highest) in ops_with_epochs:
                     assert earlier.answered is not None
-                    if earlier.answered < later.invoked and greatest < least:
+                    if earlier.answered < later.invoked and highest < lowest:
                         if any(_reset_may_be_between(deletion, earlier, later) for deletion in deletions):
                             continue
                         raise Violation(f"the {name} of {key} fell:\n  {earlier}\n  {later}")

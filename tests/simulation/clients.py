@@ -42,7 +42,7 @@ class ConnectionLost(Exception):
 class _PendingRequest(NamedTuple):
     correlation_id: int
     decode: Callable[[bytes], Any]
-    answered: asyncio.Future[Any]
+    future: asyncio.Future[Any]
 
 
 class Peer:
@@ -80,10 +80,10 @@ class Peer:
             api.API_KEY, version, self._correlation_id, "Persister-client-1"
         )
         frame = request_header.encode(header, 2) + api.encode_request(request, version)
-        answered: asyncio.Future[Any] = self._clients.loop.create_future()
+        future: asyncio.Future[Any] = self._clients.loop.create_future()
         if self.lost:
-            answered.set_exception(ConnectionLost(self.name))
-            return answered
+            future.set_exception(ConnectionLost(self.name))
+            return future
 
         def decode(response: bytes) -> Any:
             header_version = response_header_version(api.API_KEY, version)
@@ -91,9 +91,9 @@ class Peer:
             assert head.correlation_id == _SIZE.unpack_from(response)[0]
             return api.decode_response(response, offset, version)
 
-        self._outstanding.append(_PendingRequest(self._correlation_id, decode, answered))
+        self._outstanding.append(_PendingRequest(self._correlation_id, decode, future))
         self.end.send(_SIZE.pack(len(frame)) + frame)
-        return answered
+        return future
 
     async def send_state_request(
         self, kind: str, requested: RequestedParts, *, version: int | None = None
@@ -131,7 +131,7 @@ class Peer:
     def _record_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
         now_s = self._clients.loop.time()
         group_id = next(iter(ops)).group_id
-        answered = [
+        future = [
             SharePartitionKey(group_id, topic.topic_id, result.partition)
             for topic in response.results
             for result in topic.partitions
@@ -139,7 +139,7 @@ class Peer:
         # Share-partitions of one topic are adjacent, and topics are in the order of their first mention.
         topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
         expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
-        if answered != expected:
+        if future != expected:
             self._report(Violation(f"{self.name} sent {kind} for {expected}, but received {response}"))
             return
         for topic in response.results:
@@ -168,20 +168,22 @@ class Peer:
         if not self._outstanding:
             self._report(Violation(f"{self.name} received a response to no request: {correlation_id}"))
             return
-        first = self._outstanding.popleft()
-        if first.correlation_id != correlation_id:
+        request = self._outstanding.popleft()
+        if request.correlation_id != correlation_id:
             self._report(
-                Violation(f"{self.name} expected response {first.correlation_id}, received {correlation_id}")
+                Violation(
+                    f"{self.name} expected response {request.correlation_id}, received {correlation_id}"
+                )
             )
             return
-        if not first.answered.done():
-            first.answered.set_result(first.decode(response))
+        if not request.future.done():
+            request.future.set_result(request.decode(response))
 
     def _fail_outstanding(self) -> None:
         while self._outstanding:
             outstanding = self._outstanding.popleft()
-            if not outstanding.answered.done():
-                outstanding.answered.set_exception(ConnectionLost(self.name))
+            if not outstanding.future.done():
+                outstanding.future.set_exception(ConnectionLost(self.name))
 
 
 @dataclass
@@ -222,11 +224,11 @@ class Clients:
             raise ConnectionLost(name) from None
         return Peer(name, end, self)
 
-    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
         """Return the index of the node id that client `who` believes to coordinate a share-partition."""
         return state_partition(key, self.state_partitions) % self.node_ids
 
-    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
         """Record that client `who` did not learn the outcome of an operation."""
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
@@ -306,17 +308,17 @@ class Broker:
 
     def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Operation]:
         node = self._clients.believed_node(key, self.name)
-        answered: asyncio.Future[Operation] = self._clients.loop.create_future()
-        self._waiting.setdefault(node, []).append((kind, key, part, answered))
+        future: asyncio.Future[Operation] = self._clients.loop.create_future()
+        self._waiting.setdefault(node, []).append((kind, key, part, future))
         if node not in self._sending:
             self._sending[node] = asyncio.create_task(self._send_waiting(node))
-        return answered
+        return future
 
     async def _send_waiting(self, node: int) -> None:
         """Send the waiting calls for a node, one request after the other."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id
-            together = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
+            calls = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
             self._waiting[node] = [
                 entry for entry in waiting if entry[0] != kind or entry[1].group_id != group_id
             ]
@@ -324,14 +326,14 @@ class Broker:
             try:
                 peer = await self._peer(node)
                 if self._rng.random() < self._look_up_rate:
-                    await self._clients.look_up(peer, together[0][1])
-                requested = [(key, part) for _, key, part, _ in together]
+                    await self._clients.look_up(peer, calls[0][1])
+                requested = [(key, part) for _, key, part, _ in calls]
                 ops = {op.key: op for op in await peer.send_state_request(kind, requested)}
             except ConnectionLost:
                 pass
-            for _, key, part, answered in together:
-                if not answered.done():
-                    answered.set_result(ops.get(key) or self._make_unsent_operation(kind, key, part))
+            for _, key, part, future in calls:
+                if not future.done():
+                    future.set_result(ops.get(key) or self._make_unsent_operation(kind, key, part))
             if not ops:
                 await asyncio.sleep(0.05)
         del self._sending[node]

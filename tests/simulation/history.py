@@ -99,12 +99,14 @@ class Operation:
         parts = " + ".join(str(part) for part in self.parts)
         if self.answer is not None:
             assert self.answered is not None
-            told = f"{self.answered[0]:.6f} {self.answer}"
+            outcome = f"{self.answered[0]:.6f} {self.answer}"
         else:
-            told = "no answer"
+            outcome = "no answer"
         if not self.known and self.deadline is not None:
-            told += f", may take effect until {self.deadline[0]:.6f}"
-        return f"#{self.number} {self.client} {self.kind} {self.key}: {self.invoked[0]:.6f} {parts} -> {told}"
+            outcome += f", may take effect until {self.deadline[0]:.6f}"
+        return (
+            f"#{self.number} {self.client} {self.kind} {self.key}: {self.invoked[0]:.6f} {parts} -> {outcome}"
+        )
 
 
 @dataclass

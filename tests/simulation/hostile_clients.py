@@ -26,8 +26,8 @@ class HostileClient:
         self.name = name
         self._cluster = cluster
         self._rng = rng
-        some = rng.choice(cluster.keys)
-        self._keys = [*cluster.keys, *random_target(some)]
+        any_key = rng.choice(cluster.keys)
+        self._keys = [*cluster.keys, *random_target(any_key)]
 
     async def run(self) -> None:
         """Send requests until cancelled."""
@@ -41,15 +41,15 @@ class HostileClient:
                     peer = await cluster.clients.connect(self.name)
                 if rng.random() < cluster.load.slow_reader_rate:
                     peer.end.read_slowly(rng.expovariate(0.5))
-                asked = [
+                requested = [
                     self._send_random_request(peer)
                     for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
                 ]
-                answered = await asyncio.gather(*asked)
-                for ops in answered:
+                operations = await asyncio.gather(*requested)
+                for ops in operations:
                     for op in ops:
                         cluster.count_final_response(self.name, op)
-                astray = any(op.reached_wrong_coordinator for ops in answered for op in ops)
+                astray = any(op.reached_wrong_coordinator for ops in operations for op in ops)
                 if astray or rng.random() < 0.02:
                     peer.close(reset=rng.random() < 0.5)
             except ConnectionLost:
@@ -65,16 +65,16 @@ class HostileClient:
         keys = self._cluster.clients.reachable_keys(peer, self._keys)
         group_id = rng.choice(keys).group_id
         keys = [key for key in keys if key.group_id == group_id]
-        chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
+        chosen_keys = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         make = _PARTS[kind]
-        asked = [(key, make(self, key)) for key in chosen]
+        requested = [(key, make(self, key)) for key in chosen_keys]
         return peer.send_state_request(
-            kind, asked, version=0 if kind == WRITE and self._fits_version_0(asked) else None
+            kind, requested, version=0 if kind == WRITE and self._fits_version_0(requested) else None
         )
 
-    def _fits_version_0(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
+    def _fits_version_0(self, requested: list[tuple[SharePartitionKey, Any]]) -> bool:
         """Return whether all parts can be sent in version 0, which has no delivery complete count."""
-        return all(part.delivery_complete_count == -1 for _, part in asked)
+        return all(part.delivery_complete_count == -1 for _, part in requested)
 
     def _random_epoch(self, current: int) -> int:
         return self._rng.choice((current, current, current, current - 1, current + 1, 0, -1))

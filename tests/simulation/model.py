@@ -103,12 +103,12 @@ def _apply_read(state: State | None, part: Any, known: bool) -> tuple[State | No
         return state, _FENCED_LEADER
     if not known:
         return state, _UNKNOWN_TOPIC
-    told = AnswerFields(
+    fields = AnswerFields(
         0, state_epoch=state.state_epoch, start_offset=state.start_offset, progress=state.progress
     )
     if part.leader_epoch > state.leader_epoch_max:
         state = state._replace(leader_epoch=part.leader_epoch, leader_epoch_max=part.leader_epoch)
-    return state, told
+    return state, fields
 
 
 def _apply_write(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
@@ -166,12 +166,12 @@ def apply_operation(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
     """Apply the parts of one operation in order, or none of them if one part is refused."""
-    moved, told = state, _OK
+    next_state, fields = state, _OK
     for part in parts:
-        moved, told = _APPLY[kind](moved, part, topic_known)
-        if told.error_code:
-            return state, told
-    return moved, told
+        next_state, fields = _APPLY[kind](next_state, part, topic_known)
+        if fields.error_code:
+            return state, fields
+    return next_state, fields
 
 
 def answer_fields(kind: str, answer: Any) -> AnswerFields:

@@ -62,11 +62,11 @@ class Pipe:
         self.in_flight += len(data)
         rng, faults = self.link.rng, self.link.network.faults
         while data:
-            piece = len(data)
-            if piece > 1 and rng.random() < faults.split_rate:
-                piece = rng.randrange(1, piece)
-            self._schedule_delivery(data[:piece])
-            data = data[piece:]
+            size = len(data)
+            if size > 1 and rng.random() < faults.split_rate:
+                size = rng.randrange(1, size)
+            self._schedule_delivery(data[:size])
+            data = data[size:]
 
     def finish(self, item: object = FIN) -> None:
         """Signal the end of the stream to the other end, after the last byte."""
@@ -109,8 +109,8 @@ class Pipe:
             item = self._arrived.popleft()
             if isinstance(item, bytes):
                 self.in_flight -= len(item)
-                if come_through := self._bytes_before_cut(item):
-                    self._sink(come_through)
+                if delivered := self._bytes_before_cut(item):
+                    self._sink(delivered)
                 if self.on_delivered is not None:
                     self.on_delivered()
             else:

@@ -32,16 +32,16 @@ def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:
     outcome = KINDS[kind](seed, minutes)
     if outcome.violation is None:
         return None
-    again = f"--kind {kind} --seed {seed}" + (f" --minutes {minutes}" if minutes else "")
+    options = f"--kind {kind} --seed {seed}" + (f" --minutes {minutes}" if minutes else "")
     return (
         f"{outcome}\n{type(outcome.violation).__name__}: {outcome.violation}\n"
-        f"replay: python -m tests.simulation {again} --verbose"
+        f"replay: python -m tests.simulation {options} --verbose"
     )
 
 
 def check_seeds(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str]:
     """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
-    return (wrong for wrong in check_each_seed(kind, seeds, minutes) if wrong is not None)
+    return (violation for violation in check_each_seed(kind, seeds, minutes) if violation is not None)
 
 
 def check_each_seed(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str | None]:

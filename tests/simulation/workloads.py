@@ -55,30 +55,32 @@ class SharedClientState:
         """Pause for a random time."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
-    async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Operation:
+    async def call(
+        self, client_name: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any
+    ) -> Operation:
         """Send a call when the gate is open; count its answer."""
-        await self.wait_for_permission(who)
+        await self.wait_for_permission(client_name)
         try:
             op = await broker.call(kind, key, part)
         finally:
             self.busy -= 1
-        self.count_final_response(who, op)
+        self.count_final_response(client_name, op)
         return op
 
-    async def wait_for_permission(self, who: str) -> None:
+    async def wait_for_permission(self, client_name: str) -> None:
         """Wait until a call is permitted. A waiting client does not count in `busy`."""
-        while not self.gate.is_set() or self._has_enough(who):
+        while not self.gate.is_set() or self._has_enough(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
         self.busy += 1
 
-    def count_final_response(self, who: str, op: Operation) -> None:
+    def count_final_response(self, client_name: str, op: Operation) -> None:
         """Count an operation if its response is final, which includes a refusal."""
         if op.known:
-            self.answers[who] = self.answers.get(who, 0) + 1
+            self.answers[client_name] = self.answers.get(client_name, 0) + 1
 
-    def _has_enough(self, who: str) -> bool:
-        wanted = self.answers_wanted
-        return wanted is not None and self.answers.get(who, 0) >= wanted
+    def _has_enough(self, client_name: str) -> bool:
+        answers_max = self.answers_wanted
+        return answers_max is not None and self.answers.get(client_name, 0) >= answers_max
 
 
 class PartitionLeader:
@@ -196,13 +198,13 @@ class PartitionLeader:
 
 def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
     """Merge adjacent batches of the same state and count."""
-    joined: list[StateBatch] = []
+    merged: list[StateBatch] = []
     for batch in batches:
-        if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:
-            joined[-1] = joined[-1]._replace(last_offset=batch.last_offset)
+        if merged and merged[-1].last_offset + 1 == batch.first_offset and merged[-1][2:] == batch[2:]:
+            merged[-1] = merged[-1]._replace(last_offset=batch.last_offset)
         else:
-            joined.append(batch)
-    return joined
+            merged.append(batch)
+    return merged
 
 
 class GroupCoordinator:

@@ -40,17 +40,19 @@ async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) 
         generation = listener_generation(replicas[0])
         # Block longer than a session, but less than the time after which a coordinator is not ready.
         threading.Event().wait(LIMITS.session_timeout_s + 1.0)
-        assert all(one.ownership.lease_is_fresh() for one in replicas)
-        assert [one.ownership.generation for one in replicas] == [generation] * 2
+        assert all(replica.ownership.lease_is_fresh() for replica in replicas)
+        assert [replica.ownership.generation for replica in replicas] == [generation] * 2
 
 
 async def check_no_resignation_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
     """Await a task. Check that no replica loses a shard meanwhile."""
-    resigned = [list(one.listener.resignations) for one in fleet.replicas]
+    resigned = [list(replica.listener.resignations) for replica in fleet.replicas]
     await condition
-    await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
+    await fleet.wait_until(
+        lambda: all((replica.ownership.heartbeat_age_s or 99) < 1.0 for replica in fleet.replicas)
+    )
     await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
-    assert [one.listener.resignations for one in fleet.replicas] == resigned
+    assert [replica.listener.resignations for replica in fleet.replicas] == resigned
 
 
 @pytest.mark.timeout(600)
@@ -69,4 +71,6 @@ async def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
                 await check_no_resignation_until(fleet, restarting)
-            await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
+            await fleet.wait_until(
+                lambda: all(replica.ownership.health() == [] for replica in fleet.replicas)
+            )

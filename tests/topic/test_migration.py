@@ -130,25 +130,25 @@ async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: 
     first, last = new_topic("first"), new_topic("last")
     await cluster.write(first, cluster.make_random_states(seed=1))
     # A dry run sends no request that would make the broker create its state topic.
-    told = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
+    dry_run = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
     assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
-    assert told.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
+    assert dry_run.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
 
     target = cluster.builtin_coordinator()
     report = await cluster.migrate(first, target, EXECUTE)
     assert report.different == []
     assert any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
-    wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-    own = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
-    assert own.comparable_states() == wanted
-    ends = own.ends
-    again = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
-    assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(wanted)
+    expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+    stored = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
+    assert stored.comparable_states() == expected
+    ends = stored.ends
+    second_run = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
+    assert second_run.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(expected)
     assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
 
     back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.own_target(last, 3), EXECUTE)
     assert back.different == []
-    assert (await cluster.read_folded_log(last)).comparable_states() == wanted
+    assert (await cluster.read_folded_log(last)).comparable_states() == expected
 
 
 async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
@@ -162,8 +162,8 @@ async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster:
         target = cluster.builtin_coordinator()
         report = await cluster.migrate(topic, target, REPLACE)
         assert report.different == []
-        wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-        assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == wanted
+        expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+        assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == expected
 
 
 async def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:

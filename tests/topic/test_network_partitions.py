@@ -89,24 +89,24 @@ class PartitionedCoordinators:
     def group_coordinator(self) -> int:
         """Return the broker that coordinates the group."""
 
-        async def main() -> int:
+        async def run_request() -> int:
             async with self._group_client() as client:
                 return (await client.find_coordinator()).node
 
-        return asyncio.run(main())
+        return asyncio.run(run_request())
 
     def shards_led_by(self, node: int) -> set[int]:
         """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
 
-        async def main() -> set[int]:
+        async def run_request() -> set[int]:
             async with self._group_client() as client:
                 leaders = await client.leaders_by_partition()
             return {shard for shard, leader in leaders.items() if leader == node}
 
-        return asyncio.run(main())
+        return asyncio.run(run_request())
 
-    def shards_served_by(self, one: CoordinatorProcess) -> set[int]:
-        status, body = one.get("/api/v1/shards")
+    def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
+        status, body = coordinator.get("/api/v1/shards")
         assert status == 200, body
         shards = json.loads(body)["items"]
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
@@ -118,13 +118,13 @@ class PartitionedCoordinators:
     def write(self, offset: int) -> None:
         """Write to every shard. Raise an exception if a write is not acknowledged."""
 
-        async def main() -> None:
+        async def run_request() -> None:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
             async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
                 for key in _key_of_each_shard():
                     writers.create_task(_write_until_accepted(client, key, offset))
 
-        asyncio.run(main())
+        asyncio.run(run_request())
 
 
 def _key_of_each_shard() -> list[SharePartitionKey]:
@@ -200,10 +200,10 @@ def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     pair.write(2)
 
 
-def _share_coordinator(brokers: BrokersWithFaultyLinks, asked: int, key: SharePartitionKey) -> int | None:
+def _share_coordinator(brokers: BrokersWithFaultyLinks, node: int, key: SharePartitionKey) -> int | None:
     """Return the broker that coordinates the state of a share-partition according to a broker."""
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-    port = brokers.brokers[asked].client_port
+    port = brokers.brokers[node].client_port
     (found,) = send_request(port, find_coordinator, 6, request).coordinators
     return int(found.node_id) if found.error_code == ErrorCode.NONE else None
 

@@ -35,9 +35,9 @@ def check_wrong_password_ends_coordinator(broker: SecuredBroker, directory: Path
         wait_until(lambda: not coordinator.process.running, seconds=120, what="the coordinator exits")
     finally:
         coordinator.kill()
-    (said,) = [line for line in coordinator.process.log.read_text().splitlines() if '"ERROR"' in line]
-    assert "cannot start" in said
-    assert "Authentication failed" in said
+    (error_line,) = [line for line in coordinator.process.log.read_text().splitlines() if '"ERROR"' in line]
+    assert "cannot start" in error_line
+    assert "Authentication failed" in error_line
 
 
 @pytest.mark.timeout(600)
@@ -49,12 +49,12 @@ async def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, t
         await read_all(log, range(1))
         assert await append_durably(log, 0, [(b"k", b"v")]) == 1
         await log.close()
-        for wrong, why in (
+        for wrong, message in (
             (broker.security._replace(password="wrong"), "Authentication failed"),
             (broker.security._replace(ca_file=""), "certificate verify failed"),
         ):
             log = make_secured_log(broker, wrong)
-            with pytest.raises(LogRefused, match=why):
+            with pytest.raises(LogRefused, match=message):
                 await log.open()
             await log.close()
         await asyncio.to_thread(check_wrong_password_ends_coordinator, broker, tmp_path)

@@ -86,8 +86,8 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(waiting_cluster
         seconds=120,
         what="the coordinator exits because of the partition count",
     )
-    (said,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
-    assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
+    (error_line,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
+    assert f"{PARTITIONS}=3 cannot be used: it must be 50" in error_line
 
 
 def test_coordinator_that_waits_for_brokers_stops_quickly(waiting_cluster: WaitingCluster) -> None:

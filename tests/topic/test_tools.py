@@ -38,14 +38,14 @@ def claimed_topic(built_in: BuiltInRig) -> str:
     """Return a topic with a claim, a snapshot, an update, another claim, and a tombstone."""
     name = new_topic("tools")
 
-    async def main() -> None:
+    async def write_records() -> None:
         async with topic_log(built_in.broker.bootstrap, name) as log:
             await append_durably(log, 0, [encode_record(StateRecord(KEY, SNAPSHOT))])
             await append_durably(log, 0, [encode_record(StateRecord(KEY, UPDATE))])
         async with topic_log(built_in.broker.bootstrap, name) as log:
             await append_durably(log, 0, [encode_record(StateRecord(KEY, None))])
 
-    asyncio.run(main())
+    asyncio.run(write_records())
     return name
 
 

@@ -180,8 +180,8 @@ class SimBrokers:
     def _elect_leader(self, number: int, not_node: int) -> None:
         """Elect a leader cleanly: the new leader has all committed records, and maybe some others."""
         partition, rng = self.partitions[number], self.rng
-        able = [node for node in self.nodes if node not in self.down and node not in self.views]
-        others = [node for node in able if node != not_node] or able
+        connected = [node for node in self.nodes if node not in self.down and node not in self.views]
+        others = [node for node in connected if node != not_node] or connected
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
         # The previous leader responds to the appends in progress if it knows of the election.
@@ -378,12 +378,12 @@ class SimBrokers:
         """Return an error code, and the coordinator of a transactional id. A disconnected node returns
         itself.
         """
-        able = [each for each in self.nodes if each not in self.down and each not in self.views]
+        connected = [each for each in self.nodes if each not in self.down and each not in self.views]
         if node in self.views:
             return ErrorCode.NONE, node
-        if not able:
+        if not connected:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, kafka.NO_NODE
-        return ErrorCode.NONE, able[crc32(transactional_id.encode()) % len(able)]
+        return ErrorCode.NONE, connected[crc32(transactional_id.encode()) % len(connected)]
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
         """Return a producer id with a higher epoch than before."""

@@ -37,29 +37,29 @@ class ManyClients(Clients):
         """Connect to a node, or to a random one if None. Raises ConnectionLost if the connection fails."""
         if node is None:
             owners = [owner for owner in map(self.owner, range(self.state_partitions)) if owner is not None]
-            some = self.rng.random() < 0.8 and owners
-            node = self.rng.choice(owners) if some else self.rng.randrange(len(self.addresses))
+            prefers_owner = self.rng.random() < 0.8 and owners
+            node = self.rng.choice(owners) if prefers_owner else self.rng.randrange(len(self.addresses))
         peer = await super().connect(name, node)
         peer.node = node
         return peer
 
-    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
         """Return the place that a client uses for a share-partition."""
         shard = state_partition(key, self.state_partitions)
-        if self._known.get((who, shard)) in self.apart:
-            del self._known[who, shard]
-        if (who, shard) not in self._known:
+        if self._known.get((client_name, shard)) in self.apart:
+            del self._known[client_name, shard]
+        if (client_name, shard) not in self._known:
             owner = self.owner(shard)
             if owner is None or owner in self.apart or self.rng.random() < self.astray_rate:
-                near = [place for place in range(len(self.addresses)) if place not in self.apart]
-                owner = self.rng.choice(near or [0])
-            self._known[who, shard] = owner
-        return self._known[who, shard]
+                reachable = [place for place in range(len(self.addresses)) if place not in self.apart]
+                owner = self.rng.choice(reachable or [0])
+            self._known[client_name, shard] = owner
+        return self._known[client_name, shard]
 
-    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
         """Make a client forget the coordinator of a share-partition, now or after a later failure."""
         if self.rng.random() < 0.7:
-            self._known.pop((who, state_partition(key, self.state_partitions)), None)
+            self._known.pop((client_name, state_partition(key, self.state_partitions)), None)
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return the keys that the node of a connection owns, or sometimes all keys."""

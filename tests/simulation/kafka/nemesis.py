@@ -39,19 +39,19 @@ async def _disconnect_coordinator(world: KafkaWorld, rng: Random) -> None:
     process = world.processes[place]
     assert process is not None
     nodes = list(world.brokers.nodes)
-    lost = {(process.name, node) for node in rng.sample(nodes, rng.randrange(len(nodes) + 1))}
-    alone = {process.name} if not lost or rng.random() < 0.5 else set()
-    await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.parted_s))
+    links = {(process.name, node) for node in rng.sample(nodes, rng.randrange(len(nodes) + 1))}
+    members = {process.name} if not links or rng.random() < 0.5 else set()
+    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.parted_s))
 
 
 async def _block_connections(
-    world: KafkaWorld, lost: set[tuple[str, int]], alone: set[str], seconds: float
+    world: KafkaWorld, links: set[tuple[str, int]], members: set[str], seconds: float
 ) -> None:
-    world.brokers.blocked |= lost
-    world.membership.blocked |= alone
+    world.brokers.blocked |= links
+    world.membership.blocked |= members
     await _sleep_while_faulty(world, seconds)
-    world.brokers.blocked -= lost
-    world.membership.blocked -= alone
+    world.brokers.blocked -= links
+    world.membership.blocked -= members
 
 
 async def _sleep_while_faulty(world: KafkaWorld, seconds: float) -> None:
@@ -65,27 +65,27 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
     broker.
     """
     brokers = world.brokers
-    able = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
+    connected = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
     number = rng.randrange(len(brokers.partitions))
     node = brokers.partitions[number].leader
-    if len(able) < 2 or node not in able:
+    if len(connected) < 2 or node not in connected:
         return
     world.disconnect_broker(node)
     place = world.owner_place(number)
     if place is None or world.processes[place] is None:
         place = choose_place(world, rng)
-    lost: set[tuple[str, int]] = set()
-    alone: set[str] = set()
+    links: set[tuple[str, int]] = set()
+    members: set[str] = set()
     if place is not None and rng.random() < 0.8:
         process = world.processes[place]
         assert process is not None
-        lost = {(process.name, other) for other in brokers.nodes if other != node}
+        links = {(process.name, other) for other in brokers.nodes if other != node}
         # Usually the owner cannot reach the membership either, so it learns late that it is no longer the
         # owner.
-        alone = {process.name} if rng.random() < 0.7 else set()
+        members = {process.name} if rng.random() < 0.7 else set()
         # If only readers can connect, the owner appends nothing. So it detects its replacement late.
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
-    await _block_connections(world, lost, alone, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
+    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
     world.apart.clear()
     world.reconnect_broker(node)
 
@@ -100,12 +100,12 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
     if not places:
         return
     place = rng.choice(places)
-    async with AsyncExitStack() as alone, world.lives[place]:
-        run_in_process = world.processes[place]
-        assert run_in_process is not None
+    async with AsyncExitStack() as members, world.lives[place]:
+        isolated = world.processes[place]
+        assert isolated is not None
         if rng.random() < 0.7:
             for other in set(places) - {place}:
-                await alone.enter_async_context(_keep_crashed(world, other))
+                await members.enter_async_context(_keep_crashed(world, other))
             await _sleep_while_faulty(world, 3 * world.plan.membership.session_s)
         number = rng.randrange(len(brokers.partitions))
         node = brokers.partitions[number].leader
@@ -115,20 +115,20 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
             world.membership.move_group_to(node)
         world.disconnect_broker(node)
         world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
-        await alone.aclose()
-        cut: set[tuple[str, int]] = set()
+        await members.aclose()
+        links: set[tuple[str, int]] = set()
         until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.island_for_s)
         while world.faulty and world.loop.time() < until_s:
             # Other processes may start in the meantime.
-            cut |= {
+            links |= {
                 (process.name, other)
                 for process in world.alive()
                 for other in brokers.nodes
-                if (process is run_in_process) != (other == node)
+                if (process is isolated) != (other == node)
             }
-            brokers.blocked |= cut
+            brokers.blocked |= links
             await asyncio.sleep(0.05)
-        brokers.blocked -= cut
+        brokers.blocked -= links
         world.apart.clear()
         world.reconnect_broker(node)
 
@@ -154,8 +154,8 @@ async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
     plan = world.plan
     seconds = min(rng.expovariate(1 / plan.nemesis.held_s), plan.broker_faults.late_max_s)
     world.brokers.held[process.name] = world.loop.time() + seconds
-    alone = {process.name} if rng.random() < plan.nemesis.held_alone_rate else set()
-    await _block_connections(world, set(), alone, seconds)
+    members = {process.name} if rng.random() < plan.nemesis.held_alone_rate else set()
+    await _block_connections(world, set(), members, seconds)
 
 
 async def _kill_broker(world: KafkaWorld, rng: Random) -> None:

@@ -34,8 +34,8 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     """Draw a run; see `SimulationPlan.lasting` for `minutes`."""
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
-        bend = rng.choice(SCENARIOS)
-        plan = replace(bend(plan, rng), scenario=bend.__name__.lstrip("_").replace("_", " "))
+        change_plan = rng.choice(SCENARIOS)
+        plan = replace(change_plan(plan, rng), scenario=change_plan.__name__.lstrip("_").replace("_", " "))
     plan = replace(plan, named=rng.random() < 0.4)
     islands = Random(seed ^ 0xB2)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
