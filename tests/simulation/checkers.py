@@ -20,13 +20,7 @@ from tests.simulation.history import (
     Operation,
     Violation,
 )
-from tests.simulation.linearize import (
-    StartState,
-    TopicKnown,
-    check_linearizable,
-    every_topic,
-    no_initial_state,
-)
+from tests.simulation.linearize import StartState, TopicKnown, check_linearizable
 from tests.simulation.model import Progress, offset_progress
 
 
@@ -115,7 +109,7 @@ def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation
     return end > earlier.invoked and reset.invoked < later.answered
 
 
-def check_refused_writes_are_invisible(history: History, start_state: StartState = no_initial_state) -> None:
+def check_refused_writes_are_invisible(history: History, start_state: StartState = lambda key: None) -> None:
     """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
     write.
     """
@@ -203,7 +197,7 @@ def check_start_offset_never_decreases(history: History) -> None:
 
 
 def check_history(
-    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
+    history: History, topic_known: TopicKnown = lambda key: True, start_state: StartState = lambda key: None
 ) -> int:
     """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
     check_state_batches_are_well_formed(history)

@@ -14,48 +14,60 @@ from tests.simulation.parts import DeletePart, InitializePart, ReadPart, Summary
 from tests.simulation.workloads import STRANGE_COUNT_MIN, SharedClientState
 
 
-def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
-    """Return two invalid targets: a topic that never existed, and a negative partition."""
+def invalid_keys(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
+    """Return two invalid keys: with a topic that never existed, and with a negative partition."""
     return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
 
 
-class HostileClient:
-    """Sends random requests for any share-partition, several at a time on one connection."""
+class ConnectedClient:
+    """Sends requests on one connection, which is opened again after it is lost."""
 
-    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random, pause_s: float) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng
-        any_key = rng.choice(cluster.keys)
-        self._keys = [*cluster.keys, *random_target(any_key)]
+        self._pause_s = pause_s
 
     async def run(self) -> None:
-        """Send requests until cancelled."""
-        cluster, rng = self._cluster, self._rng
+        """Send requests until cancelled, with random pauses of `pause_s` on average."""
+        cluster = self._cluster
         peer: Peer | None = None
         while True:
-            await cluster.pause_randomly(rng, cluster.load.stranger_think_s)
+            await cluster.pause_randomly(self._rng, self._pause_s)
             await cluster.wait_for_permission(self.name)
             try:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
-                if rng.random() < cluster.load.slow_reader_rate:
-                    peer.end.read_slowly(rng.expovariate(0.5))
-                requested = [
-                    self._send_random_request(peer)
-                    for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
-                ]
-                operations = await asyncio.gather(*requested)
-                for ops in operations:
-                    for op in ops:
-                        cluster.count_final_response(self.name, op)
-                astray = any(op.reached_wrong_coordinator for ops in operations for op in ops)
-                if astray or rng.random() < 0.02:
-                    peer.close(reset=rng.random() < 0.5)
+                await self._send_requests(peer)
             except ConnectionLost:
                 pass
             finally:
                 cluster.busy -= 1
+
+    async def _send_requests(self, peer: Peer) -> None:
+        raise NotImplementedError
+
+
+class HostileClient(ConnectedClient):
+    """Sends random requests for any share-partition, several at a time."""
+
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
+        super().__init__(name, cluster, rng, cluster.load.stranger_think_s)
+        self._keys = [*cluster.keys, *invalid_keys(rng.choice(cluster.keys))]
+
+    async def _send_requests(self, peer: Peer) -> None:
+        cluster, rng = self._cluster, self._rng
+        if rng.random() < cluster.load.slow_reader_rate:
+            peer.end.read_slowly(rng.expovariate(0.5))
+        requests = [
+            self._send_random_request(peer)
+            for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
+        ]
+        ops = [op for ops in await asyncio.gather(*requests) for op in ops]
+        for op in ops:
+            cluster.count_final_response(self.name, op)
+        if any(op.reached_wrong_coordinator for op in ops) or rng.random() < 0.02:
+            peer.close(reset=rng.random() < 0.5)
 
     def _send_random_request(self, peer: Peer) -> Awaitable[list[Operation]]:
         rng = self._rng
@@ -124,40 +136,22 @@ _GREETING = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
 FOR_EVER_S = 1e9
 
 
-class PollingReader:
+class PollingReader(ConnectedClient):
     """Reads random share-partitions. A read changes state only if its leader epoch is new."""
 
-    def __init__(self, name: str, cluster: SharedClientState, rng: Random, every_s: float) -> None:
-        self.name = name
-        self._cluster = cluster
-        self._rng = rng
-        self._every_s = every_s
-
-    async def run(self) -> None:
-        """Read until cancelled."""
+    async def _send_requests(self, peer: Peer) -> None:
         cluster, rng = self._cluster, self._rng
-        peer: Peer | None = None
-        while True:
-            await cluster.pause_randomly(rng, self._every_s)
-            await cluster.wait_for_permission(self.name)
-            try:
-                if peer is None or peer.lost:
-                    peer = await cluster.clients.connect(self.name)
-                key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
-                if rng.random() < cluster.load.summary_rate:
-                    (op,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
-                else:
-                    (op,) = await peer.send_state_request(
-                        READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))]
-                    )
-                cluster.count_final_response(self.name, op)
-                cluster.clients.history.idle_ops += 1
-                if op.reached_wrong_coordinator:
-                    peer.close()
-            except ConnectionLost:
-                pass
-            finally:
-                cluster.busy -= 1
+        key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
+        if rng.random() < cluster.load.summary_rate:
+            (op,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+        else:
+            (op,) = await peer.send_state_request(
+                READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))]
+            )
+        cluster.count_final_response(self.name, op)
+        cluster.clients.history.idle_ops += 1
+        if op.reached_wrong_coordinator:
+            peer.close()
 
 
 class GarbageSender:

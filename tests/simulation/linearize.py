@@ -20,18 +20,8 @@ TopicKnown = Callable[[SharePartitionKey], bool]
 StartState = Callable[[SharePartitionKey], State | None]
 
 
-def every_topic(key: SharePartitionKey) -> bool:
-    """Return True: each topic is known."""
-    return True
-
-
-def no_initial_state(key: SharePartitionKey) -> State | None:
-    """Return None: there is no initial state."""
-    return None
-
-
 def check_linearizable(
-    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
+    history: History, topic_known: TopicKnown = lambda key: True, start_state: StartState = lambda key: None
 ) -> int:
     """Find an order that explains every response; raise Violation at the first unexplained response.
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.errors import ConfigError
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
@@ -174,32 +173,6 @@ async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
                 state.start_offset,
                 state.delivery_complete_count,
             )
-
-
-async def test_internal_topics_and_wrong_partition_counts_are_refused(
-    built_in: BuiltInRig, claimed_topic: str
-) -> None:
-    for name, partitions, what in (
-        ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
-        (claimed_topic, 2, rf"num\.partitions=2 .* 1, as topic {claimed_topic} has"),
-    ):
-        with pytest.raises(ConfigError, match=what):
-            async with topic_log(built_in.broker.bootstrap, name, partitions):
-                pass
-
-
-async def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
-    bootstrap, name = built_in.broker.bootstrap, new_topic("pruned")
-    async with topic_log(bootstrap, name) as log:
-        for _ in range(10):
-            await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
-        log.prune(0, 14)
-        # The log deletes records only after an append has confirmed that the log has not lost records.
-        await append_durably(log, 0, [])
-    async with topic_log(bootstrap, name) as log:
-        assert log.start_offset(0) == 14
-        found = await read_all(log, range(1))
-        assert [offset for offset, _, _ in found[0]] == list(range(14, 21))
 
 
 async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(

@@ -86,9 +86,7 @@ def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
         plan,
         log_limits=KafkaLogLimits(),
         membership=replace(
-            plan.membership,
-            session_s=session_s,
-            heartbeat_s=GroupLimits().heartbeat_interval_s,
+            plan.membership, session_s=session_s, heartbeat_s=GroupLimits().heartbeat_interval_s
         ),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
@@ -110,9 +108,17 @@ def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
     )
 
 
-def _set_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
-    """Return the membership with another session timeout."""
+def _make_membership(session_s: float) -> MembershipFaults:
     return MembershipFaults(heartbeat_s=session_s / 4, session_s=session_s)
+
+
+def _set_session_timeout(plan: KafkaPlan, session_s: float) -> KafkaPlan:
+    """Return the plan with another session timeout."""
+    return replace(
+        plan,
+        membership=_make_membership(session_s),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
 
 
 def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
@@ -128,7 +134,7 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=rng.randrange(2, 4),
         load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
@@ -143,9 +149,7 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             transactional=rng.random() < 0.2,
             late_max_s=5 * session_s,
         ),
-        membership=_set_session_timeout(plan, session_s),
         policy=SnapshotPolicy(updates_max=rng.choice((0, 0, 1, 500)), update_bytes_min=1),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
@@ -178,7 +182,7 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         brokers=max(2, plan.brokers),
         load=replace(
             _concurrent_clients(plan, rng),
@@ -196,8 +200,6 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
-        membership=_set_session_timeout(plan, session_s),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
@@ -207,7 +209,7 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     plan = _serve_old_metadata(plan, rng)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=2,
         brokers=max(3, plan.brokers),
         # With more shards, the owner would send requests to unreachable leaders of the other shards.
@@ -221,8 +223,6 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             crash_s=_keep_for_some_seeds(rng, 10.0),
             down_s=2 * session_s,
         ),
-        membership=_set_session_timeout(plan, session_s),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
 
@@ -257,7 +257,7 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Shards move again before the previous move has ended, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=3,
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
@@ -270,7 +270,6 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             travel_s=draw_log_uniform(rng, 0.01, 0.1),
             transactional=rng.random() < 0.9,
         ),
-        membership=_set_session_timeout(plan, session_s),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=rng.choice((0.5, session_s + 1.0))),
     )
 
@@ -297,7 +296,7 @@ def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
             pause_s=_keep_for_some_seeds(rng, plan.nemesis.pause_s),
         ),
-        membership=_set_session_timeout(plan, draw_log_uniform(rng, 2.0, 4.0)),
+        membership=_make_membership(draw_log_uniform(rng, 2.0, 4.0)),
         prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
     )
 

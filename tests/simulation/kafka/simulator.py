@@ -17,7 +17,7 @@ from protocol.errors import ErrorCode
 from tests.simulation.checkers import permit_stale_reads
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, Operation, Violation
-from tests.simulation.hostile_clients import random_target
+from tests.simulation.hostile_clients import invalid_keys
 from tests.simulation.kafka.clients import ManyClients
 from tests.simulation.kafka.nemesis import list_faults
 from tests.simulation.kafka.plan import KafkaPlan
@@ -92,7 +92,7 @@ class KafkaSimulator(Simulation):
     async def _read_at_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
         peers: dict[int | None, Peer] = {}
-        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
+        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(invalid_keys, self._keys))]):
             node = self._clients.coordinating_node(key)
             try:
                 if node not in peers:
