@@ -11,7 +11,7 @@ from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
 from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
-from tests.simulation.workloads import STRANGE_COUNT_MIN, SharedClientState
+from tests.simulation.workloads import HOSTILE_COUNT_MIN, SharedClientState
 
 
 def invalid_keys(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
@@ -42,7 +42,7 @@ class ConnectedClient:
             except ConnectionLost:
                 pass
             finally:
-                cluster.busy -= 1
+                cluster.calls_in_progress -= 1
 
     async def _send_requests(self, peer: Peer) -> None:
         raise NotImplementedError
@@ -52,7 +52,7 @@ class HostileClient(ConnectedClient):
     """Sends random requests for any share-partition, several at a time."""
 
     def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
-        super().__init__(name, cluster, rng, cluster.load.stranger_think_s)
+        super().__init__(name, cluster, rng, cluster.load.hostile_pause_s)
         self._keys = [*cluster.keys, *invalid_keys(rng.choice(cluster.keys))]
 
     async def _send_requests(self, peer: Peer) -> None:
@@ -61,7 +61,7 @@ class HostileClient(ConnectedClient):
             peer.end.read_slowly(rng.expovariate(0.5))
         requests = [
             self._send_random_request(peer)
-            for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
+            for _ in range(rng.randrange(1, cluster.load.hostile_pipeline_max + 1))
         ]
         ops = [op for ops in await asyncio.gather(*requests) for op in ops]
         for op in ops:
@@ -96,12 +96,12 @@ class HostileClient(ConnectedClient):
 
     def _write(self, key: SharePartitionKey) -> WritePart:
         rng, cluster = self._rng, self._cluster
-        cluster.strange_count = max(cluster.strange_count + 1, STRANGE_COUNT_MIN)
+        cluster.hostile_count = max(cluster.hostile_count + 1, HOSTILE_COUNT_MIN)
         batches = []
         for _ in range(rng.randrange(4)):
             first = rng.randrange(60)
             last = first + rng.randrange(12) - (5 if rng.random() < 0.03 else 0)
-            batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000))
+            batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.hostile_count % 32_000))
         return WritePart(
             key.partition,
             self._random_epoch(cluster.state_epochs.get(key.group_id, 0)),
@@ -167,10 +167,10 @@ class GarbageSender:
         cluster, rng = self._cluster, self._rng
         while True:
             await cluster.pause_randomly(rng, self._every_s)
-            if not cluster.is_noisy:
+            if not cluster.sends_garbage:
                 continue
             try:
-                peer = await cluster.clients.connect("noise")
+                peer = await cluster.clients.connect("garbage sender")
             except ConnectionLost:
                 continue
             peer.end.on_data = lambda data: None

@@ -172,7 +172,7 @@ class JournalSimulator(Simulation):
         return (
             (plan.crash_s, crash_coordinator),
             (plan.stop_s, stop_coordinator),
-            (plan.clog_s, _block_network),
+            (plan.block_network_s, _block_network),
             (plan.suspend_s, _suspend_machine),
             (plan.clock_jump_s, shift_clock),
             (plan.fill_s, _fill_storage),
@@ -184,7 +184,7 @@ class JournalSimulator(Simulation):
 
 
 async def _block_network(world: JournalWorld, rng: Random) -> None:
-    mean_s = world.plan.nemesis.clogged_s
+    mean_s = world.plan.nemesis.network_blocked_s
     world.network.block_traffic(min(rng.expovariate(1 / mean_s), 8 * mean_s))
 
 

@@ -42,7 +42,7 @@ class LibraryUser:
             try:
                 await self._send_random_call()
             finally:
-                cluster.busy -= 1
+                cluster.calls_in_progress -= 1
 
     async def _send_random_call(self) -> None:
         cluster, rng, history = self._cluster, self._rng, self._cluster.clients.history
@@ -77,10 +77,10 @@ class LibraryUser:
             return SummaryPart(key.partition, 0)
         if kind == INITIALIZE:
             return InitializePart(key.partition, max(0, state_epoch - rng.randrange(2)), -1)
-        cluster.strange_count += 1
+        cluster.hostile_count += 1
         first = rng.randrange(60)
         last = first + rng.randrange(8)
-        batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000)
+        batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.hostile_count % 32_000)
         return WritePart(
             key.partition,
             state_epoch,

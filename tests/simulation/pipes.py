@@ -88,7 +88,7 @@ class Pipe:
         if rng.random() < faults.stall_rate:
             delay_s += rng.expovariate(1 / faults.stall_s)
         # Slightly later than the previous chunk, which fixes the order on a connection.
-        self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.clogged_until_s + delay_s)
+        self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.blocked_until_s + delay_s)
         loop.call_at(self._last_s, self._receive_item, item, context=self._context)
 
     def _receive_item(self, item: Any) -> None:

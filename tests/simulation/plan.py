@@ -33,28 +33,34 @@ class Load:
     partitions: int = 2
     brokers: int = 2
     leaders_per_key: int = 2
+    # The pause of a partition leader between two writes, and the time until it is replaced.
     think_s: float = 0.05
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
+    # The interval of the resets and deletions of a group coordinator.
     reset_s: float = 20.0
     # The mean number of seconds between a deletion and the next initialization.
-    gone_s: float = 1.0
-    look_s: float = 5.0
+    deleted_s: float = 1.0
+    # The interval at which a group coordinator reads summaries.
+    summary_s: float = 5.0
     # The mean interval of polling readers, in seconds. None: no polling readers.
-    watch_s: float | None = None
-    watchers: int = 1
+    poll_s: float | None = None
+    polling_readers: int = 1
     # The part of summaries among the requests of polling readers. The other requests of polling readers are
     # reads, which write if the leader epoch is new.
     summary_rate: float = 0.5
     # Callers of the client library, and the number of concurrent calls of each.
     library_users: int = 0
     library_calls: int = 3
-    strangers: int = 1
-    stranger_think_s: float = 1.0
-    stranger_pipeline_max: int = 4
-    noise_s: float | None = None
+    hostile_clients: int = 1
+    hostile_pause_s: float = 1.0
+    hostile_pipeline_max: int = 4
+    # The interval of invalid or incomplete requests. None: none.
+    garbage_s: float | None = None
+    # The part of requests before which a broker sends FindCoordinator.
     look_up_rate: float = 0.1
     slow_reader_rate: float = 0.0
+    # Whether coordinators know which topics exist, and refuse other topics.
     topics_listed: bool = False
 
 
@@ -77,10 +83,13 @@ class Nemesis:
 class MachineNemesis(Nemesis):
     """The faults of a coordinator with a journal, and of its machine."""
 
-    clog_s: float | None = None
-    clogged_s: float = 2.0
+    # The network between clients and the coordinator is blocked.
+    block_network_s: float | None = None
+    network_blocked_s: float = 2.0
+    # The whole machine is suspended.
     suspend_s: float | None = None
     suspended_s: float = 5.0
+    # The disk is full.
     fill_s: float | None = None
     full_s: float = 2.0
 
@@ -171,16 +180,16 @@ class JournalPlan(SimulationPlan):
         request and the append add to this age.
         """
         nemesis = self.nemesis
-        clogged_s = 8 * nemesis.clogged_s if nemesis.clog_s else 0.0
+        network_blocked_s = 8 * nemesis.network_blocked_s if nemesis.block_network_s else 0.0
         suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
         append_s = 10 * self.disk_faults.stall_s + 20.0
-        return self.runtime_limits.request_age_max_s + self.way_s + clogged_s + suspended_s + append_s
+        return self.runtime_limits.request_age_max_s + self.way_s + network_blocked_s + suspended_s + append_s
 
     @property
     def has_response_deadline(self) -> bool:
         """Return whether every request on a sound connection must be answered before its client's timeout."""
         return (
-            self.nemesis.clog_s is None
+            self.nemesis.block_network_s is None
             and self.nemesis.suspend_s is None
             and not self.net.stall_rate
             # If the request memory is small, incomplete frames of hostile clients delay other clients.
@@ -268,14 +277,14 @@ def draw_load(rng: Random) -> Load:
         writes_outstanding_max=rng.randrange(1, 5),
         lead_s=draw_log_uniform(rng, 0.5, 60.0),
         reset_s=draw_log_uniform(rng, 2.0, 120.0),
-        look_s=draw_log_uniform(rng, 0.2, 20.0),
-        watch_s=draw_interval(rng, 0.02, 2.0),
+        summary_s=draw_log_uniform(rng, 0.2, 20.0),
+        poll_s=draw_interval(rng, 0.02, 2.0),
         library_users=rng.choice((0, 0, 1, 2)),
         library_calls=rng.randrange(1, 5),
-        strangers=rng.randrange(3),
-        stranger_think_s=draw_log_uniform(rng, 0.005, 5.0),
-        stranger_pipeline_max=rng.choice((1, 3, 20)),
-        noise_s=draw_interval(rng, 0.2, 10.0, 0.3),
+        hostile_clients=rng.randrange(3),
+        hostile_pause_s=draw_log_uniform(rng, 0.005, 5.0),
+        hostile_pipeline_max=rng.choice((1, 3, 20)),
+        garbage_s=draw_interval(rng, 0.2, 10.0, 0.3),
         look_up_rate=rng.choice((0.02, 0.2, 1.0)),
         slow_reader_rate=draw_rate(rng, 0.01, 0.2, 0.3),
         topics_listed=rng.random() < 0.3,
@@ -289,8 +298,8 @@ def _draw_nemesis(rng: Random) -> MachineNemesis:
         interrupt_rate=draw_rate(rng, 0.05, 0.9),
         stop_s=draw_interval(rng, 2.0, 60.0, 0.3),
         down_s=draw_log_uniform(rng, 0.01, 10.0),
-        clog_s=draw_interval(rng, 1.0, 60.0, 0.3),
-        clogged_s=draw_log_uniform(rng, 0.1, 10.0),
+        block_network_s=draw_interval(rng, 1.0, 60.0, 0.3),
+        network_blocked_s=draw_log_uniform(rng, 0.1, 10.0),
         suspend_s=draw_interval(rng, 5.0, 60.0, 0.2),
         suspended_s=draw_log_uniform(rng, 0.5, 40.0),
         clock_jump_s=draw_interval(rng, 1.0, 60.0, 0.4),

@@ -178,7 +178,7 @@ class Simulation:
             if point < plan.quiet_points:
                 await self._compare_when_idle()
         self._stop_faults()
-        self._cluster.is_noisy = False
+        self._cluster.sends_garbage = False
         await self._check_liveness(workers)
         await self._compare_when_idle()
 
@@ -266,17 +266,19 @@ class Simulation:
                 workers.append(
                     PartitionLeader(f"leader {number} of {key}", cluster, key, self._fork_random())
                 )
-        for number in range(load.strangers):
-            workers.append(HostileClient(f"stranger {number}", cluster, self._fork_random()))
+        for number in range(load.hostile_clients):
+            workers.append(HostileClient(f"hostile client {number}", cluster, self._fork_random()))
         for number in range(load.library_users):
             workers.append(LibraryUser(f"library user {number}", cluster, self._fork_random()))
-        if load.watch_s is not None:
-            for number in range(load.watchers):
-                workers.append(PollingReader(f"watcher {number}", cluster, self._fork_random(), load.watch_s))
+        if load.poll_s is not None:
+            for number in range(load.polling_readers):
+                workers.append(
+                    PollingReader(f"polling reader {number}", cluster, self._fork_random(), load.poll_s)
+                )
         for worker in workers:
             self._spawn(worker.run())
-        if load.noise_s is not None:
-            self._spawn(GarbageSender(cluster, self._fork_random(), load.noise_s).run())
+        if load.garbage_s is not None:
+            self._spawn(GarbageSender(cluster, self._fork_random(), load.garbage_s).run())
         return [worker.name for worker in workers]
 
     async def _check_liveness(self, workers: list[str]) -> None:
@@ -287,7 +289,7 @@ class Simulation:
         healed_at = history.next_time(self.loop.time())
         cluster.answers.clear()
         cluster.answers_wanted = ANSWERS_MIN
-        slowest_s = max(load.look_s, load.stranger_think_s, load.think_s, load.lead_s)
+        slowest_s = max(load.summary_s, load.hostile_pause_s, load.think_s, load.lead_s)
         until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
         while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
             if self.loop.time() > until_s:
@@ -308,7 +310,10 @@ class Simulation:
 
     async def _wait_for_calls(self) -> None:
         cluster = self._cluster
-        await wait_until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
+        await wait_until(
+            lambda: not cluster.calls_in_progress,
+            lambda: f"{cluster.calls_in_progress} calls are in progress",
+        )
 
     async def _read_everything(self) -> None:
         """Read all share-partitions, so that the history contains their final state for the checkers."""

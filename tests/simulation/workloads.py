@@ -23,13 +23,13 @@ DELIVERIES_MAX = 5
 # A leader delivers records up to this number of offsets after its start offset.
 WINDOW = 24
 # Hostile clients use delivery counts from this number on, each for one write only, to identify the write.
-STRANGE_COUNT_MIN = 1_000
+HOSTILE_COUNT_MIN = 1_000
 
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
 class SharedClientState:
-    """The shared state of all clients. `gate` permits new calls; `busy` counts calls in progress."""
+    """The shared state of all clients. `gate` permits new calls; `calls_in_progress` counts them."""
 
     def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
@@ -44,9 +44,9 @@ class SharedClientState:
         self.state_epochs: dict[str, int] = {}
         self.gate = asyncio.Event()
         self.gate.set()
-        self.busy = 0
-        self.is_noisy = True
-        self.strange_count = STRANGE_COUNT_MIN
+        self.calls_in_progress = 0
+        self.sends_garbage = True
+        self.hostile_count = HOSTILE_COUNT_MIN
         self.answers: dict[str, int] = {}
         # A client pauses when it has this number of answers. None: no client pauses.
         self.answers_wanted: int | None = None
@@ -63,15 +63,15 @@ class SharedClientState:
         try:
             op = await broker.call(kind, key, part)
         finally:
-            self.busy -= 1
+            self.calls_in_progress -= 1
         self.count_final_response(client_name, op)
         return op
 
     async def wait_for_permission(self, client_name: str) -> None:
-        """Wait until a call is permitted. A waiting client does not count in `busy`."""
+        """Wait until a call is permitted. A waiting client does not count as a call in progress."""
         while not self.gate.is_set() or self._has_enough(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
-        self.busy += 1
+        self.calls_in_progress += 1
 
     def count_final_response(self, client_name: str, op: Operation) -> None:
         """Count an operation if its response is final, which includes a refusal."""
@@ -224,7 +224,7 @@ class GroupCoordinator:
         await asyncio.gather(*(self._initialise_key(key, rng.choice((-1, 0, 3))) for key in self._keys))
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
         while True:
-            await cluster.pause_randomly(rng, cluster.load.look_s)
+            await cluster.pause_randomly(rng, cluster.load.summary_s)
             if cluster.clients.loop.time() < next_reset_s:
                 await self._read_summaries()
             else:
@@ -249,7 +249,7 @@ class GroupCoordinator:
                 await self._initialise_key(key, rng.randrange(40), epoch_up=1)
             case 3:
                 await self._send_call(DELETE, key, DeletePart(key.partition))
-                await self._cluster.pause_randomly(rng, self._cluster.load.gone_s)
+                await self._cluster.pause_randomly(rng, self._cluster.load.deleted_s)
                 await self._initialise_key(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
                 # Use an old state epoch, as in a request that was delayed for too long.

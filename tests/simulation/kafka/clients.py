@@ -22,9 +22,9 @@ class ManyClients(Clients):
     owner: Owner
     rng: Random
     # The rate of requests that are sent to a random coordinator.
-    astray_rate: float
+    misrouted_rate: float
     # Places of coordinators that brokers cannot connect to, because the network is partitioned.
-    apart: set[int]
+    unreachable_places: set[int]
     # The place that a client uses for a state partition until a request fails.
     _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -46,12 +46,14 @@ class ManyClients(Clients):
     def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
         """Return the place that a client uses for a share-partition."""
         shard = state_partition(key, self.state_partitions)
-        if self._known.get((client_name, shard)) in self.apart:
+        if self._known.get((client_name, shard)) in self.unreachable_places:
             del self._known[client_name, shard]
         if (client_name, shard) not in self._known:
             owner = self.owner(shard)
-            if owner is None or owner in self.apart or self.rng.random() < self.astray_rate:
-                reachable = [place for place in range(len(self.addresses)) if place not in self.apart]
+            if owner is None or owner in self.unreachable_places or self.rng.random() < self.misrouted_rate:
+                reachable = [
+                    place for place in range(len(self.addresses)) if place not in self.unreachable_places
+                ]
                 owner = self.rng.choice(reachable or [0])
             self._known[client_name, shard] = owner
         return self._known[client_name, shard]
@@ -63,7 +65,7 @@ class ManyClients(Clients):
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return the keys that the node of a connection owns, or sometimes all keys."""
-        if self.rng.random() < self.astray_rate + 0.05:
+        if self.rng.random() < self.misrouted_rate + 0.05:
             return keys
         return [key for key in keys if self.coordinating_node(key) == peer.node] or keys
 

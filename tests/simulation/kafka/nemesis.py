@@ -41,7 +41,7 @@ async def _disconnect_coordinator(world: KafkaWorld, rng: Random) -> None:
     nodes = list(world.brokers.nodes)
     links = {(process.name, node) for node in rng.sample(nodes, rng.randrange(len(nodes) + 1))}
     members = {process.name} if not links or rng.random() < 0.5 else set()
-    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.parted_s))
+    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.disconnected_s))
 
 
 async def _block_connections(
@@ -84,9 +84,9 @@ async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
         # owner.
         members = {process.name} if rng.random() < 0.7 else set()
         # If only readers can connect, the owner appends nothing. So it detects its replacement late.
-        world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
-    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.cut_off_for_s))
-    world.apart.clear()
+        world.unreachable_places |= {place} if rng.random() < world.plan.nemesis.unreachable_rate else set()
+    await _block_connections(world, links, members, rng.expovariate(1 / world.plan.nemesis.broker_isolated_s))
+    world.unreachable_places.clear()
     world.reconnect_broker(node)
 
 
@@ -114,10 +114,10 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
         if rng.random() < 0.9:
             world.membership.move_group_to(node)
         world.disconnect_broker(node)
-        world.apart |= {place} if rng.random() < world.plan.nemesis.apart_rate else set()
+        world.unreachable_places |= {place} if rng.random() < world.plan.nemesis.unreachable_rate else set()
         await members.aclose()
         links: set[tuple[str, int]] = set()
-        until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.island_for_s)
+        until_s = world.loop.time() + rng.expovariate(1 / world.plan.nemesis.owner_isolated_s)
         while world.faulty and world.loop.time() < until_s:
             # Other processes may start in the meantime.
             links |= {
@@ -129,7 +129,7 @@ async def _isolate_broker_and_owner(world: KafkaWorld, rng: Random) -> None:
             brokers.blocked |= links
             await asyncio.sleep(0.05)
         brokers.blocked -= links
-        world.apart.clear()
+        world.unreachable_places.clear()
         world.reconnect_broker(node)
 
 
@@ -152,9 +152,9 @@ async def _delay_appends(world: KafkaWorld, rng: Random) -> None:
     process = world.processes[place]
     assert process is not None
     plan = world.plan
-    seconds = min(rng.expovariate(1 / plan.nemesis.held_s), plan.broker_faults.late_max_s)
+    seconds = min(rng.expovariate(1 / plan.nemesis.appends_delayed_s), plan.broker_faults.late_max_s)
     world.brokers.held[process.name] = world.loop.time() + seconds
-    members = {process.name} if rng.random() < plan.nemesis.held_alone_rate else set()
+    members = {process.name} if rng.random() < plan.nemesis.delayed_without_group_rate else set()
     await _block_connections(world, set(), members, seconds)
 
 
@@ -193,7 +193,7 @@ async def _disconnect_for_rest(world: KafkaWorld, rng: Random) -> None:
 async def _load_groups(world: KafkaWorld, rng: Random) -> None:
     """For a while, group coordinators answer that they still load their share groups."""
     world.share_groups.loading = True
-    await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.groups_load_for_s))
+    await _sleep_while_faulty(world, rng.expovariate(1 / world.plan.nemesis.groups_loaded_after_s))
     world.share_groups.loading = False
 
 
@@ -217,17 +217,17 @@ def list_faults(plan: KafkaNemesis) -> Sequence[FaultKind]:
         (plan.crash_s, crash_coordinator),
         (plan.stop_s, stop_coordinator),
         (plan.pause_s, _pause_coordinator),
-        (plan.part_s, _disconnect_coordinator),
-        (plan.cut_off_s, _disconnect_broker),
+        (plan.disconnect_s, _disconnect_coordinator),
+        (plan.isolate_broker_s, _disconnect_broker),
         (plan.broker_dies_s, _kill_broker),
         (plan.leader_moves_s, _move_leader),
         (plan.shuffle_s, _shuffle_members),
         (plan.clock_jump_s, shift_clock),
         (plan.producers_expire_s, _expire_producers),
         (plan.unclean_s, _elect_uncleanly),
-        (plan.hold_s, _delay_appends),
-        (plan.island_s, _isolate_broker_and_owner),
-        (plan.stale_s, _disconnect_for_rest),
+        (plan.delay_appends_s, _delay_appends),
+        (plan.isolate_owner_s, _isolate_broker_and_owner),
+        (plan.isolate_for_rest_s, _disconnect_for_rest),
         (plan.groups_load_s, _load_groups),
         (plan.http_writes_s, _write_over_http),
     )

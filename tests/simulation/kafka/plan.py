@@ -37,37 +37,42 @@ class KafkaNemesis(Nemesis):
     disables a fault.
     """
 
+    # A coordinator is paused, as by SIGSTOP.
     pause_s: float | None = None
     paused_s: float = 8.0
     # A coordinator is disconnected from some brokers, the membership, or both.
-    part_s: float | None = None
-    parted_s: float = 8.0
+    disconnect_s: float | None = None
+    disconnected_s: float = 8.0
     # A broker is disconnected from the others. A coordinator may be disconnected together with it.
-    cut_off_s: float | None = None
-    cut_off_for_s: float = 8.0
+    isolate_broker_s: float | None = None
+    broker_isolated_s: float = 8.0
     # A broker and a coordinator are isolated together.
-    island_s: float | None = None
-    island_for_s: float = 20.0
+    isolate_owner_s: float | None = None
+    owner_isolated_s: float = 20.0
     # The probability that writers cannot reach the disconnected coordinator.
-    apart_rate: float = 0.5
+    unreachable_rate: float = 0.5
+    # A broker dies, and starts again.
     broker_dies_s: float | None = None
     broker_down_s: float = 3.0
     leader_moves_s: float | None = None
+    # A member is removed from the group, or the group moves to another broker.
     shuffle_s: float | None = None
     producers_expire_s: float | None = None
+    # An unclean election loses the newest records of a partition.
     unclean_s: float | None = None
     # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
     # it, and it answers with its old metadata.
-    stale_s: float | None = None
+    isolate_for_rest_s: float | None = None
     # The coordinators of share groups load their groups.
     groups_load_s: float | None = None
-    groups_load_for_s: float = 20.0
+    groups_loaded_after_s: float = 20.0
     # An operator writes snapshots, prunes logs and hands shards over, through HTTP.
     http_writes_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
-    hold_s: float | None = None
-    held_s: float = 8.0
-    held_alone_rate: float = 0.5
+    delay_appends_s: float | None = None
+    appends_delayed_s: float = 8.0
+    # The part of these coordinators that is also disconnected from the group.
+    delayed_without_group_rate: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class KafkaPlan(SimulationPlan):
     coordinators: int = 2
     brokers: int = 3
     # The rate of requests to a coordinator that is not the assigned owner.
-    astray_rate: float = 0.1
+    misrouted_rate: float = 0.1
     broker_faults: BrokerFaults = field(default_factory=BrokerFaults)
     membership: MembershipFaults = field(default_factory=MembershipFaults)
     log_limits: KafkaLogLimits = field(default_factory=KafkaLogLimits)
@@ -145,9 +150,9 @@ class KafkaPlan(SimulationPlan):
             metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
         calm = replace(self.membership, lost_rate=0.0)
-        astray_rate = self.astray_rate if self.forwarding else 0.02
+        misrouted_rate = self.misrouted_rate if self.forwarding else 0.02
         return replace(
-            self, net=self.sound_net, broker_faults=sound, membership=calm, astray_rate=astray_rate
+            self, net=self.sound_net, broker_faults=sound, membership=calm, misrouted_rate=misrouted_rate
         )
 
 
@@ -156,7 +161,7 @@ def draw_random_plan(seed: int) -> KafkaPlan:
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
     if nemesis.unclean_s is not None:
-        nemesis = replace(nemesis, cut_off_s=None)
+        nemesis = replace(nemesis, isolate_broker_s=None)
     membership = _draw_membership(rng)
     return KafkaPlan(
         seed,
@@ -164,7 +169,7 @@ def draw_random_plan(seed: int) -> KafkaPlan:
         brokers=rng.randrange(1, 5),
         state_partitions=rng.randrange(1, 6),
         quiet_points=rng.randrange(2),
-        astray_rate=draw_rate(rng, 0.01, 0.5),
+        misrouted_rate=draw_rate(rng, 0.01, 0.5),
         load=_draw_load(rng),
         nemesis=nemesis,
         net=draw_net(rng),
@@ -190,9 +195,9 @@ def _draw_load(rng: Random) -> Load:
         brokers=rng.randrange(1, 3),
         leaders_per_key=rng.randrange(1, 3),
         think_s=draw_log_uniform(rng, 0.5, 10.0),
-        stranger_think_s=draw_log_uniform(rng, 0.5, 10.0),
-        stranger_pipeline_max=rng.choice((1, 1, 3)),
-        watch_s=draw_interval(rng, 0.2, 5.0),
+        hostile_pause_s=draw_log_uniform(rng, 0.5, 10.0),
+        hostile_pipeline_max=rng.choice((1, 1, 3)),
+        poll_s=draw_interval(rng, 0.2, 5.0),
         library_users=rng.choice((0, 0, 1)),
         library_calls=rng.choice((1, 2)),
     )
@@ -205,10 +210,10 @@ def _draw_nemesis(rng: Random) -> KafkaNemesis:
         down_s=draw_log_uniform(rng, 0.1, 10.0),
         pause_s=draw_interval(rng, 2.0, 40.0),
         paused_s=draw_log_uniform(rng, 0.2, 15.0),
-        part_s=draw_interval(rng, 2.0, 40.0),
-        parted_s=draw_log_uniform(rng, 0.5, 15.0),
-        cut_off_s=draw_interval(rng, 2.0, 20.0, 0.5),
-        cut_off_for_s=draw_log_uniform(rng, 3.0, 40.0),
+        disconnect_s=draw_interval(rng, 2.0, 40.0),
+        disconnected_s=draw_log_uniform(rng, 0.5, 15.0),
+        isolate_broker_s=draw_interval(rng, 2.0, 20.0, 0.5),
+        broker_isolated_s=draw_log_uniform(rng, 3.0, 40.0),
         broker_dies_s=draw_interval(rng, 2.0, 60.0, 0.4),
         broker_down_s=draw_log_uniform(rng, 0.1, 10.0),
         leader_moves_s=draw_interval(rng, 0.5, 20.0, 0.4),

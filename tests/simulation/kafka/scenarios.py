@@ -52,10 +52,10 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if forwarding.random() < 0.2:
         # With a small queue, an operation may be deferred for another reason than its route.
         limits = plan.runtime_limits._replace(queued_operations_max=100_000)
-        astray_rate = forwarding.uniform(0.3, 1.0)
-        plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
+        misrouted_rate = forwarding.uniform(0.3, 1.0)
+        plan = replace(plan, forwarding=True, misrouted_rate=misrouted_rate, runtime_limits=limits)
     if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
-        nemesis = replace(plan.nemesis, groups_load_s=3.0, groups_load_for_s=40.0)
+        nemesis = replace(plan.nemesis, groups_load_s=3.0, groups_loaded_after_s=40.0)
         plan = replace(plan, expiry=True, nemesis=nemesis)
     http_writes = Random(seed ^ HTTP_WRITES)
     if http_writes.random() < 0.1:
@@ -103,8 +103,8 @@ def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
         brokers=3,
         leaders_per_key=2,
         think_s=draw_log_uniform(rng, 0.2, 2.0),
-        strangers=rng.randrange(1, 3),
-        stranger_think_s=draw_log_uniform(rng, 0.3, 2.0),
+        hostile_clients=rng.randrange(1, 3),
+        hostile_pause_s=draw_log_uniform(rng, 0.3, 2.0),
     )
 
 
@@ -138,9 +138,9 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         coordinators=rng.randrange(2, 4),
         load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
-            hold_s=draw_log_uniform(rng, 2.0, 6.0),
-            held_s=3 * session_s,
-            held_alone_rate=0.9,
+            delay_appends_s=draw_log_uniform(rng, 2.0, 6.0),
+            appends_delayed_s=3 * session_s,
+            delayed_without_group_rate=0.9,
             crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
             leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
@@ -160,9 +160,9 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         plan,
         load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
-            hold_s=draw_log_uniform(rng, 1.0, 5.0),
-            held_s=draw_log_uniform(rng, 1.0, 4.0),
-            held_alone_rate=0.1,
+            delay_appends_s=draw_log_uniform(rng, 1.0, 5.0),
+            appends_delayed_s=draw_log_uniform(rng, 1.0, 4.0),
+            delayed_without_group_rate=0.1,
             crash_s=draw_log_uniform(rng, 10.0, 30.0),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
@@ -186,17 +186,17 @@ def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         brokers=max(2, plan.brokers),
         load=replace(
             _concurrent_clients(plan, rng),
-            watch_s=draw_log_uniform(rng, 0.1, 0.5),
-            watchers=3,
+            poll_s=draw_log_uniform(rng, 0.1, 0.5),
+            polling_readers=3,
             summary_rate=0.95,
-            strangers=0,
+            hostile_clients=0,
             library_users=0,
         ),
         nemesis=KafkaNemesis(
-            cut_off_s=draw_log_uniform(rng, 2.0, 6.0),
-            cut_off_for_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
-            apart_rate=0.9,
-            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            isolate_broker_s=draw_log_uniform(rng, 2.0, 6.0),
+            broker_isolated_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
+            unreachable_rate=0.9,
+            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
@@ -215,9 +215,9 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         # With more shards, the owner would send requests to unreachable leaders of the other shards.
         state_partitions=1,
         nemesis=KafkaNemesis(
-            island_s=draw_log_uniform(rng, 2.0, 6.0),
-            island_for_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
-            apart_rate=0.9,
+            isolate_owner_s=draw_log_uniform(rng, 2.0, 6.0),
+            owner_isolated_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
+            unreachable_rate=0.9,
             # After a member is removed, another owner follows at once, although the lease is still valid.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
             crash_s=_keep_for_some_seeds(rng, 10.0),
@@ -231,7 +231,7 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
     return replace(
         plan,
         log_limits=plan.log_limits._replace(lease_s=6.0),
-        load=replace(plan.load, watch_s=0.05, think_s=0.2),
+        load=replace(plan.load, poll_s=0.05, think_s=0.2),
     )
 
 
@@ -244,7 +244,7 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         plan,
         brokers=rng.randrange(3, 5),
         nemesis=KafkaNemesis(
-            stale_s=draw_log_uniform(rng, 1.0, 5.0),
+            isolate_for_rest_s=draw_log_uniform(rng, 1.0, 5.0),
             leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
             crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
@@ -262,7 +262,7 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
             shuffle_s=draw_log_uniform(rng, 1.0, 4.0),
-            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
             leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
@@ -285,9 +285,9 @@ def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             topics=1,
             partitions=rng.randrange(1, 3),
             reset_s=draw_log_uniform(rng, 1.0, 4.0),
-            look_s=draw_log_uniform(rng, 0.5, 2.0),
-            gone_s=draw_log_uniform(rng, 3.0, 15.0),
-            strangers=0,
+            summary_s=draw_log_uniform(rng, 0.5, 2.0),
+            deleted_s=draw_log_uniform(rng, 3.0, 15.0),
+            hostile_clients=0,
             library_users=0,
         ),
         nemesis=KafkaNemesis(

@@ -70,8 +70,8 @@ class KafkaSimulator(Simulation):
             node_ids=plan.coordinators,
             owner=world.owner_place,
             rng=self._fork_random(),
-            astray_rate=plan.astray_rate,
-            apart=world.apart,
+            misrouted_rate=plan.misrouted_rate,
+            unreachable_places=world.unreachable_places,
         )
 
     def _list_faults(self) -> Sequence[FaultKind]:
@@ -79,7 +79,7 @@ class KafkaSimulator(Simulation):
 
     def _stop_faults(self) -> None:
         super()._stop_faults()
-        self._clients.astray_rate = self.plan.without_faults().astray_rate
+        self._clients.misrouted_rate = self.plan.without_faults().misrouted_rate
 
     async def _wait_until_idle(self) -> None:
         """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
@@ -105,9 +105,9 @@ class KafkaSimulator(Simulation):
 
     async def _compare_when_idle(self) -> None:
         """Compare memory with the logs, while all requests are sent to the owners."""
-        rate, self._clients.astray_rate = self._clients.astray_rate, 0.0
+        rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
         await super()._compare_when_idle()
-        self._clients.astray_rate = rate
+        self._clients.misrouted_rate = rate
 
     async def _check_final_state(self) -> None:
         await self._check_found_owners()

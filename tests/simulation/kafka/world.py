@@ -63,7 +63,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         # The broker that is disconnected from the others until the end of the run.
         self.stale_node: int | None = None
         # Places of coordinators that writers cannot reach.
-        self.apart: set[int] = set()
+        self.unreachable_places: set[int] = set()
         self._started: list[KafkaProcess] = []
 
     @property
@@ -107,7 +107,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         super().stop_faults()
         self.brokers.blocked.clear()
         self.brokers.held.clear()
-        self.apart.clear()
+        self.unreachable_places.clear()
         self.membership.blocked.clear()
         for node in self.brokers.nodes:
             self.brokers.restart_node(node)
