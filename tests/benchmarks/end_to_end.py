@@ -24,7 +24,7 @@ from rich.progress import Progress
 from tests.benchmarks.java_clients import RECORD_BYTES, consumer_arguments, produce_records
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import ResultTable, wide_console
-from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
+from tests.benchmarks.system_under_test import RoundSpread, compute_spread, ratio_spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.loads import WriteLoad
-from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
-from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.system_under_test import RoundSpread, SystemUnderTest, compute_spread, ratio_spread
 
 Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
 _NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}

@@ -4,7 +4,7 @@ or crash.
 
 import asyncio
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.share_groups import ShareGroups
@@ -13,13 +13,35 @@ from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
 from coordinator.operate.admin import OwnerDirectory
 from coordinator.operate.expiry import Expiry, ExpiryRules
+from coordinator.serve.forwarding import Forwarder
+from coordinator.serve.runtime import Runtime
 from coordinator.serve.server import Api, Listener
 from coordinator.serve.service import Service
-from tests.simulation.kafka.forwarding import RecordedForwarder
+from tests.simulation.history import NO_OWNER, NOT_OURS, History
 from tests.simulation.kafka.http_writes import HttpWrites
 from tests.simulation.kafka.membership import TOPIC
 from tests.simulation.kafka.traced_log import TracedLog
+from tests.simulation.parts import RPCS
 from tests.simulation.process import CoordinatorProcess, SimClock
+
+_KINDS = {rpc.api_key: kind for kind, rpc in RPCS.items()}
+
+
+class RecordedForwarder(Forwarder):
+    """A forwarder that records repeated operations: an earlier attempt may take effect, too."""
+
+    def __init__(self, runtime: Runtime, *, instance: str, metrics: Metrics, history: History) -> None:
+        super().__init__(runtime, instance=instance, metrics=metrics)
+        self._history = history
+
+    def hold_operation(self, call: Any, operation: Any, reason: Any) -> None:
+        """Hold an operation. It may be executed twice if its owner did not respond, or ended during it."""
+        super().hold_operation(call, operation, reason)
+        was_not_executed = reason.message == NO_OWNER or reason.message.endswith(NOT_OURS)
+        if operation.call is not None and not was_not_executed:
+            kind = _KINDS[call.api_key]
+            self._history.record_repetition(self._loop.time(), kind, operation.key, operation.unit)
+
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.world import KafkaWorld
