@@ -57,7 +57,7 @@ async def _append_to_all(
     """Append records to each state partition at the same time, and wait until all are durable."""
     loop = asyncio.get_running_loop()
     appended = []
-    for number_of_partition, batch in records.items():
+    for partition, own_records in records.items():
         done: asyncio.Future[None] = loop.create_future()
 
         def on_append_done(
@@ -68,7 +68,7 @@ async def _append_to_all(
             else:
                 done.set_exception(error)
 
-        journal.append(number_of_partition, batch, timestamp_ms, on_append_done)
+        journal.append(partition, own_records, timestamp_ms, on_append_done)
         appended.append(done)
     await asyncio.gather(*appended)
 

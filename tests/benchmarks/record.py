@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.record [--broker 4.4.0] [WORKLOAD ...]
 
-The broker advertises the address of a recording proxy to brokers.  Its persister uses Kafka's own coordinator
-behind the proxy, and finds it by the leaders of `__share_group_state`.
+The broker advertises the address of a recording proxy to brokers.  Its persister sends requests to the
+leaders of `__share_group_state` through the proxy, that is to Kafka's own coordinator.
 """
 
 import argparse

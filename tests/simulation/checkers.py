@@ -62,7 +62,7 @@ def check_acknowledged_writes_are_durable(history: History) -> None:
     """
     for key, ops in history.operations_by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
-        floors: list[tuple[Operation, int, Progress]] = [
+        acknowledged: list[tuple[Operation, int, Progress]] = [
             (op, part.start_offset, offset_progress(part.state_batches))
             for op in ops
             if op.kind == WRITE and op.accepted
@@ -72,7 +72,7 @@ def check_acknowledged_writes_are_durable(history: History) -> None:
             if read.kind != READ or not read.accepted:
                 continue
             shown = {entry[0]: entry[1:] for entry in offset_progress(read.answer.state_batches)}
-            for write, start_offset, progress in floors:
+            for write, start_offset, progress in acknowledged:
                 assert write.answered is not None
                 if write.answered > read.invoked or any(
                     _reset_may_be_between(reset, write, read) for reset in resets

@@ -167,10 +167,10 @@ class LinearizationSearch:
         """
         dropped = (
             number
-            for number, earliest in self._unanswered.items()
+            for number, other in self._unanswered.items()
             if number < op.number
-            and earliest.client == op.client
-            and earliest.error_code != ErrorCode.NOT_COORDINATOR
+            and other.client == op.client
+            and other.error_code != ErrorCode.NOT_COORDINATOR
         )
         return current.placed.union((op.number,), dropped)
 

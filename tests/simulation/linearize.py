@@ -57,10 +57,10 @@ def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: Lin
             search.add_operation(op)
         elif not search.end_operation(op):
             states = "\n  ".join(sorted({str(configuration.state) for configuration in before})[:5])
-            nearby = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
+            listed = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
             raise Violation(
                 f"no order of operations explains an answer about {key}:\n  {op}\n"
-                f"possible states at its arrival:\n  {states}\noperations before it:\n  {nearby}"
+                f"possible states at its arrival:\n  {states}\noperations before it:\n  {listed}"
             )
 
 

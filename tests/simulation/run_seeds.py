@@ -14,7 +14,7 @@ from tests.simulation.simulation import SimulationOutcome
 
 
 def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
-    """Simulate a single coordinator with its own log."""
+    """Simulate one coordinator with a journal."""
     return JournalSimulator(draw_plan(seed, minutes=minutes)).run()
 
 

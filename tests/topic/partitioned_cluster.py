@@ -215,15 +215,17 @@ class PartitionedCluster:
         )
 
 
-def keys_of_each_shard(name: str) -> list[SharePartitionKey]:
-    found: dict[int, list[SharePartitionKey]] = {shard: [] for shard in range(SHARDS)}
+def keys_of_each_shard(
+    name: str, shards: int = SHARDS, keys_of_shard: int = KEYS_OF_SHARD
+) -> list[SharePartitionKey]:
+    """Return `keys_of_shard` share-partitions of each shard. Their groups are named after `name`."""
+    keys: dict[int, list[SharePartitionKey]] = {shard: [] for shard in range(shards)}
     for number in count():
         key = SharePartitionKey(f"{name}-{number}", TOPIC_ID, 0)
-        keys = found[state_partition(key, SHARDS)]
-        keys += [key] * (len(keys) < KEYS_OF_SHARD)
-        if all(len(keys) == KEYS_OF_SHARD for keys in found.values()):
+        keys[state_partition(key, shards)].append(key)
+        if all(len(found) >= keys_of_shard for found in keys.values()):
             break
-    return [key for keys in found.values() for key in keys]
+    return [key for found in keys.values() for key in found[:keys_of_shard]]
 
 
 def _resident_mb(pid: int) -> float:

@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from itertools import count
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 import pytest
 
@@ -14,9 +14,8 @@ from coordinator.client import RetryPolicy, ShareCoordinatorClient, SharePartiti
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
-from protocol.routing import state_partition
 from protocol.state_records import parse_topic_id
-from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.builders import ACKNOWLEDGED
 from tests.kafka import wait_until
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
@@ -27,7 +26,7 @@ from tests.topic.groups import group_settings
 from tests.topic.linked_brokers import BROKERS, BrokersWithFaultyLinks, broker_name
 from tests.topic.logs import new_topic
 from tests.topic.partition_schedule import draw_schedule
-from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
+from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster, keys_of_each_shard
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -36,6 +35,7 @@ SCHEDULES = 10
 SCHEDULE_S = 4.0
 SHARDS = 12
 PATIENCE_S = 240
+Answer = TypeVar("Answer")
 # The name of the far coordinator in the network.
 FAR = "far"
 
@@ -78,32 +78,24 @@ class PartitionedCoordinators:
         stack.callback(coordinator.kill)
         return coordinator
 
-    @asynccontextmanager
-    async def _group_client(self) -> AsyncIterator[KafkaGroupClient]:
-        client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
-        try:
-            yield client
-        finally:
-            await client.close()
+    def _ask_group(self, question: Callable[[KafkaGroupClient], Awaitable[Answer]]) -> Answer:
+        async def ask_and_close() -> Answer:
+            client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
+            try:
+                return await question(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(ask_and_close())
 
     def group_coordinator(self) -> int:
         """Return the broker that coordinates the group."""
-
-        async def run_request() -> int:
-            async with self._group_client() as client:
-                return (await client.find_coordinator()).node
-
-        return asyncio.run(run_request())
+        return self._ask_group(KafkaGroupClient.find_coordinator).node
 
     def shards_led_by(self, node: int) -> set[int]:
         """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
-
-        async def run_request() -> set[int]:
-            async with self._group_client() as client:
-                leaders = await client.leaders_by_partition()
-            return {shard for shard, leader in leaders.items() if leader == node}
-
-        return asyncio.run(run_request())
+        leaders = self._ask_group(KafkaGroupClient.leaders_by_partition)
+        return {shard for shard, leader in leaders.items() if leader == node}
 
     def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
         status, body = coordinator.get("/api/v1/shards")
@@ -118,23 +110,13 @@ class PartitionedCoordinators:
     def write(self, offset: int) -> None:
         """Write to every shard. Raise an exception if a write is not acknowledged."""
 
-        async def run_request() -> None:
+        async def write_to_each_shard() -> None:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
             async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
-                for key in _key_of_each_shard():
+                for key in keys_of_each_shard("group", SHARDS, 1):
                     writers.create_task(_write_until_accepted(client, key, offset))
 
-        asyncio.run(run_request())
-
-
-def _key_of_each_shard() -> list[SharePartitionKey]:
-    found: dict[int, SharePartitionKey] = {}
-    for number in count():
-        key = SharePartitionKey(f"group-{number}", TOPIC_ID, 0)
-        found.setdefault(state_partition(key, SHARDS), key)
-        if len(found) == SHARDS:
-            return list(found.values())
-    raise AssertionError
+        asyncio.run(write_to_each_shard())
 
 
 async def _write_until_accepted(client: ShareCoordinatorClient, key: SharePartitionKey, offset: int) -> None:

@@ -27,20 +27,22 @@ from tests.simulation.mutants import Patch, list_mutants
 
 
 def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
-    counts = FencingFilter.accepts
+    accepts = FencingFilter.accepts
 
     def accept_equal_epoch(self: Any, record: Any) -> bool:
         owner_epoch = read_owner_epoch(record)
         if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
             self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner(record))
-        return counts(self, record)
+        return accepts(self, record)
 
     patch.setattr(FencingFilter, "accepts", accept_equal_epoch)
 
 
 def accepts_records_of_any_owner(patch: Patch) -> None:
-    counts = FencingFilter.accepts
-    patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
+    accepts = FencingFilter.accepts
+    patch.setattr(
+        FencingFilter, "accepts", lambda self, record: accepts(self, record) or not is_claim(record)
+    )
 
 
 def does_not_verify_its_claim(patch: Patch) -> None:
@@ -72,22 +74,22 @@ def claims_with_the_last_owner_epoch(patch: Patch) -> None:
 
 
 def accepts_append_at_unexpected_offset(patch: Patch) -> None:
-    settle = Appender._handle_produce_result
+    handle_result = Appender._handle_produce_result
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == ErrorCode.NONE and not append.anywhere:
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s, append.leader)
             self._call_done(append, None)
             return None
-        return settle(self, append, produced)
+        return handle_result(self, append, produced)
 
-    def _settle_in_memory(self: Any, records: Any, base_offset: int) -> None:
-        settle_in_memory(self, records, base_offset)
+    def mark_durable_anywhere(self: Any, records: Any, base_offset: int) -> None:
+        mark_durable(self, records, base_offset)
         self._next_log_offset = self._log.end_offset(self.state_partition)
 
-    settle_in_memory = ShardRunner._mark_durable
+    mark_durable = ShardRunner._mark_durable
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
-    patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
+    patch.setattr(ShardRunner, "_mark_durable", mark_durable_anywhere)
 
 
 def treats_missing_response_as_failure(patch: Patch) -> None:
@@ -126,13 +128,13 @@ def treats_missing_response_as_success(patch: Patch) -> None:
 
 
 def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
-    settle = Appender._handle_produce_result
+    handle_result = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code in uncommitted and not append.anywhere:
             produced = produced._replace(error_code=0, base_offset=append.ownership.next_offset)
-        return settle(self, append, produced)
+        return handle_result(self, append, produced)
 
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
 
