@@ -80,9 +80,7 @@ class TrafficRecorder:
 
 
 class _NameNumbering:
-    """Replaces names with numbers, and epochs and offsets with differences to the lowest of a
-    share-partition.
-    """
+    """Replaces names with numbers, and epochs and offsets with differences to the lowest value."""
 
     def __init__(self) -> None:
         self._connections: dict[int, int] = {}

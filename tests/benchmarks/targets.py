@@ -64,9 +64,7 @@ PART_OF_AGAINST: Required = {"os": 0.9, "always": 0.9}
 
 
 class OverloadTarget(NamedTuple):
-    """A load that saturates the coordinator, ten times that load, and the part of the peak rate that must
-    remain.
-    """
+    """A saturating load, ten times that load, and the part of the peak rate that must remain."""
 
     saturating: WriteLoad
     ten_times: WriteLoad

@@ -101,18 +101,14 @@ def _may_take_effect(op: Operation) -> bool:
 
 
 def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation) -> bool:
-    """Return whether a reset may have taken effect between the start of one operation and the end of
-    another.
-    """
+    """Return whether a reset may have taken effect between the start of `earlier` and the end of `later`."""
     end = (reset.answered if reset.known else reset.deadline) or NEVER
     assert later.answered is not None
     return end > earlier.invoked and reset.invoked < later.answered
 
 
 def check_refused_writes_are_invisible(history: History, start_state: StartState = lambda key: None) -> None:
-    """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
-    write.
-    """
+    """Check that no read returns a refused write. The unique delivery count identifies the write."""
     for key, ops in history.operations_by_key():
         refused: dict[int, Operation] = {}
         for op in ops:

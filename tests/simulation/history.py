@@ -141,9 +141,7 @@ class History:
         *,
         held: bool = False,
     ) -> Operation:
-        """Record an operation before it is sent; with `held`, the client may send it at any time until it
-        ends.
-        """
+        """Record an operation before it is sent. With `held`, it is sent at any time until it ends."""
         number = len(self.ops)
         if self.forwarding:
             # Forwarded operations of one connection may overtake each other.

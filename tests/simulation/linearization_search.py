@@ -162,9 +162,7 @@ class LinearizationSearch:
             yield done
 
     def _add_to_placed(self, op: Operation, current: PossibleState) -> frozenset[int]:
-        """Return the placed operations including this operation. Drop earlier unanswered operations of its
-        client.
-        """
+        """Add an operation to the placed ones, without earlier unanswered operations of its client."""
         dropped = (
             number
             for number, other in self._unanswered.items()

@@ -87,8 +87,6 @@ def _end_time(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
 
 
 def _is_listed_in_error(op: Operation, other: Operation) -> bool:
-    """Return whether the error message about `op` lists `other`, which was pending shortly before its
-    response.
-    """
+    """Return whether the error about `op` lists `other`, which was pending shortly before."""
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

@@ -222,9 +222,7 @@ class ServerTransport(asyncio.Transport):
         self._link.to_client.discard()
 
     def give_up(self) -> None:
-        """Close a half-open connection after TCP's retransmission timeout; until then, check again
-        periodically.
-        """
+        """Close a half-open connection after TCP's retransmission timeout, or check again later."""
         if self._link.to_client.in_flight or self._closing:
             self._lose_connection(TimeoutError("the client acknowledges no data"))
         elif not self._lost:

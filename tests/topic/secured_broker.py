@@ -21,9 +21,7 @@ def run_keytool(*arguments: str) -> str:
 
 
 def secure_listener(broker: Broker, directory: Path) -> Path:
-    """Make the broker's client listener require TLS and a password. Return the file with the signer of
-    its certificate.
-    """
+    """Require TLS and a password on the broker's client listener. Return the file of the signer."""
     store = directory / "broker.p12"
     in_store = ("-alias", "broker", "-keystore", str(store), "-storepass", STORE_PASSWORD)
     run_keytool("-genkeypair", "-keyalg", "EC", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1", *in_store)

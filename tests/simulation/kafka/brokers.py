@@ -40,9 +40,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True)
 class BrokerFaults:
-    """Rates are per request. Times are in seconds. Random delays are exponential, and their setting is
-    the mean.
-    """
+    """Rates are per request. Times are in seconds, and means of exponential delays."""
 
     travel_s: float = 0.002
     request_lost_rate: float = 0.0
@@ -135,9 +133,7 @@ class SimBrokers:
         self._elect_missing_leaders()
 
     def disconnect_broker(self, node: int) -> None:
-        """Disconnect a node from the others. The other nodes elect new leaders, and this node keeps its old
-        metadata.
-        """
+        """Disconnect a node, which keeps its old metadata. The other nodes elect new leaders."""
         self.views[node] = [partition.high_watermark for partition in self.partitions]
         self._elect_new_leaders(node)
 
@@ -375,9 +371,7 @@ class SimBrokers:
         return answers
 
     def find_coordinator(self, node: int, transactional_id: str) -> tuple[int, int]:
-        """Return an error code, and the coordinator of a transactional id. A disconnected node returns
-        itself.
-        """
+        """Return an error code and the transaction coordinator. A disconnected node returns itself."""
         connected = [each for each in self.nodes if each not in self.down and each not in self.views]
         if node in self.views:
             return ErrorCode.NONE, node

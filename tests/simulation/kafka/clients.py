@@ -83,9 +83,7 @@ class ManyClients(Clients):
         return None if owner is None else self.address(owner)
 
     async def find_owner(self, peer: Peer, key: SharePartitionKey) -> HostPort | None:
-        """Send FindCoordinator and return the owner. Check that it is a known node, or None. Raises
-        ConnectionLost.
-        """
+        """Send FindCoordinator; return the owner, a known node, or None. Raises ConnectionLost."""
         response = await self.find_coordinator(peer, key)
         (found,) = response.coordinators
         if found.key != str(key) or not (

@@ -111,9 +111,7 @@ class LogTruncations:
             self.losses[number].append(loss)
 
     def check_eras(self, topic_known: TopicKnown) -> int:
-        """Check each era separately. Return the number of share-partitions for which the strict check
-        was abandoned.
-        """
+        """Check each era. Return the number of share-partitions on which the strict checker gave up."""
         given_up = 0
         untouched = History()
         for key, ops in self._history.operations_by_key():
@@ -139,9 +137,7 @@ class LogTruncations:
         return given_up + check_history(untouched, topic_known)
 
     def _forget_leased_outcome(self, op: Operation, losses: list[Truncation]) -> Operation:
-        """Return the operation. If it was invoked within a lease after a loss, its outcome becomes
-        unknown.
-        """
+        """Return the operation, with an unknown outcome if it was invoked within a lease after a loss."""
         is_within_lease = any(
             lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses
         )

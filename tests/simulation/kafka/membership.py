@@ -188,9 +188,7 @@ class Membership:
             self._move_group([node for node in self.brokers.nodes if node not in self.brokers.views])
 
     def disconnect_broker(self, node: int) -> None:
-        """Process the disconnection of a broker. If it coordinates the group, another broker will
-        coordinate it.
-        """
+        """Handle the disconnection of a broker. Another broker will coordinate its group."""
         self._coordinators_known[node] = self.group.node
         if node == self.group.node:
             self.stale[node] = StaleGroup(self.group, node, self.loop)

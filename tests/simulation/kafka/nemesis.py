@@ -61,9 +61,7 @@ async def _sleep_while_faulty(world: KafkaWorld, seconds: float) -> None:
 
 
 async def _disconnect_broker(world: KafkaWorld, rng: Random) -> None:
-    """Disconnect a broker from the others. Usually an owner of one of its partitions reaches only this
-    broker.
-    """
+    """Disconnect a broker from the others. Usually the owner of a partition reaches only it."""
     brokers = world.brokers
     connected = [node for node in brokers.nodes if node not in brokers.down and node not in brokers.views]
     number = rng.randrange(len(brokers.partitions))

@@ -33,9 +33,7 @@ PAUSE_FACTOR_MAX = 4
 
 @dataclass(frozen=True)
 class KafkaNemesis(Nemesis):
-    """The faults of coordinators and brokers. Intervals and durations are means in seconds. None
-    disables a fault.
-    """
+    """The faults of coordinators and brokers. Intervals and durations are means in seconds."""
 
     # A coordinator is paused, as by SIGSTOP.
     pause_s: float | None = None
@@ -132,9 +130,7 @@ class KafkaPlan(SimulationPlan):
 
     @property
     def latest_effect_s(self) -> float:
-        """Return `settled_s` plus three pauses of each process: before the receipt, in the queue, during the
-        append.
-        """
+        """Return `settled_s` plus three pauses of a process: before receipt, in the queue, at the append."""
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
         return self.settled_s + 3 * self._coordinators_on_path * paused_s
 

@@ -1,6 +1,4 @@
-"""Run one of several coordinators with the real components on a simulated cluster, from start to stop
-or crash.
-"""
+"""Run one of several coordinators with the real components on a simulated cluster."""
 
 import asyncio
 from random import Random
@@ -153,9 +151,7 @@ class KafkaProcess(CoordinatorProcess):
         await self.release()
 
     async def release(self) -> None:
-        """Close the connections in memory after the end of the process. These connections no longer reach a
-        broker.
-        """
+        """Close the connections in memory after the end of the process. They reach no broker."""
         await self._cluster.close()
         if self._share_groups is not None:
             await self._share_groups.close()

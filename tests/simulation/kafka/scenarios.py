@@ -93,9 +93,7 @@ def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
 
 
 def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
-    """Return a load with several clients of each share-partition. Each client looks up the coordinator
-    itself.
-    """
+    """Return a load with several clients of each share-partition, which look up the coordinator."""
     return replace(
         plan.load,
         groups=1,
@@ -177,9 +175,7 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner reaches only a disconnected broker. The next owner writes, and readers send requests to both
-    owners.
-    """
+    """An owner reaches only a disconnected broker. The next owner writes, and clients read at both."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
         _set_session_timeout(plan, session_s),

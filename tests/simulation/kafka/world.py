@@ -1,6 +1,4 @@
-"""The environment of several coordinators: brokers, membership, network, and processes that start and
-stop.
-"""
+"""The environment of several coordinators: their brokers, their group and their processes."""
 
 from random import Random
 
