@@ -18,9 +18,9 @@ from coordinator.log.journal import Journal
 from coordinator.metrics import Metrics
 from coordinator.serve.server import Api, Listener
 from coordinator.serve.service import Service
-from coordinator.shard import Shard, ShareState
-from protocol.record_batch import decode_batches
-from protocol.state_records import SharePartitionKey, decode_record
+from coordinator.shard import ShareState
+from protocol.state_records import SharePartitionKey
+from tests.builders import replay_log
 from tests.simulation.clients import Clients
 from tests.simulation.disk import SimFile, SimStorage
 from tests.simulation.history import Violation
@@ -188,19 +188,10 @@ class JournalWorld(World[JournalPlan, JournalProcess]):
 
     async def states_in_log(self) -> dict[SharePartitionKey, ShareState]:
         """Return the states in the journal."""
-        return await self.process.run_in_process(self._replay_log)
-
-    async def _replay_log(self) -> dict[SharePartitionKey, ShareState]:
-        partitions = range(self.plan.state_partitions)
-        shards = [Shard(partition, self.plan.policy) for partition in partitions]
-        async for chunk in self.process.log.read(partitions):
-            for partition, batches in chunk:
-                for batch in decode_batches(batches):
-                    for logged in batch.records:
-                        record = decode_record(logged.key, logged.value)
-                        assert record is not None
-                        shards[partition].replay(record, logged.offset, logged.timestamp_ms)
-        return {key: state for shard in shards for key, state in shard.items()}
+        process, plan = self.process, self.plan
+        return await process.run_in_process(
+            lambda: replay_log(process.log, plan.state_partitions, plan.policy)
+        )
 
     async def check_connections_are_closed(self) -> None:
         """Wait until the coordinator must have closed all connections as idle. Raise Violation if one is

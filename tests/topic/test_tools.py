@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from coordinator.shard import ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.record_batch import decode_batches
 from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import replay_log
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.fixtures import NEWEST
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
@@ -134,19 +134,10 @@ async def write_random_change(
         await client.delete(key)
 
 
-async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
+async def read_states_of_kafka(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
     """Return the states in the topic of Kafka's coordinator."""
-    shards = [Shard(partition, SnapshotPolicy()) for partition in range(STATE_PARTITIONS)]
-    own_topic = "__share_group_state"
-    async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
-        async for chunk in log.read(range(STATE_PARTITIONS)):
-            for logged in chunk:
-                for batch in decode_batches(logged.batch):
-                    for record in batch.records:
-                        decoded = decode_record(record.key, record.value)
-                        assert decoded is not None
-                        shards[logged.state_partition].replay(decoded, record.offset, record.timestamp_ms)
-    return {key: state for shard in shards for key, state in shard.items()}
+    async with topic_log(bootstrap, STATE_TOPIC, STATE_PARTITIONS, own=False, read_only=True) as log:
+        return await replay_log(log, STATE_PARTITIONS, SnapshotPolicy())
 
 
 async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
@@ -156,7 +147,7 @@ async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
     async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
         await asyncio.gather(*(write_random_change(client, key, rng) for key in keys))
-        found = await fold_topic(builtin_coordinator.bootstrap)
+        found = await read_states_of_kafka(builtin_coordinator.bootstrap)
         assert 0 < sum(key not in found for key in keys) < len(keys)
         for key in keys:
             summary, state = await client.summary(key), found.get(key)
