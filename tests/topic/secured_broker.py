@@ -59,7 +59,6 @@ class SecuredBroker:
     def settings(self, password: str = PASSWORD) -> dict[str, str]:
         """Return the settings with which a coordinator or an observer logs in."""
         return {
-            "bootstrap.servers": self.bootstrap,
             "security.protocol": "SASL_SSL",
             "sasl.username": USER,
             "sasl.password": password,

@@ -29,7 +29,8 @@ def make_secured_log(broker: SecuredBroker, security: ClientSecurity) -> KafkaLo
 
 
 def check_wrong_password_ends_coordinator(broker: SecuredBroker, directory: Path) -> None:
-    coordinator = CoordinatorProcess(directory, log="kafka", settings=broker.settings("wrong"))
+    settings = {"bootstrap.servers": broker.bootstrap, **broker.settings("wrong")}
+    coordinator = CoordinatorProcess(directory, log="kafka", settings=settings)
     coordinator.process.start()
     try:
         wait_until(lambda: not coordinator.process.running, seconds=120, what="the coordinator exits")
