@@ -2,15 +2,24 @@
 
 from typing import Any
 
+from coordinator.log.base import StateLog
 from coordinator.serve.service import Service
-from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotLimits, SnapshotPolicy
+from coordinator.shard import (
+    CoordinatorResult,
+    RequestContext,
+    Shard,
+    ShareState,
+    SnapshotLimits,
+    SnapshotPolicy,
+)
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
 from protocol.messages import read_share_group_state as read_api
 from protocol.messages import read_share_group_state_summary as summary_api
 from protocol.messages import write_share_group_state as write_api
+from protocol.record_batch import decode_batches
 from protocol.state_batches import StateBatch, pack, unpack
-from protocol.state_records import SharePartitionKey
+from protocol.state_records import SharePartitionKey, decode_record
 
 TOPIC_ID = bytes(range(16))
 OTHER_TOPIC_ID = bytes(range(16, 32))
@@ -66,6 +75,21 @@ def make_write(
 def make_limits(records_max: int) -> SnapshotLimits:
     """Return limits for `records_max` snapshots of any size in one pass."""
     return SnapshotLimits(records_max, bytes_max=1 << 30)
+
+
+async def replay_log(
+    log: StateLog, state_partitions: int, policy: SnapshotPolicy
+) -> dict[SharePartitionKey, ShareState]:
+    """Return the states in a log."""
+    shards = [Shard(partition, policy) for partition in range(state_partitions)]
+    async for chunk in log.read(range(state_partitions)):
+        for partition, batches in chunk:
+            for batch in decode_batches(batches):
+                for logged in batch.records:
+                    record = decode_record(logged.key, logged.value)
+                    assert record is not None
+                    shards[partition].replay(record, logged.offset, logged.timestamp_ms)
+    return {key: state for shard in shards for key, state in shard.items()}
 
 
 class DrivenShard:

@@ -24,7 +24,7 @@ from rich.progress import Progress
 from tests.benchmarks.java_clients import RECORD_BYTES, consumer_arguments, produce_records
 from tests.benchmarks.machine import Machine
 from tests.benchmarks.report import ResultTable, wide_console
-from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
+from tests.benchmarks.system_under_test import RoundSpread, compute_spread, ratio_spread
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC
 from tests.kafka.jars import RELEASES, SHIPPED_BROKER_JVM, SHIPPED_CLIENT_JVM, fetch_jars
 from tests.kafka.rig import BuiltInRig, built_in_rig, standalone_rig
@@ -71,7 +71,7 @@ _SECONDS_MAX = 120
 
 def consume_modes(records: int, only: str = "") -> list[ConsumeMode]:
     """Return the modes of consumption whose name contains a text; slow modes use fewer records."""
-    every = [
+    modes = [
         ConsumeMode("ShareConsumerPerformance", MANY_PARTITIONS, records, TargetRatios(1, 1, 1, 1)),
         ConsumeMode(
             "a commit for each poll", MANY_PARTITIONS, records, TargetRatios(1.2, 1.2, 1.2, 1.2), "poll"
@@ -88,7 +88,7 @@ def consume_modes(records: int, only: str = "") -> list[ConsumeMode]:
             for consumers in (1, 8, 32)
         ),
     ]
-    return [mode for mode in every if only in mode.name]
+    return [mode for mode in modes if only in mode.name]
 
 
 class BrokerWithCoordinator(NamedTuple):
@@ -104,29 +104,31 @@ class BrokerWithCoordinator(NamedTuple):
             broker = self.rig.broker
             produce_records(broker.jars, broker.bootstrap, topic, count, small_batches=topic == ONE_PARTITION)
 
-    def consume(self, way: ConsumeMode, group: str) -> float:
+    def consume(self, mode: ConsumeMode, group: str) -> float:
         """Consume with a new group; return records per second."""
         self.rig.client.set_group_config(group, {"share.auto.offset.reset": "earliest"})
-        return self._run_consumers(way, group) if way.commit else self._run_performance_tool(way, group)
+        return self._run_consumers(mode, group) if mode.commit else self._run_performance_tool(mode, group)
 
-    def _run_performance_tool(self, way: ConsumeMode, group: str) -> float:
-        options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", way.topic, "--group", group]
-        printed = self._run_tool(_CONSUMER, *options, "--num-records", str(way.records), "--timeout", "20000")
+    def _run_performance_tool(self, mode: ConsumeMode, group: str) -> float:
+        options = ["--bootstrap-server", self.rig.broker.bootstrap, "--topic", mode.topic, "--group", group]
+        printed = self._run_tool(
+            _CONSUMER, *options, "--num-records", str(mode.records), "--timeout", "20000"
+        )
         return performance_rate(printed)
 
-    def _run_consumers(self, way: ConsumeMode, group: str) -> float:
+    def _run_consumers(self, mode: ConsumeMode, group: str) -> float:
         arguments = consumer_arguments(
             self.rig.broker.bootstrap,
-            [way.topic],
+            [mode.topic],
             [group],
-            consumers=way.consumers,
-            records=way.records,
+            consumers=mode.consumers,
+            records=mode.records,
             seconds=_SECONDS_MAX,
-            commit=way.commit,
+            commit=mode.commit,
         )
-        came, seconds = self._run_tool(*arguments).split()
-        assert int(came) >= way.records, f"{came} of {way.records} records came"
-        return int(came) / float(seconds)
+        consumed, seconds = self._run_tool(*arguments).split()
+        assert int(consumed) >= mode.records, f"{consumed} of {mode.records} records came"
+        return int(consumed) / float(seconds)
 
     def _run_tool(self, main_class: str, *arguments: str) -> str:
         done = self.rig.broker.jars.run(main_class, *arguments, seconds=300, jvm=SHIPPED_CLIENT_JVM)
@@ -174,25 +176,25 @@ def _new_folder(folder: Path, name: str) -> Path:
 
 
 def run_rounds(
-    folder: Path, every: list[ConsumeMode], records: int, rounds: int
+    folder: Path, modes: list[ConsumeMode], records: int, rounds: int
 ) -> dict[str, dict[str, list[float]]]:
     """Consume in every mode from every broker, in turn; return records per second by mode and broker."""
     with start_brokers(folder) as started, Progress(console=Console(stderr=True), transient=True) as progress:
-        work = progress.add_task("producing", total=(rounds + 1) * len(every) * len(started))
+        work = progress.add_task("producing", total=(rounds + 1) * len(modes) * len(started))
         for pair in started:
             pair.produce(records)
-        found = {way.name: {pair.name: [] for pair in started} for way in every}
+        rates_by_mode = {mode.name: {pair.name: [] for pair in started} for mode in modes}
         # The first round warms up the brokers; its figures are discarded.
         for number in range(rounds + 1):
-            for way in every:
+            for mode in modes:
                 for place in range(len(started)):
                     pair = started[(place + number) % len(started)]
-                    progress.update(work, description=f"{pair.name}, {way.name}")
-                    rate = pair.consume(way, f"group-{number}-{every.index(way)}")
+                    progress.update(work, description=f"{pair.name}, {mode.name}")
+                    rate = pair.consume(mode, f"group-{number}-{modes.index(mode)}")
                     if number:
-                        found[way.name][pair.name].append(rate)
+                        rates_by_mode[mode.name][pair.name].append(rate)
                     progress.advance(work)
-    return found
+    return rates_by_mode
 
 
 def main() -> int:
@@ -210,16 +212,16 @@ def main() -> int:
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
         modes = consume_modes(options.records, options.only)
-        found = run_rounds(Path(name), modes, options.records, options.rounds)
+        rates_by_mode = run_rounds(Path(name), modes, options.records, options.rounds)
     if options.output == "json":
-        print(json.dumps({"machine": machine.properties(), "records_per_second": found}))
+        print(json.dumps({"machine": machine.properties(), "records_per_second": rates_by_mode}))
         return 0
     for line in machine.lines():
         console.print(line, highlight=False)
     console.print(
         f"Kafka {NEWEST}, records of {RECORD_BYTES} bytes, {options.rounds} rounds after one to warm up"
     )
-    sheet = consumer_results_table(found, modes)
+    sheet = consumer_results_table(rates_by_mode, modes)
     if options.output == "markdown":
         print(sheet.markdown())
     else:
@@ -227,24 +229,26 @@ def main() -> int:
     return 0
 
 
-def consumer_results_table(found: dict[str, dict[str, list[float]]], modes: list[ConsumeMode]) -> ResultTable:
+def consumer_results_table(
+    rates_by_mode: dict[str, dict[str, list[float]]], modes: list[ConsumeMode]
+) -> ResultTable:
     """Return a table of records per second, with the ratio to the broker's own coordinator."""
-    names = list(next(iter(found.values())))
+    names = list(next(iter(rates_by_mode.values())))
     header = ["records/s"]
     for name in names:
         header.append(name)
         if name != KAFKA:
             header.append("ratio")
     rows = []
-    for way in modes:
-        rates = found[way.name]
-        cells = [way.name]
+    for mode in modes:
+        rates = rates_by_mode[mode.name]
+        cells = [mode.name]
         for name in names:
             cells.append(f"{compute_spread(rates[name]).median:,.0f}")
             if name != KAFKA:
                 ratio: RoundSpread = ratio_spread(rates[name], rates[KAFKA])
-                missed = name != BOUND and ratio.median < way.target_ratio(name)
-                cells.append(f"{ratio}, NO: ≥ {way.target_ratio(name):g}" if missed else str(ratio))
+                missed = name != BOUND and ratio.median < mode.target_ratio(name)
+                cells.append(f"{ratio}, NO: ≥ {mode.target_ratio(name):g}" if missed else str(ratio))
         rows.append(cells)
     return ResultTable(header, rows)
 

@@ -1,13 +1,12 @@
 """Measure how the cost of group membership grows with the number of coordinators, in virtual time.
 
-python -m tests.benchmarks.fleet_scale
-
 The ownership code of the share coordinators runs with an in-memory group coordinator that implements Kafka's
 rules and limits.  Each share coordinator has a local broker.  `expiry_requests` adds the requests of expiry
-to those of an idle coordinator.  The command rewrites the table of docs/scale.md
-and its plot.  The figures are counts and virtual time, so they are the same on every machine.
+to those of an idle coordinator.  The command needs some minutes, has no options, and rewrites the table of
+docs/scale.md and its plot.  The figures are counts and virtual time, so they are the same on every machine.
 """
 
+import argparse
 import asyncio
 import logging
 import re
@@ -77,7 +76,7 @@ class _CoordinatorGroup:
             nodes=coordinators,
         )
         self.assign_leaders(self.brokers)
-        self.fleet = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
+        self.replica_group = ReplicaGroup(self.group.new_client, state_partitions=SHARDS, limits=limits)
 
     def assign_leaders(self, brokers: list[int]) -> None:
         """Assign the leaders of the shards to these brokers, round robin."""
@@ -86,24 +85,24 @@ class _CoordinatorGroup:
     async def start(self) -> None:
         for broker in self.brokers:
             address = f"share-coordinator-{broker}.kafka.svc.cluster.local:9095"
-            await self.fleet.add(wire=address, broker_id=broker)
+            await self.replica_group.add(wire=address, broker_id=broker)
 
-    async def wait_until_stable(self, ones: list[GroupReplica]) -> float:
+    async def wait_until_stable(self, replicas: list[GroupReplica]) -> float:
         """Wait until these coordinators own all shards by the same assignment; return the seconds."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with asyncio.timeout(300.0):
-            while not self._is_stable(ones):  # noqa: ASYNC110
+            while not self._is_stable(replicas):  # noqa: ASYNC110
                 await asyncio.sleep(STEP_S)
         return loop.time() - began_s
 
-    def _is_stable(self, ones: list[GroupReplica]) -> bool:
-        maps = [one.listener.assignment for one in ones]
+    def _is_stable(self, replicas: list[GroupReplica]) -> bool:
+        assignments = [replica.listener.assignment for replica in replicas]
         return (
-            sum(len(one.owned) for one in ones) == SHARDS
-            and all(each is not None and each.generation == self.group.generation for each in maps)
-            and {replica.instance for each in maps[:1] if each for replica in each.replicas}
-            == {one.replica.instance for one in ones}
+            sum(len(replica.owned) for replica in replicas) == SHARDS
+            and all(each is not None and each.generation == self.group.generation for each in assignments)
+            and {member.instance for each in assignments[:1] if each for member in each.replicas}
+            == {replica.replica.instance for replica in replicas}
         )
 
     def requests(self) -> int:
@@ -112,41 +111,41 @@ class _CoordinatorGroup:
 
 
 async def _run_group(coordinators: int, expiry_requests_per_s: float) -> FleetCost:
-    scene = _CoordinatorGroup(coordinators)
-    group, ones = scene.group, scene.fleet.replicas
-    await scene.start()
-    start_s = await scene.wait_until_stable(ones)
-    before = scene.requests()
+    fleet = _CoordinatorGroup(coordinators)
+    group, replicas = fleet.group, fleet.replica_group.replicas
+    await fleet.start()
+    start_s = await fleet.wait_until_stable(replicas)
+    before = fleet.requests()
     await asyncio.sleep(IDLE_S)
-    idle_requests_per_s = (scene.requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
+    idle_requests_per_s = (fleet.requests() - before) / IDLE_S / coordinators + expiry_requests_per_s
     record_bytes = group.stored_bytes
     described = sum(len(member.metadata) + len(member.assignment) for member in group.members.values())
 
     # The metadata shows a broker as a leader, but no coordinator can reach the broker.
     generation = group.generation
-    for one in ones:
-        one.link.unreachable_brokers = {coordinators}
+    for replica in replicas:
+        replica.link.unreachable_brokers = {coordinators}
     await asyncio.sleep(IDLE_S)
     silent_rebalances = group.generation - generation
-    for one in ones:
-        one.link.unreachable_brokers = set()
+    for replica in replicas:
+        replica.link.unreachable_brokers = set()
     await asyncio.sleep(IDLE_S)
 
     # One machine fails: it runs a share coordinator and the broker that coordinates the group.
     generation = group.generation
-    ones[0].link.cut = True
+    replicas[0].link.cut = True
     group.brokers.set_down(group.node)
-    left = [broker for broker in scene.brokers if broker != group.node]
+    left = [broker for broker in fleet.brokers if broker != group.node]
 
     def replace_failed_broker() -> None:
         del group.brokers.addresses[group.node]
         group.move_to_broker(left[0])
-        scene.assign_leaders(left)
+        fleet.assign_leaders(left)
 
     asyncio.get_running_loop().call_later(BROKER_SESSION_S, replace_failed_broker)
-    failure_s = await scene.wait_until_stable(ones[1:])
+    failure_s = await fleet.wait_until_stable(replicas[1:])
     failure_rebalances = group.generation - generation
-    await scene.fleet.stop()
+    await fleet.replica_group.stop()
     return FleetCost(
         coordinators,
         record_bytes,
@@ -220,6 +219,8 @@ def write_plot(costs: list[FleetCost]) -> None:
 
 def main() -> None:
     """Measure all group sizes and rewrite docs/scale.md."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.fleet_scale", description=__doc__)
+    parser.parse_args()
     logging.disable()
     costs = []
     for size in SIZES:

@@ -5,10 +5,11 @@ coordinator would ignore a write with the offsets of the previous one.
 """
 
 import struct
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from coordinator.client.rpcs import RPC_BY_API_KEY
+from protocol.messages import APIS
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import find_coordinator as find_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -23,9 +24,6 @@ _HEADER = struct.Struct(">hhih")
 _CLIENT_ID = b"bench"
 HEADER_BYTES = _SIZE.size + _HEADER.size + len(_CLIENT_ID) + 1
 
-API_KEYS: dict[int, ModuleType] = {
-    api.API_KEY: api for api in (delete_api, find_api, initialize_api, read_api, summary_api, write_api)
-}
 # Group ids start with a prefix of this length, so that each run and connection has its own groups.
 GROUP_PREFIX = "bench-00000-0000"
 # Placeholders for offsets and epochs; no other bytes of a request are equal to them.
@@ -89,15 +87,15 @@ RequestTopics = Sequence[tuple[bytes, Sequence[RequestEntry]]]
 
 
 def request_frame(
-    api: ModuleType, version: int, group: str, topics: RequestTopics, *, epochs_grow: bool = False
+    api_key: int, version: int, group: str, topics: RequestTopics, *, epochs_grow: bool = False
 ) -> Frame:
     """Encode a request with the positions of its offsets, and with `epochs_grow` of its epochs too."""
     marked = [
         (topic_id, [_mark_entry(entry, epochs_grow) for entry in entries]) for topic_id, entries in topics
     ]
-    marked_data = _encode_frame(api, version, group, marked)
+    marked_data = _encode_frame(api_key, version, group, marked)
     return Frame(
-        _encode_frame(api, version, group, topics),
+        _encode_frame(api_key, version, group, topics),
         _find_positions(marked_data, _OFFSET_MARK.to_bytes(8, "big")),
         _find_positions(marked_data, _EPOCH_MARK.to_bytes(4, "big")),
     )
@@ -112,51 +110,37 @@ def _mark_entry(entry: RequestEntry, epochs_grow: bool) -> RequestEntry:
     return marked._replace(state_epoch=_EPOCH_MARK, leader_epoch=_EPOCH_MARK) if epochs_grow else marked
 
 
-def _encode_frame(api: ModuleType, version: int, group: str, topics: RequestTopics) -> bytes:
-    body = api.encode_request(_build_request(api, group, topics), version)
-    header = _HEADER.pack(api.API_KEY, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
+def _encode_frame(api_key: int, version: int, group: str, topics: RequestTopics) -> bytes:
+    body = APIS[api_key].module.encode_request(_build_request(api_key, group, topics), version)
+    header = _HEADER.pack(api_key, version, 1, len(_CLIENT_ID)) + _CLIENT_ID + b"\0"
     return _SIZE.pack(len(header) + len(body)) + header + body
 
 
-def _build_request(api: ModuleType, group: str, topics: RequestTopics) -> Any:
-    if api is find_api:
+def _build_request(api_key: int, group: str, topics: RequestTopics) -> Any:
+    if api_key == find_api.API_KEY:
         ((topic_id, (entry,)),) = topics
         key = SharePartitionKey(group, topic_id, entry.partition)
         return find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-    request_class, topic_class, make_partition = _REQUESTS[api.API_KEY]
-    return request_class(
-        group, [topic_class(topic_id, list(map(make_partition, entries))) for topic_id, entries in topics]
+    rpc, make_part = RPC_BY_API_KEY[api_key], _PARTS[api_key]
+    return rpc.request(
+        group, [rpc.topic(topic_id, list(map(make_part, entries))) for topic_id, entries in topics]
     )
 
 
-def _write_partition(entry: RequestEntry) -> write_api.PartitionData:
+def _make_write_part(entry: RequestEntry) -> write_api.PartitionData:
     batches = pack(StateBatch(*batch) for batch in entry.batches)
     return write_api.PartitionData(*entry[:-1], batches)
 
 
-# The classes of a request and of its topics, and the function that converts an entry to a partition.
-_REQUESTS: dict[int, tuple[Any, Any, Any]] = {
-    initialize_api.API_KEY: (
-        initialize_api.InitializeShareGroupStateRequest,
-        initialize_api.InitializeStateData,
-        lambda entry: initialize_api.PartitionData(entry.partition, entry.state_epoch, entry.start_offset),
+# The functions that convert an entry to a part of a request, by API key.
+_PARTS: dict[int, Callable[[RequestEntry], Any]] = {
+    initialize_api.API_KEY: lambda e: initialize_api.PartitionData(
+        e.partition, e.state_epoch, e.start_offset
     ),
-    read_api.API_KEY: (
-        read_api.ReadShareGroupStateRequest,
-        read_api.ReadStateData,
-        lambda entry: read_api.PartitionData(entry.partition, entry.leader_epoch),
-    ),
-    summary_api.API_KEY: (
-        summary_api.ReadShareGroupStateSummaryRequest,
-        summary_api.ReadStateSummaryData,
-        lambda entry: summary_api.PartitionData(entry.partition, 0),
-    ),
-    delete_api.API_KEY: (
-        delete_api.DeleteShareGroupStateRequest,
-        delete_api.DeleteStateData,
-        lambda entry: delete_api.PartitionData(entry.partition),
-    ),
-    write_api.API_KEY: (write_api.WriteShareGroupStateRequest, write_api.WriteStateData, _write_partition),
+    read_api.API_KEY: lambda entry: read_api.PartitionData(entry.partition, entry.leader_epoch),
+    summary_api.API_KEY: lambda entry: summary_api.PartitionData(entry.partition, 0),
+    delete_api.API_KEY: lambda entry: delete_api.PartitionData(entry.partition),
+    write_api.API_KEY: _make_write_part,
 }
 
 
@@ -172,7 +156,7 @@ def _find_positions(marked: bytes, mark: bytes) -> list[int]:
 def initialize_frame(group: str, topic_id: bytes, partitions: Sequence[int], start_offset: int = 0) -> Frame:
     """Return a request that initializes share-partitions of one topic."""
     entries = [RequestEntry(number, start_offset=start_offset) for number in partitions]
-    return request_frame(initialize_api, 0, group, [(topic_id, entries)])
+    return request_frame(initialize_api.API_KEY, 0, group, [(topic_id, entries)])
 
 
 def group_prefix(run: int, connection: int) -> str:

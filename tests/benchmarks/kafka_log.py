@@ -81,8 +81,8 @@ class SystemsOnCluster:
             what="the log line about the loaded shards",
         )
         lines = [json.loads(line) for line in self._ours.process.log.read_text().splitlines()]
-        said = [line for line in lines if line.get("event") == "Loaded shards."][-1]
-        return LoadingTime(self._name, said["records"], said["seconds"])
+        line = [line for line in lines if line.get("event") == "Loaded shards."][-1]
+        return LoadingTime(self._name, line["records"], line["seconds"])
 
 
 @contextmanager
@@ -141,9 +141,9 @@ async def _create_topics(bootstrap: str, brokers: int) -> None:
                     num_partitions=-1,
                     replication_factor=-1,
                     replica_assignments=replicas,
-                    topic_configs=own,
+                    topic_configs=topic_configs,
                 )
-                for name, own in configs.items()
+                for name, topic_configs in configs.items()
             ]
         )
     finally:

@@ -58,7 +58,7 @@ class WriteLoad(NamedTuple):
     def clients(self, run: int, topic_ids: Sequence[bytes]) -> list[ClientRequests]:
         """Return the simulated connections of a benchmark run, those with a minimum interval first."""
         prologue, requests = _make_frames(self._replace(connections=1, in_flight=1), topic_ids[0])
-        made = [
+        clients = [
             ClientRequests(
                 rename_groups(prologue, run, number), rename_groups(requests, run, number), self.in_flight
             )
@@ -67,8 +67,8 @@ class WriteLoad(NamedTuple):
         if self.kind == "mixed":
             sent = [_initialize_frame(self, topic_ids[0], turn) for turn in range(REQUESTS_A_LAP)]
             frames = rename_groups(sent, run, self.connections)
-            made.insert(0, ClientRequests([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
-        return made
+            clients.insert(0, ClientRequests([], frames, interval_ms=INITIALIZE_INTERVAL_MS))
+        return clients
 
 
 def _offsets_per_request(load: WriteLoad) -> int:
@@ -83,16 +83,16 @@ def _make_frames(load: WriteLoad, topic_id: bytes) -> tuple[list[Frame], list[Fr
     partitions = range(1 if load.kind == "repeated" else load.partitions)
     initialize = initialize_frame(GROUP_PREFIX, topic_id, partitions)
     writes = [write_frame(load, topic_id, turn) for turn in range(REQUESTS_A_LAP)]
-    asked = [(topic_id, [RequestEntry(number) for number in partitions])]
-    read = request_frame(read_api, 0, GROUP_PREFIX, asked)
+    topics = [(topic_id, [RequestEntry(number) for number in partitions])]
+    read = request_frame(read_api.API_KEY, 0, GROUP_PREFIX, topics)
     if load.kind == "read":
         return [initialize, writes[0]], [read]
     if load.kind == "summary":
-        return [initialize, writes[0]], [request_frame(summary_api, 1, GROUP_PREFIX, asked)]
+        return [initialize, writes[0]], [request_frame(summary_api.API_KEY, 1, GROUP_PREFIX, topics)]
     if load.kind == "mixed":
         return [initialize], [read if turn % 4 == 3 else write for turn, write in enumerate(writes)]
     if load.kind == "find":
-        find = request_frame(find_api, 6, GROUP_PREFIX, [(topic_id, [RequestEntry(0)])])
+        find = request_frame(find_api.API_KEY, 6, GROUP_PREFIX, [(topic_id, [RequestEntry(0)])])
         return [initialize], [frame for write in writes for frame in (find, write)]
     return [initialize], writes
 
@@ -104,7 +104,7 @@ def write_frame(load: WriteLoad, topic_id: bytes, turn: int, group: str = GROUP_
     if load.kind == "one repeated":
         # The last entry names the first share-partition again.
         entries[-1] = _make_entry(load, 0, first + 2 * load.batches)
-    return request_frame(write_api, 1, group, [(topic_id, entries)])
+    return request_frame(write_api.API_KEY, 1, group, [(topic_id, entries)])
 
 
 def _make_entry(load: WriteLoad, number: int, first: int) -> RequestEntry:

@@ -51,17 +51,6 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
-def busy_seconds(stat: str) -> float:
-    """Return the CPU seconds that were not idle, from the text of /proc/stat."""
-    user, nice, system, _, _, irq, softirq, steal = map(int, stat.splitlines()[0].split()[1:9])
-    return (user + nice + system + irq + softirq + steal) / _TICKS
-
-
-def cpu_share_of_others(busy_s: float, own_s: float, all_s: float) -> float:
-    """Return the share of other processes in all CPU seconds; the inputs are multiples of a clock tick."""
-    return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
-
-
 class Machine:
     """The machine during a measurement, with the CPU time that other processes used."""
 
@@ -77,7 +66,9 @@ class Machine:
     def other_processes_share(self) -> float:
         """Return the share of other processes in the CPU time since the start."""
         all_s = (time.monotonic() - self._began_s) * (os.cpu_count() or 1)
-        return cpu_share_of_others(_read_busy_seconds() - self._busy_s, cpu_seconds() - self._own_s, all_s)
+        busy_s, own_s = _read_busy_seconds() - self._busy_s, cpu_seconds() - self._own_s
+        # The measured times are multiples of a clock tick, so the difference may be negative.
+        return min(max(busy_s - own_s, 0.0) / all_s, 1.0)
 
     def properties(self) -> dict[str, Any]:
         """Return the properties of the machine that affect figures."""
@@ -94,23 +85,26 @@ class Machine:
         }
 
     def lines(self) -> list[str]:
-        """Return the facts as text, with a warning if other processes affected the figures."""
+        """Return the properties as text, with a warning if other processes affected the figures."""
         facts = self.properties()
-        said = [
+        lines = [
             f"{facts['date']}, commit {facts['commit']}, {facts['cpu']}, Linux {facts['kernel']}",
             f"Python {facts['python']}, Java {facts['java']}, priority {facts['priority']} for all, "
             f"load average {facts['load_average_at_start']:.2f} at the start, other processes used "
             f"{facts['cpu_used_by_others']:.0%} of the CPU time",
         ]
         if self.load_average > LOAD_PER_CORE_MAX * (os.cpu_count() or 1):
-            said.append("WARNING: the machine was busy when the measurement began")
+            lines.append("WARNING: the machine was busy when the measurement began")
         if facts["cpu_used_by_others"] > BUSY_SHARE:
-            said.append("WARNING: other processes were running; do not rely on these figures")
-        return said
+            lines.append("WARNING: other processes were running; do not rely on these figures")
+        return lines
 
 
 def _read_busy_seconds() -> float:
-    return busy_seconds(Path("/proc/stat").read_text())
+    """Return the CPU seconds of all cores that were not idle."""
+    times = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, _, _, irq, softirq, steal = map(int, times)
+    return (user + nice + system + irq + softirq + steal) / _TICKS
 
 
 def _cpu_model() -> str:
@@ -124,8 +118,8 @@ def _java_version() -> str:
     java = program_path("java")
     if java is None:
         return "none"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    return told.partition('"')[2].partition('"')[0] or "unknown"
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    return output.partition('"')[2].partition('"')[0] or "unknown"
 
 
 def _command_output(*command: str) -> str:

@@ -57,19 +57,19 @@ async def _append_to_all(
     """Append records to each state partition at the same time, and wait until all are durable."""
     loop = asyncio.get_running_loop()
     appended = []
-    for home, own in records.items():
-        told: asyncio.Future[None] = loop.create_future()
+    for partition, own_records in records.items():
+        done: asyncio.Future[None] = loop.create_future()
 
         def on_append_done(
-            base_offset: int, error: LogError | None, told: "asyncio.Future[None]" = told
+            base_offset: int, error: LogError | None, done: "asyncio.Future[None]" = done
         ) -> None:
             if error is None:
-                told.set_result(None)
+                done.set_result(None)
             else:
-                told.set_exception(error)
+                done.set_exception(error)
 
-        journal.append(home, own, timestamp_ms, on_append_done)
-        appended.append(told)
+        journal.append(partition, own_records, timestamp_ms, on_append_done)
+        appended.append(done)
     await asyncio.gather(*appended)
 
 

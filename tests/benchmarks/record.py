@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.record [--broker 4.4.0] [WORKLOAD ...]
 
-The broker advertises the address of a recording proxy to brokers.  Its persister uses Kafka's own coordinator
-behind the proxy, and finds it by the leaders of `__share_group_state`.
+The broker advertises the address of a recording proxy to brokers.  Its persister sends requests to the
+leaders of `__share_group_state` through the proxy, that is to Kafka's own coordinator.
 """
 
 import argparse
@@ -216,7 +216,7 @@ def _save_recording(workload: ConsumerWorkload, shapes: list[RequestShape], rele
     (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 
 
-def readme_text(made: Sequence[RequestRecording]) -> str:
+def readme_text(recordings: Sequence[RequestRecording]) -> str:
     """Return the text of the README, with the origin of each recording."""
     lines = [
         "# Recorded traffic",
@@ -231,7 +231,7 @@ def readme_text(made: Sequence[RequestRecording]) -> str:
         "| workload | broker | coordinator | date | recorded | how |",
         "|---|---|---|---|---|---|",
     ]
-    for each in made:
+    for each in recordings:
         about = each.about
         cells = (about[name] for name in ("workload", "broker", "coordinator", "date"))
         lines.append(f"| {' | '.join(cells)} | {count_text(each)} | {about['how']} |")

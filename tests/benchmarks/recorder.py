@@ -8,11 +8,11 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from protocol.frames import FrameReader
-from protocol.messages import find_coordinator, request_header, request_header_version
+from protocol.messages import APIS, find_coordinator, request_header, request_header_version
 from protocol.state_batches import unpack
 from protocol.state_records import parse_topic_id
-from tests.benchmarks.frames import API_KEYS, RequestEntry
-from tests.benchmarks.recording import RequestShape
+from tests.benchmarks.frames import RequestEntry
+from tests.benchmarks.recording import RECORDED_FIELDS, RequestShape
 
 _FRAME_BYTES_MAX = 1 << 26
 # The client id of a persister; other connections of a broker are not recorded.
@@ -64,13 +64,12 @@ class TrafficRecorder:
 
     def _record_frame(self, connection: int, frame: bytes, now_s: float) -> None:
         api_key, version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
-        api = API_KEYS.get(api_key)
-        if api is None or self.full:
+        if api_key not in RECORDED_FIELDS or self.full:
             return
         header, start = request_header.decode(frame, 0, request_header_version(api_key, version))
         if not (header.client_id or "").startswith(_PERSISTER):
             return
-        request = api.decode_request(frame, start, version)
+        request = APIS[api_key].module.decode_request(frame, start, version)
         with self._lock:
             self._requests.append((now_s, connection, api_key, version, request))
 
@@ -81,9 +80,7 @@ class TrafficRecorder:
 
 
 class _NameNumbering:
-    """Replaces names with numbers, and epochs and offsets with differences to the lowest of a
-    share-partition.
-    """
+    """Replaces names with numbers, and epochs and offsets with differences to the lowest value."""
 
     def __init__(self) -> None:
         self._connections: dict[int, int] = {}
@@ -154,8 +151,8 @@ class _NameNumbering:
             return entry
         first = self._start_offsets.setdefault(key, start_offset)
         batches = [
-            (one.first_offset - start_offset, one.last_offset - one.first_offset, *one[2:])
-            for one in unpack(getattr(part, "state_batches", b""))
+            (batch.first_offset - start_offset, batch.last_offset - batch.first_offset, *batch[2:])
+            for batch in unpack(getattr(part, "state_batches", b""))
         ]
         return entry._replace(
             start_offset=start_offset - first,

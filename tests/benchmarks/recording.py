@@ -58,7 +58,7 @@ class RequestRecording(NamedTuple):
 
 
 # The fields of an entry in a file, by API key.
-_FIELDS: dict[int, tuple[str, ...]] = {
+RECORDED_FIELDS: dict[int, tuple[str, ...]] = {
     10: (),
     83: ("state_epoch", "start_offset"),
     84: ("leader_epoch",),
@@ -72,7 +72,7 @@ def save_recording(recording: RequestRecording, path: Path) -> None:
     """Write a recording. The same recording always results in the same file bytes."""
     lines = [json.dumps(recording.about)]
     for shape in recording.shapes:
-        fields = _FIELDS[shape.api_key]
+        fields = RECORDED_FIELDS[shape.api_key]
         topics = [
             [topic, [[entry.partition, *(getattr(entry, name) for name in fields)] for entry in entries]]
             for topic, entries in shape.topics
@@ -90,7 +90,7 @@ def load_recording(path: Path) -> RequestRecording:
 def _parse_shape(
     ms: int, connection: int, api_key: int, version: int, group: int, topics: Any
 ) -> RequestShape:
-    names = ("partition", *_FIELDS[api_key])
+    names = ("partition", *RECORDED_FIELDS[api_key])
     read = [
         (topic, [RequestEntry(**dict(zip(names, entry, strict=True))) for entry in entries])
         for topic, entries in topics

@@ -62,7 +62,7 @@ def measure_rebuild(engine: Engine, source: SegmentSource) -> RebuildFigures:
 @contextmanager
 def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator[Path]:
     """Yield the directory of a log of `records`; generate the log if the directory has none of that size."""
-    own = folder is None
+    is_temporary = folder is None
     folder = Path(tempfile.mkdtemp(prefix="share-coordinator-bench-")) if folder is None else folder
     named = folder / f"{records}-{hot_part:g}"
     try:
@@ -75,7 +75,7 @@ def generate_log(folder: Path | None, records: int, hot_part: float) -> Iterator
             unfinished.rename(named)
         yield named
     finally:
-        if own:
+        if is_temporary:
             shutil.rmtree(folder)
 
 
@@ -154,10 +154,10 @@ def print_tables(
         f"median of {options.rounds} rounds"
     )
     console.print(table)
-    wanted = Table("figure", "at most", "measured", box=None)
+    target_table = Table("figure", "at most", "measured", box=None)
     for target in targets:
-        wanted.add_row(*target)
-    console.print(wanted)
+        target_table.add_row(*target)
+    console.print(target_table)
 
 
 def main() -> int:

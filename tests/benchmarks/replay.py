@@ -9,7 +9,6 @@ from functools import cached_property
 
 from protocol.messages import initialize_share_group_state as initialize_api
 from tests.benchmarks.frames import (
-    API_KEYS,
     GROUP_PREFIX,
     ClientRequests,
     Frame,
@@ -107,7 +106,7 @@ class _ShapeEncoder:
         for (group, topic), partitions in found.items():
             entries = [_absolute_entry(RequestEntry(partition)) for partition in sorted(partitions)]
             yield request_frame(
-                initialize_api,
+                initialize_api.API_KEY,
                 0,
                 f"{GROUP_PREFIX}-{group}",
                 [(self._topic_ids[topic], entries)],
@@ -117,7 +116,7 @@ class _ShapeEncoder:
     def frame(self, shape: RequestShape) -> Frame:
         """Encode one request."""
         return request_frame(
-            API_KEYS[shape.api_key],
+            shape.api_key,
             shape.version,
             f"{GROUP_PREFIX}-{shape.group}",
             [

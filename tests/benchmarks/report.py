@@ -53,8 +53,8 @@ class ResultTable(NamedTuple):
 def pairs_with_kafka(sides: Sequence[SystemUnderTest]) -> list[SystemPair]:
     """Return each system of the working tree with Kafka's coordinator on the same cluster."""
     kafka = {side.cluster: side for side in sides if side.is_kafka}
-    mine = [side for side in sides if side.log and not side.commit]
-    return [(side, kafka[side.cluster]) for side in mine if side.cluster in kafka]
+    ours = [side for side in sides if side.log and not side.commit]
+    return [(side, kafka[side.cluster]) for side in ours if side.cluster in kafka]
 
 
 def pairs_with_commit(sides: Sequence[SystemUnderTest]) -> list[SystemPair]:
@@ -69,13 +69,13 @@ def pairs_with_commit(sides: Sequence[SystemUnderTest]) -> list[SystemPair]:
 
 def make_report_tables(sides: Sequence[SystemUnderTest], workloads: Sequence[Workload]) -> list[ResultTable]:
     """Return all tables for which the systems have figures."""
-    made = [
+    tables = [
         ratio_table("ours / Kafka", pairs_with_kafka(sides), workloads, targets_to_kafka),
         overload_table(sides),
         ratio_table("ours / other commit", pairs_with_commit(sides), workloads, targets_to_commit),
         figures_table(sides, workloads),
     ]
-    return [sheet for sheet in made if sheet.rows]
+    return [sheet for sheet in tables if sheet.rows]
 
 
 def ratio_table(

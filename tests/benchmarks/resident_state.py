@@ -36,12 +36,12 @@ _ADDED = WriteLoad(1, GROUP_PARTITIONS, BATCHES)
 
 def added_frames(share_partitions: int, prefix: str) -> list[Frame]:
     """Return frames that initialize share-partitions and write three state batches to each."""
-    sent = []
+    frames = []
     for number in range(share_partitions // GROUP_PARTITIONS):
         group = f"{prefix}-{number:06d}"
-        sent.append(initialize_frame(group, TOPIC_IDS[0], range(GROUP_PARTITIONS)))
-        sent.append(write_frame(_ADDED, TOPIC_IDS[0], 0, group))
-    return sent
+        frames.append(initialize_frame(group, TOPIC_IDS[0], range(GROUP_PARTITIONS)))
+        frames.append(write_frame(_ADDED, TOPIC_IDS[0], 0, group))
+    return frames
 
 
 def measure_other_requests(
@@ -68,35 +68,35 @@ def latency_tails(slices: list[LoadFigures]) -> dict[str, float]:
 def run_measurements(folder: Path, share_partitions: int, added: int, sync: str) -> dict[str, Any]:
     """Run all measurements with one journal."""
     with coordinator_process(folder / "idle", {}) as idle:
-        found: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
+        figures: dict[str, Any] = {"idle_mb": resident_bytes(idle.process.pid) / 1e6}
         idle_bytes = resident_bytes(idle.process.pid)
     held = folder / "held"
     held.mkdir()
     write_journal(held / "journal", share_partitions, TOPIC_IDS[0], "held")
     began_s = time.monotonic()
     with coordinator_process(held, {"journal.sync": sync}) as process:
-        found["served_after_s"] = time.monotonic() - began_s
+        figures["served_after_s"] = time.monotonic() - began_s
         pid = process.process.pid
-        found["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
-        found["resident_mb"] = resident_bytes(pid) / 1e6
-        found["at_rest"] = latency_tails(measure_other_requests(process, None, 6.0))
+        figures["bytes_each"] = (resident_bytes(pid) - idle_bytes) / share_partitions
+        figures["resident_mb"] = resident_bytes(pid) / 1e6
+        figures["at_rest"] = latency_tails(measure_other_requests(process, None, 6.0))
         adding: list[LoadFigures] = []
-        sent = added_frames(added, "added")
+        frames = added_frames(added, "added")
 
         def add_states() -> None:
-            answers = len(sent)
-            client = ClientRequests([], sent)
+            answers = len(frames)
+            client = ClientRequests([], frames)
             adding.append(drive_frames("127.0.0.1", process.port, [client], 600.0, answers_max=answers))
 
         thread = threading.Thread(target=add_states)
         began_s = time.monotonic()
         thread.start()
-        found["while_added"] = latency_tails(measure_other_requests(process, thread, 0.0))
+        figures["while_added"] = latency_tails(measure_other_requests(process, thread, 0.0))
         thread.join()
-        found["added_in_s"] = time.monotonic() - began_s
-        found["errors"] = adding[0].errors
-        found["bytes_each_with_added"] = (resident_bytes(pid) - idle_bytes) / (share_partitions + added)
-    return found
+        figures["added_in_s"] = time.monotonic() - began_s
+        figures["errors"] = adding[0].errors
+        figures["bytes_each_with_added"] = (resident_bytes(pid) - idle_bytes) / (share_partitions + added)
+    return figures
 
 
 def main() -> int:
@@ -109,44 +109,44 @@ def main() -> int:
     options = parser.parse_args()
     machine = Machine()
     with tempfile.TemporaryDirectory(prefix="share-coordinator-bench-") as name:
-        found = run_measurements(Path(name), options.share_partitions, options.added, options.sync)
+        figures = run_measurements(Path(name), options.share_partitions, options.added, options.sync)
     if options.output == "json":
-        print(json.dumps({"machine": machine.properties()} | found))
+        print(json.dumps({"machine": machine.properties()} | figures))
         return 0
     console = wide_console()
     for line in machine.lines():
         console.print(line, highlight=False)
     held = f"{options.share_partitions:,} share-partitions with {BATCHES} state batches each"
     console.print(f"{held}, journal.sync={options.sync}")
-    console.print(results_table(found, options.added))
+    console.print(results_table(figures, options.added))
     return 0
 
 
-def results_table(found: dict[str, Any], added: int) -> Table:
+def results_table(figures: dict[str, Any], added: int) -> Table:
     """Return a table of the figures and their targets."""
     table = Table("", "measured", "aim", "met", box=None)
-    rest, busy = found["at_rest"], found["while_added"]
+    rest, busy = figures["at_rest"], figures["while_added"]
     rows = (
-        ("idle process, MB resident", found["idle_mb"], IDLE_MB_MAX, ".0f"),
+        ("idle process, MB resident", figures["idle_mb"], IDLE_MB_MAX, ".0f"),
         (
             "seconds from process start until all shards are served",
-            found["served_after_s"],
+            figures["served_after_s"],
             SERVED_S_MAX,
             ".1f",
         ),
-        ("bytes resident for each share-partition", found["bytes_each"], SHARE_PARTITION_BYTES_MAX, ".0f"),
+        ("bytes resident for each share-partition", figures["bytes_each"], SHARE_PARTITION_BYTES_MAX, ".0f"),
         (f"p99.9 of other requests while {added:,} are added, ms", busy["p999_ms"], P999_MS_MAX, ".2f"),
     )
-    for what, measured, aim, form in rows:
-        table.add_row(what, format(measured, form), f"≤ {aim}", "yes" if measured <= aim else "NO")
+    for what, measured, aim, number_format in rows:
+        table.add_row(what, format(measured, number_format), f"≤ {aim}", "yes" if measured <= aim else "NO")
     table.add_row("  p99.9 of the worst 2 s, ms", f"{busy['p999_worst_ms']:.2f}")
     table.add_row("  maximum latency, ms", f"{busy['longest_ms']:.1f}")
     table.add_row("  other requests/s meanwhile", f"{busy['requests_per_second']:,.0f}")
-    table.add_row("  seconds to add all", f"{found['added_in_s']:.1f}")
+    table.add_row("  seconds to add all", f"{figures['added_in_s']:.1f}")
     table.add_row("p99.9 at rest, ms", f"{rest['p999_ms']:.2f}")
     table.add_row("  maximum latency, ms", f"{rest['longest_ms']:.1f}")
     table.add_row("  requests/s", f"{rest['requests_per_second']:,.0f}")
-    table.add_row("bytes resident for each, with the added", f"{found['bytes_each_with_added']:.0f}")
+    table.add_row("bytes resident for each, with the added", f"{figures['bytes_each_with_added']:.0f}")
     return table
 
 

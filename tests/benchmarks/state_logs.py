@@ -82,16 +82,21 @@ def write_log(
         )
         for n in range(share_partitions)
     ]
-    homes: dict[int, list[SharePartitionActivity]] = {}
+    by_partition: dict[int, list[SharePartitionActivity]] = {}
     for each in consumed:
-        homes.setdefault(state_partition(each.key, state_partitions), []).append(each)
-    hot_home = state_partition(consumed[0].key, state_partitions)
+        by_partition.setdefault(state_partition(each.key, state_partitions), []).append(each)
+    hot_partition = state_partition(consumed[0].key, state_partitions)
     written = 0
-    for home, members in sorted(homes.items()):
-        hot = int(records * hot_part) if home == hot_home else 0
-        shares = int(records * (1 - hot_part) * len(members) / share_partitions)
+    for partition, members in sorted(by_partition.items()):
+        hot_records = int(records * hot_part) if partition == hot_partition else 0
+        records_of_others = int(records * (1 - hot_part) * len(members) / share_partitions)
         written += _write_partition(
-            folder / f"{TOPIC}-{home}", members, shares, consumed[0] if hot else None, hot, random
+            folder / f"{TOPIC}-{partition}",
+            members,
+            records_of_others,
+            consumed[0] if hot_records else None,
+            hot_records,
+            random,
         )
     return written
 
@@ -99,27 +104,27 @@ def write_log(
 def _write_partition(
     folder: Path,
     members: list[SharePartitionActivity],
-    shares: int,
+    records_of_others: int,
     hot_member: SharePartitionActivity | None,
-    hot: int,
+    hot_records: int,
     random: Random,
 ) -> int:
     folder.mkdir(parents=True)
     weights = [1 / (rank + 10) for rank in range(len(members))]
-    turns = random.choices(members, weights, k=shares)
+    writers = random.choices(members, weights, k=records_of_others)
     if hot_member is not None:
-        turns += [hot_member] * hot
-        random.shuffle(turns)
+        writers += [hot_member] * hot_records
+        random.shuffle(writers)
     written = offset = 0
     segment: list[bytes] = []
     segment_base = segment_bytes = 0
-    for begin in range(0, len(turns), BATCH_RECORDS):
+    for begin in range(0, len(writers), BATCH_RECORDS):
         now_ms = BEGAN_MS + offset
-        records = [each.next_record(now_ms) for each in turns[begin : begin + BATCH_RECORDS]]
+        records = [each.next_record(now_ms) for each in writers[begin : begin + BATCH_RECORDS]]
         segment.append(encode_batch(offset, now_ms, records, leader_epoch=1))
         offset += len(records)
         segment_bytes += len(segment[-1])
-        if segment_bytes >= SEGMENT_BYTES or begin + BATCH_RECORDS >= len(turns):
+        if segment_bytes >= SEGMENT_BYTES or begin + BATCH_RECORDS >= len(writers):
             (folder / f"{segment_base:020}.log").write_bytes(b"".join(segment))
             written += segment_bytes
             segment, segment_base, segment_bytes = [], offset, 0

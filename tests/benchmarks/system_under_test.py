@@ -1,18 +1,54 @@
-"""A coordinator under measurement, and its figures."""
+"""A coordinator under measurement, its figures in each round, and the spread of the rounds.
+
+Systems are measured in turn, so each ratio compares two systems in the same round. A slowdown of the machine
+affects both of them.
+"""
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.load import LoadFigures, measure_workload
 from tests.benchmarks.machine import has_loaded_extension
+
+
+class RoundSpread(NamedTuple):
+    """Median, minimum and maximum of the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{_format_number(self.median)} ({_format_number(self.low)}-{_format_number(self.high)})"
+
+
+def compute_spread(rounds: Sequence[float]) -> RoundSpread:
+    """Return the median and the extremes of the rounds. There must be at least one round."""
+    return RoundSpread(statistics.median(rounds), min(rounds), max(rounds))
+
+
+def ratio_spread(ours: Sequence[float], theirs: Sequence[float]) -> RoundSpread:
+    """Return the spread of `ours / theirs`, computed round by round."""
+    return compute_spread([our / their for our, their in zip(ours, theirs, strict=True)])
+
+
+def _format_number(number: float) -> str:
+    """Format a number with about three significant digits."""
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+
 
 # The maximum number of topics in a workload, and the partitions of each.
 TOPICS = 5
 PARTITIONS = 200
 
 
+@dataclass
 class SystemUnderTest:
     """The address of a coordinator, its process, and the figures of each round.
 
@@ -21,31 +57,22 @@ class SystemUnderTest:
     `package` is the directory of the Python package. `settings` describes how the system was started.
     """
 
-    def __init__(
-        self,
-        name: str,
-        host: str,
-        port: int,
-        topic_ids: Sequence[bytes],
-        *,
-        pid: int = 0,
-        cluster: str = "",
-        log: str = "",
-        commit: str = "",
-        package: Path | None = None,
-        settings: str = "",
-    ) -> None:
-        self.host = host
-        self.port = port
-        self.topic_ids = topic_ids
-        self.pid = pid
-        self.cluster = cluster
-        self.log = log
-        self.commit = commit
-        self.settings = settings
-        self.is_compiled = package is None or has_loaded_extension(pid, package)
-        self.name = name if self.is_compiled else f"{name}, no compiled module"
-        self.rounds: dict[Workload, list[LoadFigures]] = {}
+    name: str
+    host: str
+    port: int
+    topic_ids: Sequence[bytes]
+    pid: int = 0
+    cluster: str = ""
+    log: str = ""
+    commit: str = ""
+    package: Path | None = None
+    settings: str = ""
+    rounds: dict[Workload, list[LoadFigures]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_compiled = self.package is None or has_loaded_extension(self.pid, self.package)
+        if not self.is_compiled:
+            self.name += ", no compiled module"
 
     @property
     def is_kafka(self) -> bool:

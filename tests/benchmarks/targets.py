@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 
 from tests.benchmarks.frames import Workload
 from tests.benchmarks.loads import WriteLoad
-from tests.benchmarks.spread import RoundSpread, compute_spread, ratio_spread
-from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.system_under_test import RoundSpread, SystemUnderTest, compute_spread, ratio_spread
 
 Figure = Literal["cpu_us", "requests_per_second", "p50_us", "p99_us"]
 _NAMES = {"cpu_us": "CPU", "requests_per_second": "RPC/s", "p50_us": "p50", "p99_us": "p99"}
@@ -65,9 +64,7 @@ PART_OF_AGAINST: Required = {"os": 0.9, "always": 0.9}
 
 
 class OverloadTarget(NamedTuple):
-    """A load that saturates the coordinator, ten times that load, and the part of the peak rate that must
-    remain.
-    """
+    """A saturating load, ten times that load, and the part of the peak rate that must remain."""
 
     saturating: WriteLoad
     ten_times: WriteLoad
@@ -115,10 +112,10 @@ class TargetVerdict(NamedTuple):
 
 def compare_with_target(target: RatioTarget, ours: SystemUnderTest, theirs: SystemUnderTest) -> TargetVerdict:
     """Compare the rounds of two systems."""
-    own = ours.per_round(target.workload, target.figure)
-    ratio = ratio_spread(own, theirs.per_round(target.workload, target.figure))
+    our_figures = ours.per_round(target.workload, target.figure)
+    ratio = ratio_spread(our_figures, theirs.per_round(target.workload, target.figure))
     if ours.log == "always" and target.always_us_max is not None:
-        met = compute_spread(own).median <= target.always_us_max
+        met = compute_spread(our_figures).median <= target.always_us_max
         return TargetVerdict(ratio, f"≤ {target.always_us_max / 1000:g} ms", met)
     required = target.required.get(ours.log)
     if required is None:

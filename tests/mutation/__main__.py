@@ -96,7 +96,7 @@ def draw_sample(packages: list[str], size: int, seed: int) -> list[tuple[str, Mu
         chosen = random.Random(f"{package} {seed}").sample(mutants, min(size, len(mutants)))
         samples.append([(package, mutant) for mutant in chosen])
     # One mutant of each package, then the next, so that an interrupted run has results of all.
-    return [one for row in zip_longest(*samples) for one in row if one is not None]
+    return [result for row in zip_longest(*samples) for result in row if result is not None]
 
 
 def read_accepted() -> set[tuple[str, str, str]]:
@@ -119,26 +119,26 @@ def report(results: list[Result], seed: int) -> None:
         return (mutant.path, mutant.source, mutant.change) in accepted
 
     for package in PACKAGES:
-        of_package = [one for one in results if one.package == package]
+        of_package = [result for result in results if result.package == package]
         if not of_package:
             continue
         counts = Counter(
             "killed"
-            if one.outcome in ("killed", "timeout")
+            if result.outcome in ("killed", "timeout")
             else "accepted"
-            if is_accepted(one)
+            if is_accepted(result)
             else "survived"
-            for one in of_package
+            for result in of_package
         )
         score = counts["killed"] / max(1, counts["killed"] + counts["survived"])
         low += [package] if score < _KILLED_MIN else []
         lines.append(
             f"{package:12}{len(of_package):9}{counts['killed']:8}{counts['accepted']:10}{counts['survived']:10}{score:8.1%}"
         )
-    for one in results:
-        if one.outcome not in ("killed", "timeout") and not is_accepted(one):
-            mutant = one.mutant
-            lines.append(f"{one.outcome}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}")
+    for result in results:
+        if result.outcome not in ("killed", "timeout") and not is_accepted(result):
+            mutant = result.mutant
+            lines.append(f"{result.outcome}: {mutant.path}:{mutant.line}: {mutant.change}: {mutant.source}")
     text = "\n".join(lines)
     (BUILD / "report.txt").write_text(text + "\n")
     print(text)

@@ -38,9 +38,9 @@ class ExecutedBlocks:
 
     def take(self) -> set[int]:
         """Return the blocks that were executed since the last call."""
-        found = {match.start() for match in re.finditer(b"\1", self._marks)}
+        executed = {match.start() for match in re.finditer(b"\1", self._marks)}
         self._marks[:] = bytes(self._count)
-        return found
+        return executed
 
     def _add_markers(self, node: ast.AST, by_line: dict[int, int], *, in_function: bool) -> None:
         for field, value in ast.iter_fields(node):
@@ -51,18 +51,18 @@ class ExecutedBlocks:
                         self._add_markers(child, by_line, in_function=in_function)
                 continue
             marked: list[ast.stmt] = []
-            begins = True
+            is_new_block = True
             for statement in value:
                 is_docstring = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-                if in_function and begins and not is_docstring:
+                if in_function and is_new_block and not is_docstring:
                     marked.append(ast.copy_location(self._new_marker(), statement))
-                    begins = False
+                    is_new_block = False
                 if in_function:
                     by_line.setdefault(statement.lineno, self._count - 1)
                 is_function = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
                 self._add_markers(statement, by_line, in_function=in_function or is_function)
                 marked.append(statement)
-                begins = begins or hasattr(statement, "body") or hasattr(statement, "cases")
+                is_new_block = is_new_block or hasattr(statement, "body") or hasattr(statement, "cases")
             setattr(node, field, marked)
 
     def _new_marker(self) -> ast.stmt:

@@ -1,11 +1,12 @@
-"""A shard next to a simple model of Kafka's rules: each request is checked against the model.
+"""A shard whose responses are compared with the model of Kafka's rules in `tests.simulation.model`.
 
-The model keeps one dictionary for each share-partition, with the greatest (count, state) of each offset; it
-has no batches, records or snapshots.
+The model has one entry for each offset of a share-partition; it has no batches, records or snapshots.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from coordinator.shard import SnapshotPolicy
-from protocol.errors import ErrorCode
 from protocol.state_records import SharePartitionKey
 from tests.builders import (
     BatchTuple,
@@ -14,39 +15,10 @@ from tests.builders import (
     make_limits,
     make_read,
     make_write,
-    unpack_batches,
 )
-
-
-class SharePartitionModel:
-    """A model of one share-partition with the rules of Kafka 4.4."""
-
-    def __init__(self, state_epoch: int, start_offset: int, leader_epoch_max: int) -> None:
-        self.state_epoch = state_epoch
-        self.start_offset = start_offset
-        self.complete_count = -1 if start_offset == -1 else 0
-        self.leader_epoch = 0
-        self.leader_epoch_max = leader_epoch_max
-        self.offsets: dict[int, tuple[int, int]] = {}
-
-    def is_repeated_by(self, start_offset: int) -> bool:
-        """Return whether an Initialize repeats the current state. Unlike Kafka, the shard then keeps the
-        state.
-        """
-        return start_offset == -1 or (
-            start_offset == self.start_offset and not self.offsets and self.complete_count == 0
-        )
-
-    def write(self, batches: list[BatchTuple], start_offset: int, complete_count: int) -> None:
-        if start_offset > self.start_offset:
-            self.start_offset, self.complete_count = start_offset, complete_count
-        elif start_offset == self.start_offset:
-            self.complete_count = max(self.complete_count, complete_count)
-        for first, last, state, count in batches:
-            for offset in range(first, last + 1):
-                self.offsets[offset] = max(self.offsets.get(offset, (count, state)), (count, state))
-        if self.start_offset != -1:
-            self.offsets = {o: claim for o, claim in self.offsets.items() if o >= self.start_offset}
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
+from tests.simulation.model import State, answer_fields, apply_operation
+from tests.simulation.parts import DeletePart, SummaryPart
 
 
 class ModelledShard:
@@ -54,86 +26,31 @@ class ModelledShard:
 
     def __init__(self, policy: SnapshotPolicy) -> None:
         self.driven = DrivenShard(policy)
-        self.models: dict[SharePartitionKey, SharePartitionModel] = {}
+        self.states: dict[SharePartitionKey, State | None] = {}
         self.pruned_to = 0
 
+    def _check(self, kind: str, key: SharePartitionKey, part: Any, execute: Callable[[], Any]) -> None:
+        """Execute an operation with one part; its response must be that of the model."""
+        self.states[key], expected = apply_operation(self.states.get(key), kind, [part])
+        assert answer_fields(kind, execute()) == expected
+
     def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int) -> None:
-        answer = self.driven.initialize(make_initialize(state_epoch, start_offset, key.partition), key=key)
-        model = self.models.get(key)
-        if state_epoch < 0:
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
-        elif model is not None and state_epoch < model.state_epoch:
-            assert answer.error_code == ErrorCode.FENCED_STATE_EPOCH
-        else:
-            assert answer.error_code == ErrorCode.NONE
-            if model is None or state_epoch != model.state_epoch or not model.is_repeated_by(start_offset):
-                leader_epoch_max = model.leader_epoch_max if model else 0
-                self.models[key] = SharePartitionModel(state_epoch, start_offset, leader_epoch_max)
+        part = make_initialize(state_epoch, start_offset, key.partition)
+        self._check(INITIALIZE, key, part, lambda: self.driven.initialize(part, key=key))
 
     def read(self, key: SharePartitionKey, leader_epoch: int) -> None:
-        answer = self.driven.read(make_read(leader_epoch, key.partition), key=key)
-        model = self.models.get(key)
-        if leader_epoch < 0 or model is None:
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
-        elif leader_epoch < model.leader_epoch_max:
-            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        else:
-            got = (answer.error_code, answer.state_epoch, answer.start_offset)
-            assert got == (ErrorCode.NONE, model.state_epoch, model.start_offset)
-            assert model.offsets == {
-                offset: (count, state)
-                for first, last, state, count in unpack_batches(answer.state_batches)
-                for offset in range(first, last + 1)
-            }
-            if leader_epoch > model.leader_epoch_max:
-                model.leader_epoch = model.leader_epoch_max = leader_epoch
+        part = make_read(leader_epoch, key.partition)
+        self._check(READ, key, part, lambda: self.driven.read(part, key=key))
 
-    def write(
-        self,
-        key: SharePartitionKey,
-        batches: list[BatchTuple],
-        *,
-        state_epoch: int,
-        leader_epoch: int,
-        start_offset: int,
-        complete_count: int,
-    ) -> None:
-        part = make_write(
-            *batches,
-            start_offset=start_offset,
-            state_epoch=state_epoch,
-            leader_epoch=leader_epoch,
-            complete_count=complete_count,
-            partition=key.partition,
-        )
-        answer = self.driven.write(part, key=key)
-        model = self.models.get(key)
-        if leader_epoch < 0 or state_epoch < 0 or model is None:
-            assert answer.error_code == ErrorCode.INVALID_REQUEST
-        elif leader_epoch < model.leader_epoch_max:
-            assert answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        elif state_epoch < model.state_epoch:
-            assert answer.error_code == ErrorCode.FENCED_STATE_EPOCH
-        else:
-            assert answer.error_code == ErrorCode.NONE
-            model.write(batches, start_offset, complete_count)
+    def write(self, key: SharePartitionKey, batches: list[BatchTuple], **fields: int) -> None:
+        part = make_write(*batches, partition=key.partition, **fields)
+        self._check(WRITE, key, part, lambda: self.driven.write(part, key=key))
 
     def delete(self, key: SharePartitionKey) -> None:
-        assert self.driven.delete(key=key).error_code == ErrorCode.NONE
-        self.models.pop(key, None)
+        self._check(DELETE, key, DeletePart(key.partition), lambda: self.driven.delete(key=key))
 
     def summary(self, key: SharePartitionKey) -> None:
-        answer = self.driven.summary(key=key)
-        model = self.models.get(key)
-        expected = (0, 0, -1, -1)
-        if model is not None:
-            expected = (model.state_epoch, model.leader_epoch, model.start_offset, model.complete_count)
-        assert expected == (
-            answer.state_epoch,
-            answer.leader_epoch,
-            answer.start_offset,
-            answer.delivery_complete_count,
-        )
+        self._check(SUMMARY, key, SummaryPart(key.partition, 0), lambda: self.driven.summary(key=key))
 
     def snapshot_cold(self, elapsed_ms: int) -> None:
         self.driven.now_ms += elapsed_ms

@@ -23,7 +23,7 @@ from tests.recovery.logs_on_disk import encode_batches, load_expected_states, ma
 from tests.recovery.s3_server import BUCKET, needs_s3, s3_server
 from tests.recovery.spark_cluster import spark_cluster
 from tests.topic.logs import LIMITS
-from tests.topic.test_security import PASSWORD, USER, secure_listener
+from tests.topic.secured_broker import PASSWORD, USER, secure_listener
 from tests.unit.log.environments import append_durably, read_all
 
 # All jobs run in the setup of the first test, in one Spark session, because it takes seconds to start.

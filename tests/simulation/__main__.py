@@ -54,10 +54,10 @@ def _run_seeds(kind: str, seeds: range, minutes: float | None) -> int:
     began_s = reported_s = perf_counter()
     sys.stdout.write(f"{kind}: {len(seeds)} seeds from {seeds.start} up\n")
     failed = 0
-    for done, wrong in enumerate(check_each_seed(kind, seeds, minutes), 1):
-        if wrong is not None:
+    for done, violation in enumerate(check_each_seed(kind, seeds, minutes), 1):
+        if violation is not None:
             failed += 1
-            sys.stdout.write(f"{wrong}\n")
+            sys.stdout.write(f"{violation}\n")
             sys.stdout.flush()
         now_s = perf_counter()
         if now_s - reported_s > PROGRESS_S:

@@ -20,13 +20,7 @@ from tests.simulation.history import (
     Operation,
     Violation,
 )
-from tests.simulation.linearize import (
-    StartState,
-    TopicKnown,
-    check_linearizable,
-    every_topic,
-    no_initial_state,
-)
+from tests.simulation.linearize import StartState, TopicKnown, check_linearizable
 from tests.simulation.model import Progress, offset_progress
 
 
@@ -68,7 +62,7 @@ def check_acknowledged_writes_are_durable(history: History) -> None:
     """
     for key, ops in history.operations_by_key():
         resets = [op for op in ops if op.kind in (INITIALIZE, DELETE) and _may_take_effect(op)]
-        floors: list[tuple[Operation, int, Progress]] = [
+        acknowledged: list[tuple[Operation, int, Progress]] = [
             (op, part.start_offset, offset_progress(part.state_batches))
             for op in ops
             if op.kind == WRITE and op.accepted
@@ -78,7 +72,7 @@ def check_acknowledged_writes_are_durable(history: History) -> None:
             if read.kind != READ or not read.accepted:
                 continue
             shown = {entry[0]: entry[1:] for entry in offset_progress(read.answer.state_batches)}
-            for write, start_offset, progress in floors:
+            for write, start_offset, progress in acknowledged:
                 assert write.answered is not None
                 if write.answered > read.invoked or any(
                     _reset_may_be_between(reset, write, read) for reset in resets
@@ -107,18 +101,14 @@ def _may_take_effect(op: Operation) -> bool:
 
 
 def _reset_may_be_between(reset: Operation, earlier: Operation, later: Operation) -> bool:
-    """Return whether a reset may have taken effect between the start of one operation and the end of
-    another.
-    """
+    """Return whether a reset may have taken effect between the start of `earlier` and the end of `later`."""
     end = (reset.answered if reset.known else reset.deadline) or NEVER
     assert later.answered is not None
     return end > earlier.invoked and reset.invoked < later.answered
 
 
-def check_refused_writes_are_invisible(history: History, start_state: StartState = no_initial_state) -> None:
-    """Check that no read returns a refused write. A write's delivery count is unique, so it identifies the
-    write.
-    """
+def check_refused_writes_are_invisible(history: History, start_state: StartState = lambda key: None) -> None:
+    """Check that no read returns a refused write. The unique delivery count identifies the write."""
     for key, ops in history.operations_by_key():
         refused: dict[int, Operation] = {}
         for op in ops:
@@ -148,12 +138,14 @@ def check_epochs_never_decrease(history: History) -> None:
     """
     for key, ops in history.operations_by_key():
         deletions = [op for op in ops if op.kind == DELETE and _may_take_effect(op)]
-        for name, told in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
-            witnesses = [(op, epochs) for op in ops if op.accepted and (epochs := told(op)) is not None]
-            for earlier, (least, _) in witnesses:
-                for later, (_, greatest) in witnesses:
+        for name, epochs_of in (("state epoch", _state_epochs), ("leader epoch", _leader_epochs)):
+            ops_with_epochs = [
+                (op, epochs) for op in ops if op.accepted and (epochs := epochs_of(op)) is not None
+            ]
+            for earlier, (lowest, _) in ops_with_epochs:
+                for later, (_, highest) in ops_with_epochs:
                     assert earlier.answered is not None
-                    if earlier.answered < later.invoked and greatest < least:
+                    if earlier.answered < later.invoked and highest < lowest:
                         if any(_reset_may_be_between(deletion, earlier, later) for deletion in deletions):
                             continue
                         raise Violation(f"the {name} of {key} fell:\n  {earlier}\n  {later}")
@@ -201,7 +193,7 @@ def check_start_offset_never_decreases(history: History) -> None:
 
 
 def check_history(
-    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
+    history: History, topic_known: TopicKnown = lambda key: True, start_state: StartState = lambda key: None
 ) -> int:
     """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
     check_state_batches_are_well_formed(history)

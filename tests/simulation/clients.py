@@ -12,47 +12,27 @@ occur more than once. Calls without a response are retried after a doubling paus
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from struct import Struct
 from typing import Any, NamedTuple
 
 from coordinator.config import HostPort
+from protocol.messages import APIS, request_header, response_header, response_header_version
 from protocol.messages import api_versions as versions_api
-from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import find_coordinator as find_api
-from protocol.messages import initialize_share_group_state as initialize_api
-from protocol.messages import read_share_group_state as read_api
-from protocol.messages import read_share_group_state_summary as summary_api
-from protocol.messages import request_header, response_header
-from protocol.messages import write_share_group_state as write_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
+from tests.simulation.history import History, Operation, Violation
+from tests.simulation.loop import SimLoop
 from tests.simulation.net import ClientEnd, Network
+from tests.simulation.parts import RPCS
 
 REQUEST_TIMEOUT_S = 30.0
 _SIZE = Struct(">i")
 
-Asked = Sequence[tuple[SharePartitionKey, Any]]
-
-
-class _Rpc(NamedTuple):
-    api: Any
-    request: Callable[..., Any]
-    topic: Callable[..., Any]
-
-
-RPCS = {
-    INITIALIZE: _Rpc(
-        initialize_api, initialize_api.InitializeShareGroupStateRequest, initialize_api.InitializeStateData
-    ),
-    READ: _Rpc(read_api, read_api.ReadShareGroupStateRequest, read_api.ReadStateData),
-    WRITE: _Rpc(write_api, write_api.WriteShareGroupStateRequest, write_api.WriteStateData),
-    DELETE: _Rpc(delete_api, delete_api.DeleteShareGroupStateRequest, delete_api.DeleteStateData),
-    SUMMARY: _Rpc(
-        summary_api, summary_api.ReadShareGroupStateSummaryRequest, summary_api.ReadStateSummaryData
-    ),
-}
+# Share-partitions with the part of the request for each.
+RequestedParts = Sequence[tuple[SharePartitionKey, Any]]
 
 
 class ConnectionLost(Exception):
@@ -62,36 +42,26 @@ class ConnectionLost(Exception):
 class _PendingRequest(NamedTuple):
     correlation_id: int
     decode: Callable[[bytes], Any]
-    answered: asyncio.Future[Any]
+    future: asyncio.Future[Any]
 
 
 class Peer:
     """One connection to the coordinator."""
 
-    def __init__(
-        self,
-        name: str,
-        end: ClientEnd,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        history: History,
-        report: Callable[[Violation], None],
-        answers_in_time: bool,
-    ) -> None:
+    def __init__(self, name: str, end: ClientEnd, clients: "Clients") -> None:
         # Connections have unique names, because operations of one connection take effect in order.
         self.name = f"{name} #{end.number}"
         # The node id of the coordinator at the other end, or None if clients need not know it.
         self.node: int | None = None
         self.end = end
-        self._loop = loop
-        self._history = history
-        self._report = report
-        self._answers_in_time = answers_in_time
+        self._clients = clients
+        self._history = clients.history
+        self._report = clients.report
         self._outstanding: deque[_PendingRequest] = deque()
         self._received = bytearray()
         self._correlation_id = 0
         end.on_data = self._on_data
-        end.on_lost = self._on_lost
+        end.on_lost = self._fail_outstanding
 
     @property
     def lost(self) -> bool:
@@ -103,55 +73,55 @@ class Peer:
         """The number of requests without a response."""
         return len(self._outstanding)
 
-    def send(
-        self, api: Any, version: int, request: Any, *, response_header_version: int
-    ) -> asyncio.Future[Any]:
+    def send(self, api: Any, version: int, request: Any) -> asyncio.Future[Any]:
         """Send a request; the future gets its response, or ConnectionLost."""
         self._correlation_id += 1
         header = request_header.RequestHeader(
             api.API_KEY, version, self._correlation_id, "Persister-client-1"
         )
         frame = request_header.encode(header, 2) + api.encode_request(request, version)
-        answered: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[Any] = self._clients.loop.create_future()
         if self.lost:
-            answered.set_exception(ConnectionLost(self.name))
-            return answered
+            future.set_exception(ConnectionLost(self.name))
+            return future
 
         def decode(response: bytes) -> Any:
-            head, offset = response_header.decode(response, 0, response_header_version)
+            header_version = response_header_version(api.API_KEY, version)
+            head, offset = response_header.decode(response, 0, header_version)
             assert head.correlation_id == _SIZE.unpack_from(response)[0]
             return api.decode_response(response, offset, version)
 
-        self._outstanding.append(_PendingRequest(self._correlation_id, decode, answered))
+        self._outstanding.append(_PendingRequest(self._correlation_id, decode, future))
         self.end.send(_SIZE.pack(len(frame)) + frame)
-        return answered
+        return future
 
     async def send_state_request(
-        self, kind: str, asked: Asked, *, version: int | None = None
+        self, kind: str, requested: RequestedParts, *, version: int | None = None
     ) -> list[Operation]:
         """Send one request about share-partitions of one group; return an operation for each of them.
 
         If the connection is lost, the operations without a response have an unknown outcome.
         """
         rpc = RPCS[kind]
-        version = rpc.api.MAX_VERSION if version is None else version
+        api = APIS[rpc.api_key]
+        version = api.max_version if version is None else version
         units: dict[SharePartitionKey, list[Any]] = {}
         topics: dict[bytes, list[Any]] = {}
-        for key, part in asked:
+        for key, part in requested:
             units.setdefault(key, []).append(part)
             topics.setdefault(key.topic_id, []).append(part)
-        now_s = self._loop.time()
+        now_s = self._clients.loop.time()
         ops = {
             key: self._history.record_request(now_s, self.name, kind, key, unit)
             for key, unit in units.items()
         }
-        request = rpc.request(asked[0][0].group_id, [rpc.topic(*topic) for topic in topics.items()])
+        request = rpc.request(requested[0][0].group_id, [rpc.topic(*topic) for topic in topics.items()])
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                response = await self.send(rpc.api, version, request, response_header_version=1)
+                response = await self.send(api.module, version, request)
         except (ConnectionLost, TimeoutError) as error:
             waited_in_vain = isinstance(error, TimeoutError) and self.end.is_sound
-            if waited_in_vain and self._answers_in_time and self.pending_count == 1:
+            if waited_in_vain and self._clients.answers_in_time and self.pending_count == 1:
                 self._report(Violation(f"no fault delays the response, but none arrived: {[*ops.values()]}"))
             self.close()
             return list(ops.values())
@@ -159,9 +129,9 @@ class Peer:
         return list(ops.values())
 
     def _record_results(self, kind: str, ops: dict[SharePartitionKey, Operation], response: Any) -> None:
-        now_s = self._loop.time()
+        now_s = self._clients.loop.time()
         group_id = next(iter(ops)).group_id
-        answered = [
+        future = [
             SharePartitionKey(group_id, topic.topic_id, result.partition)
             for topic in response.results
             for result in topic.partitions
@@ -169,7 +139,7 @@ class Peer:
         # Share-partitions of one topic are adjacent, and topics are in the order of their first mention.
         topic_ids = list(dict.fromkeys(key.topic_id for key in ops))
         expected = sorted(ops, key=lambda key: topic_ids.index(key.topic_id))
-        if answered != expected:
+        if future != expected:
             self._report(Violation(f"{self.name} sent {kind} for {expected}, but received {response}"))
             return
         for topic in response.results:
@@ -198,54 +168,52 @@ class Peer:
         if not self._outstanding:
             self._report(Violation(f"{self.name} received a response to no request: {correlation_id}"))
             return
-        first = self._outstanding.popleft()
-        if first.correlation_id != correlation_id:
+        request = self._outstanding.popleft()
+        if request.correlation_id != correlation_id:
             self._report(
-                Violation(f"{self.name} expected response {first.correlation_id}, received {correlation_id}")
+                Violation(
+                    f"{self.name} expected response {request.correlation_id}, received {correlation_id}"
+                )
             )
             return
-        if not first.answered.done():
-            first.answered.set_result(first.decode(response))
-
-    def _on_lost(self) -> None:
-        self._fail_outstanding()
+        if not request.future.done():
+            request.future.set_result(request.decode(response))
 
     def _fail_outstanding(self) -> None:
         while self._outstanding:
             outstanding = self._outstanding.popleft()
-            if not outstanding.answered.done():
-                outstanding.answered.set_exception(ConnectionLost(self.name))
+            if not outstanding.future.done():
+                outstanding.future.set_exception(ConnectionLost(self.name))
 
 
+@dataclass
 class Clients:
     """The shared state of all clients: how to connect, and where to record operations."""
 
-    def __init__(
-        self,
-        network: Network,
-        address: HostPort,
-        history: History,
-        report: Callable[[Violation], None],
-        *,
-        state_partitions: int,
-        node_id_first: int,
-        node_ids: int,
-        answers_in_time: bool,
-    ) -> None:
-        self.network = network
-        self.loop = network.loop
-        self.history = history
-        self.report = report
-        self.node_ids = node_ids
-        self.bootstrap = str(address)
-        self._answers_in_time = answers_in_time
-        self._address = address
-        self._state_partitions = state_partitions
-        self._node_id_first = node_id_first
+    network: Network
+    addresses: Sequence[HostPort]
+    history: History
+    report: Callable[[Violation], None]
+    state_partitions: int
+    # The clients use `node_ids` node ids of the coordinators, from this one on.
+    node_id_first: int
+    node_ids: int
+    # Whether every request on a sound connection must be answered before the timeout.
+    answers_in_time: bool = False
+
+    @property
+    def loop(self) -> SimLoop:
+        """The event loop of the simulation."""
+        return self.network.loop
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all coordinators, as a setting."""
+        return ",".join(map(str, self.addresses))
 
     def address(self, node: int | None) -> HostPort:
         """Return the address of a node, or of any node if `node` is None."""
-        return self._address
+        return self.addresses[0]
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
         """Open a connection to a node, or to any. Raises ConnectionLost if that fails."""
@@ -254,20 +222,13 @@ class Clients:
                 end = await self.network.connect(*self.address(node))
         except (ConnectionRefusedError, TimeoutError):
             raise ConnectionLost(name) from None
-        return Peer(
-            name,
-            end,
-            loop=self.loop,
-            history=self.history,
-            report=self.report,
-            answers_in_time=self._answers_in_time,
-        )
+        return Peer(name, end, self)
 
-    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
         """Return the index of the node id that client `who` believes to coordinate a share-partition."""
-        return state_partition(key, self._state_partitions) % self.node_ids
+        return state_partition(key, self.state_partitions) % self.node_ids
 
-    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
         """Record that client `who` did not learn the outcome of an operation."""
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
@@ -280,21 +241,23 @@ class Clients:
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Send FindCoordinator for a share-partition, and check the response. Raises ConnectionLost."""
-        request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with ConnectionTimeout(peer):
-            response = await peer.send(find_api, 6, request, response_header_version=1)
+        response = await self.find_coordinator(peer, key)
         expected = find_api.Coordinator(
-            str(key), self._node_id_first + self.believed_node(key), *self._address, error_message=""
+            str(key), self.node_id_first + self.believed_node(key), *self.addresses[0], error_message=""
         )
         if response.coordinators != [expected]:
             self.report(Violation(f"FindCoordinator returned {response}, expected {expected}"))
 
+    async def find_coordinator(self, peer: Peer, key: SharePartitionKey) -> Any:
+        """Send FindCoordinator for a share-partition. Raises ConnectionLost."""
+        request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
+        async with ConnectionTimeout(peer):
+            return await peer.send(find_api, 6, request)
+
     async def send_api_versions(self, peer: Peer) -> None:
         """Send ApiVersions, as Kafka does first on each connection. Raises ConnectionLost."""
         async with ConnectionTimeout(peer):
-            response = await peer.send(
-                versions_api, 3, versions_api.ApiVersionsRequest("x", "1"), response_header_version=0
-            )
+            response = await peer.send(versions_api, 3, versions_api.ApiVersionsRequest("x", "1"))
         if response.error_code or len(response.api_keys) != 7:
             self.report(Violation(f"{peer.name} received an unexpected ApiVersions response: {response}"))
 
@@ -345,17 +308,17 @@ class Broker:
 
     def _submit(self, kind: str, key: SharePartitionKey, part: Any) -> asyncio.Future[Operation]:
         node = self._clients.believed_node(key, self.name)
-        answered: asyncio.Future[Operation] = self._clients.loop.create_future()
-        self._waiting.setdefault(node, []).append((kind, key, part, answered))
+        future: asyncio.Future[Operation] = self._clients.loop.create_future()
+        self._waiting.setdefault(node, []).append((kind, key, part, future))
         if node not in self._sending:
             self._sending[node] = asyncio.create_task(self._send_waiting(node))
-        return answered
+        return future
 
     async def _send_waiting(self, node: int) -> None:
         """Send the waiting calls for a node, one request after the other."""
         while waiting := self._waiting.get(node):
             kind, group_id = waiting[0][0], waiting[0][1].group_id
-            together = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
+            calls = [entry for entry in waiting if entry[0] == kind and entry[1].group_id == group_id]
             self._waiting[node] = [
                 entry for entry in waiting if entry[0] != kind or entry[1].group_id != group_id
             ]
@@ -363,14 +326,14 @@ class Broker:
             try:
                 peer = await self._peer(node)
                 if self._rng.random() < self._look_up_rate:
-                    await self._clients.look_up(peer, together[0][1])
-                asked = [(key, part) for _, key, part, _ in together]
-                ops = {op.key: op for op in await peer.send_state_request(kind, asked)}
+                    await self._clients.look_up(peer, calls[0][1])
+                requested = [(key, part) for _, key, part, _ in calls]
+                ops = {op.key: op for op in await peer.send_state_request(kind, requested)}
             except ConnectionLost:
                 pass
-            for _, key, part, answered in together:
-                if not answered.done():
-                    answered.set_result(ops.get(key) or self._make_unsent_operation(kind, key, part))
+            for _, key, part, future in calls:
+                if not future.done():
+                    future.set_result(ops.get(key) or self._make_unsent_operation(kind, key, part))
             if not ops:
                 await asyncio.sleep(0.05)
         del self._sending[node]

@@ -59,10 +59,10 @@ class SimFile:
         begin = sector * SECTOR_BYTES
         self.durable[begin : begin + SECTOR_BYTES] = self.shown[begin : begin + SECTOR_BYTES]
 
-    def sync(self, kept: Callable[[int], bool]) -> None:
+    def sync(self, is_kept: Callable[[int], bool]) -> None:
         """Mark all sectors as clean; the dirty sectors for which `kept` returns True become durable."""
         for sector in sorted(self.dirty):
-            if kept(sector):
+            if is_kept(sector):
                 self.make_sector_durable(sector)
         self.dirty.clear()
 
@@ -161,8 +161,8 @@ class SimDisk:
         self._is_alive = False
         write = self._in_flight
         if write is not None and write.name in self._storage.files:
-            taken = self._storage.rng.randrange(len(write.data) + 1)
-            self._storage.files[write.name].write(write.position, write.data[:taken])
+            size = self._storage.rng.randrange(len(write.data) + 1)
+            self._storage.files[write.name].write(write.position, write.data[:size])
         self._storage.unlock_directory(self)
 
     def lock(self) -> None:
@@ -240,13 +240,13 @@ class SimDisk:
             self._complete_write(OSError(errno.ENOENT, "No such file"))
             return
         data = write.data
-        broke_off = self._storage.draw_failure("write")
-        if broke_off:
+        failed = self._storage.draw_failure("write")
+        if failed:
             data = data[: self._storage.rng.randrange(len(data) + 1)]
         self._file(write.name).write(write.position, data)
         # The write is complete: if the process dies from now on, all its bytes remain.
         write.data = b""
-        if broke_off:
+        if failed:
             self._complete_write(OSError(errno.EIO, "Input/output error"))
         elif write.sync:
             self._run_later(self._storage.faults.sync_s, lambda: self._complete_write(self._sync(write.name)))

@@ -99,12 +99,14 @@ class Operation:
         parts = " + ".join(str(part) for part in self.parts)
         if self.answer is not None:
             assert self.answered is not None
-            told = f"{self.answered[0]:.6f} {self.answer}"
+            outcome = f"{self.answered[0]:.6f} {self.answer}"
         else:
-            told = "no answer"
+            outcome = "no answer"
         if not self.known and self.deadline is not None:
-            told += f", may take effect until {self.deadline[0]:.6f}"
-        return f"#{self.number} {self.client} {self.kind} {self.key}: {self.invoked[0]:.6f} {parts} -> {told}"
+            outcome += f", may take effect until {self.deadline[0]:.6f}"
+        return (
+            f"#{self.number} {self.client} {self.kind} {self.key}: {self.invoked[0]:.6f} {parts} -> {outcome}"
+        )
 
 
 @dataclass
@@ -139,9 +141,7 @@ class History:
         *,
         held: bool = False,
     ) -> Operation:
-        """Record an operation before it is sent; with `held`, the client may send it at any time until it
-        ends.
-        """
+        """Record an operation before it is sent. With `held`, it is sent at any time until it ends."""
         number = len(self.ops)
         if self.forwarding:
             # Forwarded operations of one connection may overtake each other.

@@ -6,60 +6,68 @@ from random import Random
 from struct import Struct
 from typing import Any
 
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import ConnectionLost, Peer
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
-from tests.simulation.workloads import STRANGE_COUNT_MIN, SharedClientState
+from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
+from tests.simulation.workloads import HOSTILE_COUNT_MIN, SharedClientState
 
 
-def random_target(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
-    """Return two invalid targets: a topic that never existed, and a negative partition."""
+def invalid_keys(key: SharePartitionKey) -> tuple[SharePartitionKey, SharePartitionKey]:
+    """Return two invalid keys: with a topic that never existed, and with a negative partition."""
     return key._replace(topic_id=b"nobody's topic!!"), key._replace(partition=-1)
 
 
-class HostileClient:
-    """Sends random requests for any share-partition, several at a time on one connection."""
+class ConnectedClient:
+    """Sends requests on one connection, which is opened again after it is lost."""
 
-    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random, pause_s: float) -> None:
         self.name = name
         self._cluster = cluster
         self._rng = rng
-        some = rng.choice(cluster.keys)
-        self._keys = [*cluster.keys, *random_target(some)]
+        self._pause_s = pause_s
 
     async def run(self) -> None:
-        """Send requests until cancelled."""
-        cluster, rng = self._cluster, self._rng
+        """Send requests until cancelled, with random pauses of `pause_s` on average."""
+        cluster = self._cluster
         peer: Peer | None = None
         while True:
-            await cluster.pause_randomly(rng, cluster.load.stranger_think_s)
+            await cluster.pause_randomly(self._rng, self._pause_s)
             await cluster.wait_for_permission(self.name)
             try:
                 if peer is None or peer.lost:
                     peer = await cluster.clients.connect(self.name)
-                if rng.random() < cluster.load.slow_reader_rate:
-                    peer.end.read_slowly(rng.expovariate(0.5))
-                asked = [
-                    self._send_random_request(peer)
-                    for _ in range(rng.randrange(1, cluster.load.stranger_pipeline_max + 1))
-                ]
-                answered = await asyncio.gather(*asked)
-                for ops in answered:
-                    for op in ops:
-                        cluster.count_final_response(self.name, op)
-                astray = any(op.reached_wrong_coordinator for ops in answered for op in ops)
-                if astray or rng.random() < 0.02:
-                    peer.close(reset=rng.random() < 0.5)
+                await self._send_requests(peer)
             except ConnectionLost:
                 pass
             finally:
-                cluster.busy -= 1
+                cluster.calls_in_progress -= 1
+
+    async def _send_requests(self, peer: Peer) -> None:
+        raise NotImplementedError
+
+
+class HostileClient(ConnectedClient):
+    """Sends random requests for any share-partition, several at a time."""
+
+    def __init__(self, name: str, cluster: SharedClientState, rng: Random) -> None:
+        super().__init__(name, cluster, rng, cluster.load.hostile_pause_s)
+        self._keys = [*cluster.keys, *invalid_keys(rng.choice(cluster.keys))]
+
+    async def _send_requests(self, peer: Peer) -> None:
+        cluster, rng = self._cluster, self._rng
+        if rng.random() < cluster.load.slow_reader_rate:
+            peer.end.read_slowly(rng.expovariate(0.5))
+        requests = [
+            self._send_random_request(peer)
+            for _ in range(rng.randrange(1, cluster.load.hostile_pipeline_max + 1))
+        ]
+        ops = [op for ops in await asyncio.gather(*requests) for op in ops]
+        for op in ops:
+            cluster.count_final_response(self.name, op)
+        if any(op.reached_wrong_coordinator for op in ops) or rng.random() < 0.02:
+            peer.close(reset=rng.random() < 0.5)
 
     def _send_random_request(self, peer: Peer) -> Awaitable[list[Operation]]:
         rng = self._rng
@@ -69,16 +77,16 @@ class HostileClient:
         keys = self._cluster.clients.reachable_keys(peer, self._keys)
         group_id = rng.choice(keys).group_id
         keys = [key for key in keys if key.group_id == group_id]
-        chosen = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
+        chosen_keys = [rng.choice(keys) for _ in range(rng.choice((1, 1, 1, 2, 4)))]
         make = _PARTS[kind]
-        asked = [(key, make(self, key)) for key in chosen]
+        requested = [(key, make(self, key)) for key in chosen_keys]
         return peer.send_state_request(
-            kind, asked, version=0 if kind == WRITE and self._fits_version_0(asked) else None
+            kind, requested, version=0 if kind == WRITE and self._fits_version_0(requested) else None
         )
 
-    def _fits_version_0(self, asked: list[tuple[SharePartitionKey, Any]]) -> bool:
+    def _fits_version_0(self, requested: list[tuple[SharePartitionKey, Any]]) -> bool:
         """Return whether all parts can be sent in version 0, which has no delivery complete count."""
-        return all(part.delivery_complete_count == -1 for _, part in asked)
+        return all(part.delivery_complete_count == -1 for _, part in requested)
 
     def _random_epoch(self, current: int) -> int:
         return self._rng.choice((current, current, current, current - 1, current + 1, 0, -1))
@@ -86,15 +94,15 @@ class HostileClient:
     def _read(self, key: SharePartitionKey) -> ReadPart:
         return ReadPart(key.partition, self._random_epoch(self._cluster.leader_epochs.get(key, 0)))
 
-    def _write(self, key: SharePartitionKey) -> WriteOperation:
+    def _write(self, key: SharePartitionKey) -> WritePart:
         rng, cluster = self._rng, self._cluster
-        cluster.strange_count = max(cluster.strange_count + 1, STRANGE_COUNT_MIN)
+        cluster.hostile_count = max(cluster.hostile_count + 1, HOSTILE_COUNT_MIN)
         batches = []
         for _ in range(rng.randrange(4)):
             first = rng.randrange(60)
             last = first + rng.randrange(12) - (5 if rng.random() < 0.03 else 0)
-            batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000))
-        return WriteOperation(
+            batches.append(StateBatch(first, last, rng.choice((0, 2, 4)), cluster.hostile_count % 32_000))
+        return WritePart(
             key.partition,
             self._random_epoch(cluster.state_epochs.get(key.group_id, 0)),
             self._random_epoch(cluster.leader_epochs.get(key, 0)),
@@ -128,40 +136,22 @@ _GREETING = bytes.fromhex("0000000a 0012 0000 00000007 ffff")
 FOR_EVER_S = 1e9
 
 
-class PollingReader:
+class PollingReader(ConnectedClient):
     """Reads random share-partitions. A read changes state only if its leader epoch is new."""
 
-    def __init__(self, name: str, cluster: SharedClientState, rng: Random, every_s: float) -> None:
-        self.name = name
-        self._cluster = cluster
-        self._rng = rng
-        self._every_s = every_s
-
-    async def run(self) -> None:
-        """Read until cancelled."""
+    async def _send_requests(self, peer: Peer) -> None:
         cluster, rng = self._cluster, self._rng
-        peer: Peer | None = None
-        while True:
-            await cluster.pause_randomly(rng, self._every_s)
-            await cluster.wait_for_permission(self.name)
-            try:
-                if peer is None or peer.lost:
-                    peer = await cluster.clients.connect(self.name)
-                key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
-                if rng.random() < cluster.load.summary_rate:
-                    (op,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
-                else:
-                    (op,) = await peer.send_state_request(
-                        READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))]
-                    )
-                cluster.count_final_response(self.name, op)
-                cluster.clients.history.idle_ops += 1
-                if op.reached_wrong_coordinator:
-                    peer.close()
-            except ConnectionLost:
-                pass
-            finally:
-                cluster.busy -= 1
+        key = rng.choice(cluster.clients.reachable_keys(peer, cluster.keys))
+        if rng.random() < cluster.load.summary_rate:
+            (op,) = await peer.send_state_request(SUMMARY, [(key, SummaryPart(key.partition, 0))])
+        else:
+            (op,) = await peer.send_state_request(
+                READ, [(key, ReadPart(key.partition, cluster.leader_epochs[key]))]
+            )
+        cluster.count_final_response(self.name, op)
+        cluster.clients.history.idle_ops += 1
+        if op.reached_wrong_coordinator:
+            peer.close()
 
 
 class GarbageSender:
@@ -177,10 +167,10 @@ class GarbageSender:
         cluster, rng = self._cluster, self._rng
         while True:
             await cluster.pause_randomly(rng, self._every_s)
-            if not cluster.is_noisy:
+            if not cluster.sends_garbage:
                 continue
             try:
-                peer = await cluster.clients.connect("noise")
+                peer = await cluster.clients.connect("garbage sender")
             except ConnectionLost:
                 continue
             peer.end.on_data = lambda data: None

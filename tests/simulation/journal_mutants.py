@@ -1,23 +1,12 @@
 """Mutants of the journal, each with one defect. See `mutants`."""
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from coordinator.log.journal import Journal, layout, recovery, segments
 from coordinator.log.journal.scan import JournalTail, SegmentScan
-
-Patch = pytest.MonkeyPatch
-JOURNAL_MUTANTS: dict[str, Callable[[Patch], None]] = {}
+from tests.simulation.mutants import Patch, list_mutants
 
 
-def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    JOURNAL_MUTANTS[function.__name__] = function
-    return function
-
-
-@_register_mutant
 def replaces_sync_always_with_os(patch: Patch) -> None:
     init = Journal.__init__
 
@@ -27,7 +16,6 @@ def replaces_sync_always_with_os(patch: Patch) -> None:
     patch.setattr(Journal, "__init__", without_sync)
 
 
-@_register_mutant
 def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
     async def do_nothing(*args: Any) -> None:
         pass
@@ -35,7 +23,6 @@ def serves_recovered_commits_before_their_sync(patch: Patch) -> None:
     patch.setattr(recovery, "_make_durable", do_nothing)
 
 
-@_register_mutant
 def treats_failed_commit_as_successful(patch: Patch) -> None:
     commit = Journal.flush
 
@@ -55,14 +42,12 @@ def treats_failed_commit_as_successful(patch: Patch) -> None:
     patch.setattr(Journal, "flush", flush)
 
 
-@_register_mutant
 def ignores_checksums(patch: Patch) -> None:
     # Disable the checksums of the journal and of Kafka's record batches in it.
     patch.setattr(layout, "crc32c", lambda *args: 0)
     patch.setattr("protocol.record_batch.crc32c", lambda *args: 0)
 
 
-@_register_mutant
 def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
     def tail(self: Any, data: Any, later: Any) -> JournalTail:
         name, _ = self._begun[len(self.segments) - 1]
@@ -71,12 +56,10 @@ def truncates_damage_like_a_torn_tail(patch: Patch) -> None:
     patch.setattr(SegmentScan, "find_tail", tail)
 
 
-@_register_mutant
 def removes_needed_segments(patch: Patch) -> None:
     patch.setattr(segments.JournalSegments, "first_needed_segment", lambda self, starts: self.used[-1])
 
 
-@_register_mutant
 def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
     # After a commit with an unknown outcome, the journal writes the next commit behind it.
     def _on_commit_failed(self: Any, group: Any, error: Any) -> None:
@@ -88,7 +71,6 @@ def writes_after_a_commit_of_unknown_outcome(patch: Patch) -> None:
     patch.setattr(Journal, "_on_commit_failed", _on_commit_failed)
 
 
-@_register_mutant
 def reads_appends_of_unknown_outcome(patch: Patch) -> None:
     # Return the valid frames after the end offset too, although their commit failed.
     read = Journal.read
@@ -109,7 +91,6 @@ def reads_appends_of_unknown_outcome(patch: Patch) -> None:
     patch.setattr(Journal, "read", read_past_end)
 
 
-@_register_mutant
 def reports_unknown_outcome_as_success(patch: Patch) -> None:
     # Report success for appends whose outcome is unknown.
     refuse = Journal._refuse_appends
@@ -124,6 +105,8 @@ def reports_unknown_outcome_as_success(patch: Patch) -> None:
     patch.setattr(Journal, "_refuse_appends", _refuse_appends)
 
 
-@_register_mutant
 def never_probes_the_disk_again(patch: Patch) -> None:
     patch.setattr(Journal, "_probe_disk", lambda self: None)
+
+
+JOURNAL_MUTANTS = list_mutants(globals())

@@ -10,14 +10,11 @@ from random import Random
 from typing import Any
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
+from coordinator.client.rpcs import make_request, results_by_key
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import RPCS
 from tests.simulation.history import INITIALIZE, READ, SUMMARY, WRITE, Violation
+from tests.simulation.parts import RPCS, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.workloads import SharedClientState
 
 
@@ -45,7 +42,7 @@ class LibraryUser:
             try:
                 await self._send_random_call()
             finally:
-                cluster.busy -= 1
+                cluster.calls_in_progress -= 1
 
     async def _send_random_call(self) -> None:
         cluster, rng, history = self._cluster, self._rng, self._cluster.clients.history
@@ -53,25 +50,17 @@ class LibraryUser:
         keys = [key for key in cluster.keys if key.group_id == group_id]
         kind = INITIALIZE if rng.random() < 0.03 else rng.choice((READ, READ, WRITE, WRITE, WRITE, SUMMARY))
         units: dict[SharePartitionKey, list[Any]] = {}
-        topics: dict[bytes, list[Any]] = {}
         for key in rng.choices(keys, k=rng.choice((1, 1, 2, 3))):
-            part = self._make_random_part(kind, key)
-            units.setdefault(key, []).append(part)
-            topics.setdefault(key.topic_id, []).append(part)
+            units.setdefault(key, []).append(self._make_random_part(kind, key))
         self._calls += 1
         # Calls may overtake each other, so each has its own client name in the history.
         name = f"{self.name}, call {self._calls}"
         now_s = cluster.clients.loop.time()
         # The library connects before it sends, so a later process may receive the request.
         ops = [history.record_request(now_s, name, kind, key, unit, held=True) for key, unit in units.items()]
-        rpc = RPCS[kind]
-        request = rpc.request(group_id, [rpc.topic(*topic) for topic in topics.items()])
+        request = make_request(RPCS[kind], group_id, units)
         response = await self._client.send(request)
-        results = {
-            SharePartitionKey(group_id, topic.topic_id, result.partition): result
-            for topic in response.results
-            for result in topic.partitions
-        }
+        results = results_by_key(group_id, response)
         if results.keys() != units.keys():
             raise Violation(f"the library returned {response} for {request}")
         for op in ops:
@@ -88,11 +77,11 @@ class LibraryUser:
             return SummaryPart(key.partition, 0)
         if kind == INITIALIZE:
             return InitializePart(key.partition, max(0, state_epoch - rng.randrange(2)), -1)
-        cluster.strange_count += 1
+        cluster.hostile_count += 1
         first = rng.randrange(60)
         last = first + rng.randrange(8)
-        batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.strange_count % 32_000)
-        return WriteOperation(
+        batch = StateBatch(first, last, rng.choice((0, 2, 4)), cluster.hostile_count % 32_000)
+        return WritePart(
             key.partition,
             state_epoch,
             max(0, leader_epoch - rng.randrange(2)),

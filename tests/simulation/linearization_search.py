@@ -76,7 +76,7 @@ class LinearizationSearch:
     def add_operation(self, op: Operation) -> None:
         """Record that an operation is pending."""
         if op.known:
-            self._answers[op.number] = answer_fields(op)
+            self._answers[op.number] = answer_fields(op.kind, op.answer)
         if op.kind == WRITE and (op.accepted or not op.known):
             self._writes[op.number] = op
         elif op.known:
@@ -88,28 +88,28 @@ class LinearizationSearch:
         """Place an answered operation, or drop an unanswered one. Return whether a configuration is left."""
         number = op.number
         if op.kind == WRITE and not op.known:
-            settled = {now.without(number) for now in self.configurations}
+            remaining = {current.without(number) for current in self.configurations}
         else:
             reachable = self._iterate_configurations(op)
-            settled = {now.without(number) for now in reachable if number in now.placed or not op.known}
-        for under_way in (self._answered, self._unanswered, self._writes):
-            under_way.pop(number, None)
+            remaining = {
+                current.without(number) for current in reachable if number in current.placed or not op.known
+            }
+        for pending in (self._answered, self._unanswered, self._writes):
+            pending.pop(number, None)
         self._answers.pop(number, None)
-        self.configurations = self._drop_dominated(settled)
-        return bool(settled)
+        self.configurations = self._drop_dominated(remaining)
+        return bool(remaining)
 
-    def _iterate_configurations(self, wanted: Operation) -> Iterator[PossibleState]:
+    def _iterate_configurations(self, target: Operation) -> Iterator[PossibleState]:
         """Yield the configurations up to the placement of an operation (optional if it is unanswered)."""
-        waiting = [
-            self._place_operations_without_effect(configuration) for configuration in self.configurations
-        ]
+        waiting = [self._place_operations_without_effect(current) for current in self.configurations]
         seen = set(waiting)
         while waiting:
-            now = waiting.pop()
-            yield now
-            if wanted.number in now.placed:
+            current = waiting.pop()
+            yield current
+            if target.number in current.placed:
                 continue
-            for following in self._next_configurations(now, wanted):
+            for following in self._next_configurations(current, target):
                 following = self._place_operations_without_effect(following)
                 if following not in seen:
                     seen.add(following)
@@ -117,54 +117,52 @@ class LinearizationSearch:
             if len(seen) > CONFIGURATIONS_MAX:
                 raise SearchLimitExceeded
 
-    def _next_configurations(self, now: PossibleState, wanted: Operation) -> Iterator[PossibleState]:
+    def _next_configurations(self, current: PossibleState, target: Operation) -> Iterator[PossibleState]:
         """Yield the next configurations: each places a pending operation."""
         connections = set()
         for number, op in self._answered.items():
-            if number not in now.placed and op.client not in connections:
+            if number not in current.placed and op.client not in connections:
                 connections.add(op.client)
-                for before in self._place_earlier_writes(op, now):
+                for before in self._place_earlier_writes(op, current):
                     yield from self._place_answered(op, self._answers[number], before)
         equals: dict[object, Operation] = {}
         for number, op in self._unanswered.items():
-            if number not in now.placed:
-                other = equals.get(op.signature)
-                if other is None or (op.deadline or NEVER) < (other.deadline or NEVER):
+            if number not in current.placed:
+                earliest = equals.get(op.signature)
+                if earliest is None or (op.deadline or NEVER) < (earliest.deadline or NEVER):
                     equals[op.signature] = op
         for op in equals.values():
-            for before in self._place_earlier_writes(op, now):
+            for before in self._place_earlier_writes(op, current):
                 yield from self._place_unanswered(op, before)
-        if wanted.number in self._writes:
-            for before in self._place_earlier_writes(wanted, now):
-                yield from self._finish_write(wanted, before)
+        if target.number in self._writes:
+            for before in self._place_earlier_writes(target, current):
+                yield from self._finish_write(target, before)
 
-    def _place_earlier_writes(self, op: Operation, now: PossibleState) -> Iterable[PossibleState]:
+    def _place_earlier_writes(self, op: Operation, current: PossibleState) -> Iterable[PossibleState]:
         """Return the configurations after the earlier answered writes of the same connection."""
-        befores: list[PossibleState] = [now]
+        starts: list[PossibleState] = [current]
         for number, write in self._writes.items():
             if number < op.number and write.client == op.client and write.known:
-                befores = [after for before in befores for after in self._finish_write(write, before)]
-        return befores
+                starts = [after for before in starts for after in self._finish_write(write, before)]
+        return starts
 
-    def _finish_write(self, op: Operation, now: PossibleState) -> Iterator[PossibleState]:
+    def _finish_write(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
         """Yield the configurations in which an answered write has taken effect, now or before."""
         number = op.number
-        if number in now.placed:
-            yield now
+        if number in current.placed:
+            yield current
             return
-        done = now._replace(placed=self._add_to_placed(op, now))
-        moved, told = apply_operation(now.state, WRITE, op.parts, self._topic_known)
-        if not told.error_code:
-            yield done._replace(state=moved)
-        elif number in now.pool and now.state is not None:
-            yield done._replace(state=self._apply_write(now.state, op))
-        if number in now.wiped:
+        done = current._replace(placed=self._add_to_placed(op, current))
+        after, expected = apply_operation(current.state, WRITE, op.parts, self._topic_known)
+        if not expected.error_code:
+            yield done._replace(state=after)
+        elif number in current.pool and current.state is not None:
+            yield done._replace(state=self._apply_write(current.state, op))
+        if number in current.wiped:
             yield done
 
-    def _add_to_placed(self, op: Operation, now: PossibleState) -> frozenset[int]:
-        """Return the placed operations including this operation. Drop earlier unanswered operations of its
-        client.
-        """
+    def _add_to_placed(self, op: Operation, current: PossibleState) -> frozenset[int]:
+        """Add an operation to the placed ones, without earlier unanswered operations of its client."""
         dropped = (
             number
             for number, other in self._unanswered.items()
@@ -172,47 +170,51 @@ class LinearizationSearch:
             and other.client == op.client
             and other.error_code != ErrorCode.NOT_COORDINATOR
         )
-        return now.placed.union((op.number,), dropped)
+        return current.placed.union((op.number,), dropped)
 
-    def _place_unanswered(self, op: Operation, now: PossibleState) -> Iterator[PossibleState]:
-        for moved, _, anew in self._apply_operation(op, now):
+    def _place_unanswered(self, op: Operation, current: PossibleState) -> Iterator[PossibleState]:
+        for after, _, is_reset in self._apply_operation(op, current):
             # An operation without an effect is equivalent to a dropped one.
-            if moved == now.state and not anew:
+            if after == current.state and not is_reset:
                 continue
-            placed = self._add_to_placed(op, now)
+            placed = self._add_to_placed(op, current)
             if op.kind == READ:
-                yield now._replace(state=moved, placed=placed, pool=frozenset(self._possible_writes(now)))
+                yield current._replace(
+                    state=after, placed=placed, pool=frozenset(self._possible_writes(current))
+                )
             else:
-                yield self._reset_state(now, moved, placed)
+                yield self._reset_state(current, after, placed)
 
-    def _reset_state(self, now: PossibleState, moved: State | None, placed: frozenset[int]) -> PossibleState:
+    def _reset_state(
+        self, current: PossibleState, after: State | None, placed: frozenset[int]
+    ) -> PossibleState:
         """Reset the state. Pending writes may have taken effect before the reset, so they may be lost."""
-        return PossibleState(moved, placed, wiped=now.wiped.union(self._possible_writes(now)))
+        return PossibleState(after, placed, wiped=current.wiped.union(self._possible_writes(current)))
 
     def _place_answered(
-        self, op: Operation, told: AnswerFields, now: PossibleState
+        self, op: Operation, expected: AnswerFields, current: PossibleState
     ) -> Iterator[PossibleState]:
         """Yield the configurations after an answered operation, if the state explains its response."""
-        placed = self._add_to_placed(op, now)
+        placed = self._add_to_placed(op, current)
         if op.accepted and op.kind == READ:
-            shown = self._place_visible_writes(now, told)
-            moved, answer = apply_operation(shown.state, op.kind, op.parts, self._topic_known)
-            if answer == told:
-                yield shown._replace(state=moved, placed=placed | shown.placed)
+            shown = self._place_visible_writes(current, expected)
+            after, answer = apply_operation(shown.state, op.kind, op.parts, self._topic_known)
+            if answer == expected:
+                yield shown._replace(state=after, placed=placed | shown.placed)
         elif op.accepted and op.kind == SUMMARY:
-            for state in self._states_before_summary(now, told):
-                yield now._replace(state=state, placed=placed)
+            for state in self._states_before_summary(current, expected):
+                yield current._replace(state=state, placed=placed)
         else:
-            for moved, answer, anew in self._apply_operation(op, now):
-                if answer != told:
+            for after, answer, is_reset in self._apply_operation(op, current):
+                if answer != expected:
                     continue
-                if anew:
-                    yield self._reset_state(now, moved, placed)
+                if is_reset:
+                    yield self._reset_state(current, after, placed)
                 else:
-                    yield now._replace(state=moved, placed=placed)
+                    yield current._replace(state=after, placed=placed)
 
     def _apply_operation(
-        self, op: Operation, now: PossibleState
+        self, op: Operation, current: PossibleState
     ) -> Iterator[tuple[State | None, AnswerFields, bool]]:
         """Yield the possible effects of an operation, and whether it resets the state.
 
@@ -220,111 +222,114 @@ class LinearizationSearch:
         repetition without an effect. Pending writes may count as such a write. A write before the reset is
         lost, even if the state is the same without the write.
         """
-        moved, told = apply_operation(now.state, op.kind, op.parts, self._topic_known)
-        yield moved, told, moved != now.state and op.kind != READ
-        if op.kind != INITIALIZE or now.state is None:
+        after, expected = apply_operation(current.state, op.kind, op.parts, self._topic_known)
+        yield after, expected, after != current.state and op.kind != READ
+        if op.kind != INITIALIZE or current.state is None:
             return
-        state = now.state
-        befores = [self._apply_write(state, self._writes[number]) for number in self._possible_writes(now)]
+        state = current.state
+        starts = [self._apply_write(state, self._writes[number]) for number in self._possible_writes(current)]
         if state.complete_count is None:
-            befores += [state._replace(complete_count=count) for count in (-1, 0, 1)]
-        for before in befores:
-            moved, told = apply_operation(before, op.kind, op.parts, self._topic_known)
-            if moved != before:
-                yield moved, told, True
+            starts += [state._replace(complete_count=count) for count in (-1, 0, 1)]
+        for before in starts:
+            after, expected = apply_operation(before, op.kind, op.parts, self._topic_known)
+            if after != before:
+                yield after, expected, True
             elif before.progress == state.progress and before.start_offset == state.start_offset:
-                yield state, told, False
+                yield state, expected, False
 
-    def _possible_writes(self, now: PossibleState) -> Iterator[int]:
+    def _possible_writes(self, current: PossibleState) -> Iterator[int]:
         """Yield the pending writes that may have taken effect by now, sorted by the end of the operation."""
         for number in sorted(self._writes, key=lambda number: _end_time(self._writes[number])):
-            if number in now.placed:
+            if number in current.placed:
                 continue
             parts = self._writes[number].parts
             if (
-                number in now.pool
-                or not apply_operation(now.state, WRITE, parts, self._topic_known)[1].error_code
+                number in current.pool
+                or not apply_operation(current.state, WRITE, parts, self._topic_known)[1].error_code
             ):
                 yield number
 
     def _apply_write(self, state: State, op: Operation) -> State:
         """Apply a write, which may have taken effect before it was fenced."""
-        moved, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
-        assert moved is not None
-        return moved._replace(leader_epoch_max=state.leader_epoch_max)
+        after, _ = apply_operation(state._replace(leader_epoch_max=0), WRITE, op.parts, self._topic_known)
+        assert after is not None
+        return after._replace(leader_epoch_max=state.leader_epoch_max)
 
-    def _place_visible_writes(self, now: PossibleState, told: AnswerFields) -> PossibleState:
+    def _place_visible_writes(self, current: PossibleState, expected: AnswerFields) -> PossibleState:
         """Return the configuration with all pending writes that do not exceed the result of a read.
 
         Other answered writes may take effect before or after the read, so they are added to `pool`.
         """
-        state = now.state
+        state = current.state
         if state is None or not self._writes:
-            return now._replace(pool=frozenset())
-        assert told.start_offset is not None
-        assert told.progress is not None
-        shown = {entry[0]: entry[1:] for entry in told.progress}
+            return current._replace(pool=frozenset())
+        assert expected.start_offset is not None
+        assert expected.progress is not None
+        shown = {entry[0]: entry[1:] for entry in expected.progress}
         done, pool = [], []
         count_known = True
-        for number in self._possible_writes(now):
+        for number in self._possible_writes(current):
             op = self._writes[number]
-            if not _is_write_covered(op, told.start_offset, shown):
+            if not _is_write_covered(op, expected.start_offset, shown):
                 continue
-            moved = self._apply_write(state, op)
-            count_known = count_known and moved.complete_count == state.complete_count
-            shows = (moved.start_offset, moved.progress) != (state.start_offset, state.progress)
+            after = self._apply_write(state, op)
+            count_known = count_known and after.complete_count == state.complete_count
+            shows = (after.start_offset, after.progress) != (state.start_offset, state.progress)
             if op.known:
                 (done if shows else pool).append(number)
             if shows:
-                state = moved
+                state = after
         if not count_known:
             # A read does not return the complete count, so the count is unknown after such writes.
             state = state._replace(complete_count=None)
-        return now._replace(state=state, placed=now.placed.union(done), pool=frozenset(pool))
+        return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
-    def _states_before_summary(self, now: PossibleState, told: AnswerFields) -> Iterator[State | None]:
+    def _states_before_summary(
+        self, current: PossibleState, expected: AnswerFields
+    ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.
 
         The write that set the start offset and the complete count suffices, because other writes may take
         effect later. (An answered write is applied again when its response arrives, which has no effect.)
         """
-        states = [now.state]
-        if now.state is not None:
-            writes = [self._writes[number] for number in self._possible_writes(now)]
-            states += [self._apply_write(now.state, write) for write in writes]
+        states = [current.state]
+        if current.state is not None:
+            writes = [self._writes[number] for number in self._possible_writes(current)]
+            states += [self._apply_write(current.state, write) for write in writes]
         for state in dict.fromkeys(states):
             answer = apply_operation(state, SUMMARY, (_ANY_PART,), self._topic_known)[1]
             if state is not None and answer.complete_count is None:
-                answer = answer._replace(complete_count=told.complete_count)
-                state = state._replace(complete_count=told.complete_count)
-            if answer == told:
+                answer = answer._replace(complete_count=expected.complete_count)
+                state = state._replace(complete_count=expected.complete_count)
+            if answer == expected:
                 yield state
-                if state == now.state:
+                if state == current.state:
                     return
 
-    def _place_operations_without_effect(self, now: PossibleState) -> PossibleState:
+    def _place_operations_without_effect(self, current: PossibleState) -> PossibleState:
         fitting = [
             number
             for number, op in self._answered.items()
-            if number not in now.placed
+            if number not in current.placed
             and (op.kind == SUMMARY or not op.accepted)
-            and apply_operation(now.state, op.kind, op.parts, self._topic_known)[1] == self._answers[number]
+            and apply_operation(current.state, op.kind, op.parts, self._topic_known)[1]
+            == self._answers[number]
         ]
-        return now._replace(placed=now.placed.union(fitting)) if fitting else now
+        return current._replace(placed=current.placed.union(fitting)) if fitting else current
 
     def _drop_dominated(self, configurations: Iterable[PossibleState]) -> set[PossibleState]:
-        alike: dict[object, list[PossibleState]] = {}
-        for now in configurations:
-            answered = frozenset(number for number in now.placed if number in self._answers)
-            alike.setdefault((now.state, now.pool, now.wiped, answered), []).append(now)
+        groups: dict[object, list[PossibleState]] = {}
+        for current in configurations:
+            answered = frozenset(number for number in current.placed if number in self._answers)
+            groups.setdefault((current.state, current.pool, current.wiped, answered), []).append(current)
         kept = set()
-        for several in alike.values():
-            several.sort(key=lambda now: len(now.placed))
-            least: list[frozenset[int]] = []
-            for now in several:
-                if not any(smaller <= now.placed for smaller in least):
-                    least.append(now.placed)
-                    kept.add(now)
+        for group in groups.values():
+            group.sort(key=lambda current: len(current.placed))
+            minima: list[frozenset[int]] = []
+            for current in group:
+                if not any(smaller <= current.placed for smaller in minima):
+                    minima.append(current.placed)
+                    kept.add(current)
         return kept
 
 

@@ -20,18 +20,8 @@ TopicKnown = Callable[[SharePartitionKey], bool]
 StartState = Callable[[SharePartitionKey], State | None]
 
 
-def every_topic(key: SharePartitionKey) -> bool:
-    """Return True: each topic is known."""
-    return True
-
-
-def no_initial_state(key: SharePartitionKey) -> State | None:
-    """Return None: there is no initial state."""
-    return None
-
-
 def check_linearizable(
-    history: History, topic_known: TopicKnown = every_topic, start_state: StartState = no_initial_state
+    history: History, topic_known: TopicKnown = lambda key: True, start_state: StartState = lambda key: None
 ) -> int:
     """Find an order that explains every response; raise Violation at the first unexplained response.
 
@@ -67,10 +57,10 @@ def _linearize_key(key: SharePartitionKey, ops: Sequence[Operation], search: Lin
             search.add_operation(op)
         elif not search.end_operation(op):
             states = "\n  ".join(sorted({str(configuration.state) for configuration in before})[:5])
-            nearby = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
+            listed = "\n  ".join(str(other) for other in ops if _is_listed_in_error(op, other))
             raise Violation(
                 f"no order of operations explains an answer about {key}:\n  {op}\n"
-                f"possible states at its arrival:\n  {states}\noperations before it:\n  {nearby}"
+                f"possible states at its arrival:\n  {states}\noperations before it:\n  {listed}"
             )
 
 
@@ -97,8 +87,6 @@ def _end_time(op: Operation, ops: Sequence[Operation]) -> tuple[float, int]:
 
 
 def _is_listed_in_error(op: Operation, other: Operation) -> bool:
-    """Return whether the error message about `op` lists `other`, which was pending shortly before its
-    response.
-    """
+    """Return whether the error about `op` lists `other`, which was pending shortly before."""
     assert op.answered is not None
     return other is not op and other.invoked < op.answered and other.invoked[0] > op.invoked[0] - 60.0

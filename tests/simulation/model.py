@@ -2,7 +2,8 @@
 
 The model shares no code with `coordinator.shard`: it stores a delivery count and state for each offset
 instead of packed batches. Log records and snapshots do not exist here, because they must not be visible to
-clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists.
+clients.  Source: Kafka 4.4 and KIP-932, with the intended differences that `coordinator.shard` lists. The
+property tests (`tests/property/modelled_shard.py`) compare a shard with this model, too.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from protocol.errors import ErrorCode
 from protocol.state_batches import unpack
-from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
+from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 
 # (user-topic offset, delivery count, delivery state), ascending by offset.
 Progress = tuple[tuple[int, int, int], ...]
@@ -102,12 +103,12 @@ def _apply_read(state: State | None, part: Any, known: bool) -> tuple[State | No
         return state, _FENCED_LEADER
     if not known:
         return state, _UNKNOWN_TOPIC
-    told = AnswerFields(
+    fields = AnswerFields(
         0, state_epoch=state.state_epoch, start_offset=state.start_offset, progress=state.progress
     )
     if part.leader_epoch > state.leader_epoch_max:
         state = state._replace(leader_epoch=part.leader_epoch, leader_epoch_max=part.leader_epoch)
-    return state, told
+    return state, fields
 
 
 def _apply_write(state: State | None, part: Any, known: bool) -> tuple[State | None, AnswerFields]:
@@ -165,27 +166,26 @@ def apply_operation(
     state: State | None, kind: str, parts: Sequence[Any], topic_known: bool = True
 ) -> tuple[State | None, AnswerFields]:
     """Apply the parts of one operation in order, or none of them if one part is refused."""
-    moved, told = state, _OK
+    next_state, fields = state, _OK
     for part in parts:
-        moved, told = _APPLY[kind](moved, part, topic_known)
-        if told.error_code:
-            return state, told
-    return moved, told
+        next_state, fields = _APPLY[kind](next_state, part, topic_known)
+        if fields.error_code:
+            return state, fields
+    return next_state, fields
 
 
-def answer_fields(op: Operation) -> AnswerFields:
-    """Return the content of an operation's response (in the newest version of its API)."""
-    answer = op.answer
+def answer_fields(kind: str, answer: Any) -> AnswerFields:
+    """Return the content of the response to an operation (in the newest version of its API)."""
     if answer.error_code:
         return AnswerFields(int(answer.error_code))
-    if op.kind == READ:
+    if kind == READ:
         return AnswerFields(
             0,
             state_epoch=answer.state_epoch,
             start_offset=answer.start_offset,
             progress=offset_progress(answer.state_batches),
         )
-    if op.kind == SUMMARY:
+    if kind == SUMMARY:
         return AnswerFields(
             0, answer.state_epoch, answer.leader_epoch, answer.start_offset, answer.delivery_complete_count
         )

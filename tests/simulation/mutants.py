@@ -4,7 +4,8 @@ Each function patches the coordinator with pytest's monkeypatch.  The patched na
 of the coordinator may require a change here.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import isfunction
 from typing import Any
 
 import msgspec
@@ -23,7 +24,19 @@ from protocol.state_batches import pack, unpack
 from protocol.state_records import StateRecord
 
 Patch = pytest.MonkeyPatch
-MUTANTS: dict[str, Callable[[Patch], None]] = {}
+Mutant = Callable[[Patch], None]
+
+
+def list_mutants(module: Mapping[str, Any]) -> dict[str, Mutant]:
+    """Return the mutants of a module by name: its public functions that take `patch`."""
+    return {
+        name: function
+        for name, function in module.items()
+        if isfunction(function)
+        and function.__module__ == module["__name__"]
+        and function.__code__.co_varnames[:1] == ("patch",)
+        and not name.startswith("_")
+    }
 
 
 def _replace_in_connection(patch: Patch, **methods: Any) -> None:
@@ -31,12 +44,6 @@ def _replace_in_connection(patch: Patch, **methods: Any) -> None:
     patch.setattr(listener, "Connection", type("MutantConnection", (Connection,), methods))
 
 
-def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    MUTANTS[function.__name__] = function
-    return function
-
-
-@_register_mutant
 def answers_before_the_append_is_done(patch: Patch) -> None:
     append = ShardRunner._append
 
@@ -49,13 +56,11 @@ def answers_before_the_append_is_done(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_append", _append)
 
 
-@_register_mutant
 def answers_reads_from_pending_writes(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_is_in_flight", lambda self, key: False)
     patch.setattr(ShardRunner, "_is_queued", lambda self, key: False)
 
 
-@_register_mutant
 def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:
     new_append, last = journal.new_append, {}
 
@@ -73,7 +78,6 @@ def writes_an_earlier_record_instead_of_an_update(patch: Patch) -> None:
     patch.setattr(journal, "new_append", repeat_records)
 
 
-@_register_mutant
 def keeps_state_whose_append_failed(patch: Patch) -> None:
     def _recover(self: Any, error: Any, waiting: Any) -> None:
         refuse_all(waiting, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
@@ -84,12 +88,10 @@ def keeps_state_whose_append_failed(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_recover", _recover)
 
 
-@_register_mutant
 def prunes_needed_records(patch: Patch) -> None:
     patch.setattr(PruningOffsets, "redundant_offset", property(lambda self: self.end_log_offset))
 
 
-@_register_mutant
 def deletes_in_memory_only(patch: Patch) -> None:
     decide = Shard._decide
 
@@ -103,7 +105,6 @@ def deletes_in_memory_only(patch: Patch) -> None:
     patch.setattr(Shard, "_decide", _decide)
 
 
-@_register_mutant
 def writes_snapshots_without_state_batches(patch: Patch) -> None:
     next_snapshot = state.next_snapshot
 
@@ -113,29 +114,24 @@ def writes_snapshots_without_state_batches(patch: Patch) -> None:
     patch.setattr("coordinator.shard.machine.next_snapshot", mutated)
 
 
-@_register_mutant
 def does_not_fence_old_leader_epochs(patch: Patch) -> None:
     patch.setattr(checks, "check_leader_epoch", lambda state, leader_epoch: None)
 
 
-@_register_mutant
 def does_not_fence_old_state_epochs(patch: Patch) -> None:
     patch.setattr(checks, "check_state_epoch", lambda state, state_epoch: None)
 
 
-@_register_mutant
 def does_not_store_leader_epoch_max(patch: Patch) -> None:
     for module in (decisions, state):
         patch.setattr(module, "stored_leader_epoch_max", lambda leader_epoch, leader_epoch_max: -1)
 
 
-@_register_mutant
 def does_not_store_new_leader_epoch(patch: Patch) -> None:
     decide_read = decisions.decide_read
     patch.setattr(decisions, "decide_read", lambda *args: (None, decide_read(*args)[1]))
 
 
-@_register_mutant
 def allows_lower_start_offset(patch: Patch) -> None:
     decide_write = decisions.decide_write
 
@@ -148,7 +144,6 @@ def allows_lower_start_offset(patch: Patch) -> None:
     patch.setattr(decisions, "decide_write", mutated)
 
 
-@_register_mutant
 def replaces_state_batches_instead_of_merging(patch: Patch) -> None:
     def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         laid: dict[int, Any] = {}
@@ -161,7 +156,6 @@ def replaces_state_batches_instead_of_merging(patch: Patch) -> None:
         patch.setattr(module, "combine", combine)
 
 
-@_register_mutant
 def resets_state_on_repeated_initialize(patch: Patch) -> None:
     decide = decisions.decide_initialize
 
@@ -173,7 +167,6 @@ def resets_state_on_repeated_initialize(patch: Patch) -> None:
     patch.setattr(decisions, "decide_initialize", mutated)
 
 
-@_register_mutant
 def writes_valid_parts_of_a_refused_unit(patch: Patch) -> None:
     def _decide(self: Any, decide: Any, key: Any, unit: Sequence[Any], facts: Any) -> CoordinatorResult:
         records, answer = [], None
@@ -190,7 +183,6 @@ def writes_valid_parts_of_a_refused_unit(patch: Patch) -> None:
     patch.setattr(Shard, "_decide", _decide)
 
 
-@_register_mutant
 def sends_responses_out_of_order(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         slots = self._response_slots
@@ -203,7 +195,6 @@ def sends_responses_out_of_order(patch: Patch) -> None:
     _replace_in_connection(patch, _flush=_flush)
 
 
-@_register_mutant
 def sends_responses_twice(patch: Patch) -> None:
     def _flush(self: Any) -> None:
         if self._response_slots and (first := self._response_slots[0]).response is not None:
@@ -213,7 +204,6 @@ def sends_responses_twice(patch: Patch) -> None:
     _replace_in_connection(patch, _flush=_flush)
 
 
-@_register_mutant
 def schedules_no_batch_after_an_append(patch: Patch) -> None:
     appended = ShardRunner.on_append_done
 
@@ -225,7 +215,6 @@ def schedules_no_batch_after_an_append(patch: Patch) -> None:
     patch.setattr(ShardRunner, "on_append_done", on_append_done)
 
 
-@_register_mutant
 def drops_operations_queued_during_loading(patch: Patch) -> None:
     loaded = ShardRunner.finish_loading
 
@@ -236,7 +225,6 @@ def drops_operations_queued_during_loading(patch: Patch) -> None:
     patch.setattr(ShardRunner, "finish_loading", mutated)
 
 
-@_register_mutant
 def keeps_request_memory_of_lost_connections(patch: Patch) -> None:
     lost = Connection.connection_lost
 
@@ -247,12 +235,10 @@ def keeps_request_memory_of_lost_connections(patch: Patch) -> None:
     _replace_in_connection(patch, connection_lost=connection_lost)
 
 
-@_register_mutant
 def never_aborts_stalled_connections(patch: Patch) -> None:
     _replace_in_connection(patch, abort_if_stalled=lambda self, now_s: None)
 
 
-@_register_mutant
 def never_closes_slow_readers(patch: Patch) -> None:
     timeout_reason = Connection.timeout_reason
 
@@ -261,3 +247,6 @@ def never_closes_slow_readers(patch: Patch) -> None:
         return None if reason == "slow_reader" else reason
 
     _replace_in_connection(patch, timeout_reason=ignore_slow_reader)
+
+
+MUTANTS = list_mutants(globals())

@@ -169,7 +169,7 @@ class Network:
     def __init__(self, loop: SimLoop, rng: Random, faults: NetFaults) -> None:
         self.loop = loop
         self.faults = faults
-        self.clogged_until_s = 0.0
+        self.blocked_until_s = 0.0
         self.links: set[Link] = set()
         # The clusters of this network, by the addresses of their brokers.
         self.brokers: dict[tuple[str, int], BrokerNetwork] = {}
@@ -193,7 +193,7 @@ class Network:
         """Connect; raises ConnectionRefusedError without a listener."""
         self._numbers += 1
         link = Link(self, Random(self._rng.getrandbits(64)), self._numbers, (host, port))
-        await asyncio.sleep(self.faults.latency_s + max(0.0, self.clogged_until_s - self.loop.time()))
+        await asyncio.sleep(self.faults.latency_s + max(0.0, self.blocked_until_s - self.loop.time()))
         server = self._listening.get((host, port))
         if server is None:
             raise ConnectionRefusedError(f"nobody listens on {host}:{port}")
@@ -223,7 +223,7 @@ class Network:
 
     def block_traffic(self, seconds: float) -> None:
         """Block all traffic for a while; data that is sent meanwhile arrives afterwards."""
-        self.clogged_until_s = max(self.clogged_until_s, self.loop.time() + seconds)
+        self.blocked_until_s = max(self.blocked_until_s, self.loop.time() + seconds)
 
 
 @dataclass

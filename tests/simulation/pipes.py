@@ -62,11 +62,11 @@ class Pipe:
         self.in_flight += len(data)
         rng, faults = self.link.rng, self.link.network.faults
         while data:
-            piece = len(data)
-            if piece > 1 and rng.random() < faults.split_rate:
-                piece = rng.randrange(1, piece)
-            self._schedule_delivery(data[:piece])
-            data = data[piece:]
+            size = len(data)
+            if size > 1 and rng.random() < faults.split_rate:
+                size = rng.randrange(1, size)
+            self._schedule_delivery(data[:size])
+            data = data[size:]
 
     def finish(self, item: object = FIN) -> None:
         """Signal the end of the stream to the other end, after the last byte."""
@@ -88,7 +88,7 @@ class Pipe:
         if rng.random() < faults.stall_rate:
             delay_s += rng.expovariate(1 / faults.stall_s)
         # Slightly later than the previous chunk, which fixes the order on a connection.
-        self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.clogged_until_s + delay_s)
+        self._last_s = max(self._last_s + 1e-7, loop.time() + delay_s, network.blocked_until_s + delay_s)
         loop.call_at(self._last_s, self._receive_item, item, context=self._context)
 
     def _receive_item(self, item: Any) -> None:
@@ -109,8 +109,8 @@ class Pipe:
             item = self._arrived.popleft()
             if isinstance(item, bytes):
                 self.in_flight -= len(item)
-                if come_through := self._bytes_before_cut(item):
-                    self._sink(come_through)
+                if delivered := self._bytes_before_cut(item):
+                    self._sink(delivered)
                 if self.on_delivered is not None:
                     self.on_delivered()
             else:
@@ -222,9 +222,7 @@ class ServerTransport(asyncio.Transport):
         self._link.to_client.discard()
 
     def give_up(self) -> None:
-        """Close a half-open connection after TCP's retransmission timeout; until then, check again
-        periodically.
-        """
+        """Close a half-open connection after TCP's retransmission timeout, or check again later."""
         if self._link.to_client.in_flight or self._closing:
             self._lose_connection(TimeoutError("the client acknowledges no data"))
         elif not self._lost:

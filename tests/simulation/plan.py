@@ -8,7 +8,7 @@ appear.
 from dataclasses import dataclass, field, replace
 from math import exp, log
 from random import Random
-from typing import Literal
+from typing import Literal, Self
 
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import ServerLimits
@@ -33,34 +33,40 @@ class Load:
     partitions: int = 2
     brokers: int = 2
     leaders_per_key: int = 2
+    # The pause of a partition leader between two writes, and the time until it is replaced.
     think_s: float = 0.05
     writes_outstanding_max: int = 2
     lead_s: float = 10.0
+    # The interval of the resets and deletions of a group coordinator.
     reset_s: float = 20.0
     # The mean number of seconds between a deletion and the next initialization.
-    gone_s: float = 1.0
-    look_s: float = 5.0
+    deleted_s: float = 1.0
+    # The interval at which a group coordinator reads summaries.
+    summary_s: float = 5.0
     # The mean interval of polling readers, in seconds. None: no polling readers.
-    watch_s: float | None = None
-    watchers: int = 1
+    poll_s: float | None = None
+    polling_readers: int = 1
     # The part of summaries among the requests of polling readers. The other requests of polling readers are
     # reads, which write if the leader epoch is new.
     summary_rate: float = 0.5
     # Callers of the client library, and the number of concurrent calls of each.
     library_users: int = 0
     library_calls: int = 3
-    strangers: int = 1
-    stranger_think_s: float = 1.0
-    stranger_pipeline_max: int = 4
-    noise_s: float | None = None
+    hostile_clients: int = 1
+    hostile_pause_s: float = 1.0
+    hostile_pipeline_max: int = 4
+    # The interval of invalid or incomplete requests. None: none.
+    garbage_s: float | None = None
+    # The part of requests before which a broker sends FindCoordinator.
     look_up_rate: float = 0.1
     slow_reader_rate: float = 0.0
+    # Whether coordinators know which topics exist, and refuse other topics.
     topics_listed: bool = False
 
 
 @dataclass(frozen=True)
 class Nemesis:
-    """The faults of the process and the machine: their mean intervals in seconds, or None for never."""
+    """The faults of coordinators: their mean intervals in seconds, or None for never."""
 
     crash_s: float | None = None
     # The part of crashes that are soon followed by another crash.
@@ -68,40 +74,98 @@ class Nemesis:
     # The part of starts and stops that are interrupted by a crash.
     interrupt_rate: float = 0.0
     stop_s: float | None = None
-    down_s: float = 0.5
-    clog_s: float | None = None
-    clogged_s: float = 2.0
-    suspend_s: float | None = None
-    suspended_s: float = 5.0
+    down_s: float = 2.0
     clock_jump_s: float | None = None
     clock_jump_max_ms: int = 3_600_000
+
+
+@dataclass(frozen=True)
+class MachineNemesis(Nemesis):
+    """The faults of a coordinator with a journal, and of its machine."""
+
+    # The network between clients and the coordinator is blocked.
+    block_network_s: float | None = None
+    network_blocked_s: float = 2.0
+    # The whole machine is suspended.
+    suspend_s: float | None = None
+    suspended_s: float = 5.0
+    # The disk is full.
     fill_s: float | None = None
     full_s: float = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All parameters of a simulation."""
+class SimulationPlan:
+    """The parameters of all kinds of simulation that are decided before the start."""
 
     seed: int
     state_partitions: int = 3
-    node_ids: int = 2
+    # The node ids of one coordinator.
+    node_ids: int = 1
     ops_max: int = OPS_MAX
     faulty_s: float = FAULTY_S
-    quiet_points: int = 2
+    quiet_points: int = 1
     load: Load = field(default_factory=Load)
     nemesis: Nemesis = field(default_factory=Nemesis)
     net: NetFaults = field(default_factory=NetFaults)
+    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
+    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
+    server_limits: ServerLimits = field(default_factory=ServerLimits)
+    cold_interval_ms: int = 5_000
+    prune_interval_ms: int = 5_000
+
+    @property
+    def kind(self) -> str:
+        """The kind of the simulation, for messages."""
+        raise NotImplementedError
+
+    @property
+    def way_s(self) -> float:
+        """The maximum number of seconds of the delivery of a request, if the network is not blocked."""
+        net = self.net
+        return 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+
+    @property
+    def latest_effect_s(self) -> float:
+        """The number of seconds after which a request can have no effect any more."""
+        raise NotImplementedError
+
+    @property
+    def settled_s(self) -> float:
+        """The number of seconds after which a request can have no effect, if there are no faults."""
+        return self.latest_effect_s
+
+    @property
+    def sound_net(self) -> NetFaults:
+        """The network without faults."""
+        net = self.net
+        return NetFaults(
+            latency_s=net.latency_s,
+            send_buffer_bytes=net.send_buffer_bytes,
+            high_water_bytes=net.high_water_bytes,
+        )
+
+    def without_faults(self) -> Self:
+        """Return the same plan without faults."""
+        raise NotImplementedError
+
+    def lasting(self, minutes: float | None) -> Self:
+        """Return the plan with a phase with faults of this length, without a limit on operations."""
+        if minutes is None:
+            return self
+        return replace(self, faulty_s=60 * minutes, ops_max=1_000_000_000)
+
+
+@dataclass(frozen=True)
+class JournalPlan(SimulationPlan):
+    """All parameters of a simulation of one coordinator with a journal."""
+
+    nemesis: MachineNemesis = field(default_factory=MachineNemesis)
     journal_sync: Literal["always", "os"] = "always"
     disk_faults: DiskFaults = field(default_factory=DiskFaults)
     # The part of crashes that leave a flipped bit on the disk.
     damage_rate: float = 0.0
-    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
-    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    server_limits: ServerLimits = field(default_factory=ServerLimits)
     segment_bytes: int = 1 << 16
-    cold_interval_ms: int = 5_000
-    prune_interval_ms: int = 5_000
 
     @property
     def kind(self) -> str:
@@ -115,37 +179,31 @@ class Plan:
         The coordinator starts no operation that is older than `request_age_max_s`. The delivery of the
         request and the append add to this age.
         """
-        net, nemesis = self.net, self.nemesis
-        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
-        clogged_s = 8 * nemesis.clogged_s if nemesis.clog_s else 0.0
+        nemesis = self.nemesis
+        network_blocked_s = 8 * nemesis.network_blocked_s if nemesis.block_network_s else 0.0
         suspended_s = 8 * nemesis.suspended_s if nemesis.suspend_s else 0.0
         append_s = 10 * self.disk_faults.stall_s + 20.0
-        return self.runtime_limits.request_age_max_s + way_s + clogged_s + suspended_s + append_s
+        return self.runtime_limits.request_age_max_s + self.way_s + network_blocked_s + suspended_s + append_s
 
     @property
     def has_response_deadline(self) -> bool:
         """Return whether every request on a sound connection must be answered before its client's timeout."""
         return (
-            self.nemesis.clog_s is None
+            self.nemesis.block_network_s is None
             and self.nemesis.suspend_s is None
             and not self.net.stall_rate
             # If the request memory is small, incomplete frames of hostile clients delay other clients.
             and self.server_limits.queued_bytes_max > 1 << 20
         )
 
-    def plan_next_process(self, rng: Random) -> "Plan":
+    def plan_next_process(self, rng: Random) -> "JournalPlan":
         """Return the plan for the next process of the coordinator, sometimes with another configuration."""
         if rng.random() < 0.7:
             return self
         return replace(self, policy=draw_policy(rng), segment_bytes=_draw_segment_bytes(rng))
 
-    def without_faults(self) -> "Plan":
+    def without_faults(self) -> "JournalPlan":
         """Return the same plan without faults."""
-        quick = NetFaults(
-            latency_s=self.net.latency_s,
-            send_buffer_bytes=self.net.send_buffer_bytes,
-            high_water_bytes=self.net.high_water_bytes,
-        )
         # Without faults, no operation waits for the write timeout, even if each append has only a few of the
         # operations in progress. An append waits for a write and for a sync.
         limits = self.runtime_limits
@@ -154,7 +212,7 @@ class Plan:
         sound = DiskFaults(
             write_s=min(self.disk_faults.write_s, step_s), sync_s=min(self.disk_faults.sync_s, step_s)
         )
-        return replace(self, net=quick, disk_faults=sound)
+        return replace(self, net=self.sound_net, disk_faults=sound)
 
 
 def draw_log_uniform(rng: Random, low: float, high: float) -> float:
@@ -172,10 +230,10 @@ def draw_interval(rng: Random, low: float, high: float, chance: float = 0.5) -> 
     return draw_log_uniform(rng, low, high) if rng.random() < chance else None
 
 
-def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
-    """Draw a plan. `minutes` sets the length of the phase with faults and removes the limit on operations."""
+def draw_plan(seed: int, *, minutes: float | None = None) -> JournalPlan:
+    """Draw a plan; see `SimulationPlan.lasting` for `minutes`."""
     rng = Random(seed)
-    plan = Plan(
+    plan = JournalPlan(
         seed,
         state_partitions=rng.randrange(1, 6),
         node_ids=rng.randrange(1, 5),
@@ -193,9 +251,7 @@ def draw_plan(seed: int, *, minutes: float | None = None) -> Plan:
         cold_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
         prune_interval_ms=int(draw_log_uniform(rng, 500, 60_000)),
     )
-    if minutes is not None:
-        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
-    return plan
+    return plan.lasting(minutes)
 
 
 def draw_policy(rng: Random) -> SnapshotPolicy:
@@ -221,29 +277,29 @@ def draw_load(rng: Random) -> Load:
         writes_outstanding_max=rng.randrange(1, 5),
         lead_s=draw_log_uniform(rng, 0.5, 60.0),
         reset_s=draw_log_uniform(rng, 2.0, 120.0),
-        look_s=draw_log_uniform(rng, 0.2, 20.0),
-        watch_s=draw_interval(rng, 0.02, 2.0),
+        summary_s=draw_log_uniform(rng, 0.2, 20.0),
+        poll_s=draw_interval(rng, 0.02, 2.0),
         library_users=rng.choice((0, 0, 1, 2)),
         library_calls=rng.randrange(1, 5),
-        strangers=rng.randrange(3),
-        stranger_think_s=draw_log_uniform(rng, 0.005, 5.0),
-        stranger_pipeline_max=rng.choice((1, 3, 20)),
-        noise_s=draw_interval(rng, 0.2, 10.0, 0.3),
+        hostile_clients=rng.randrange(3),
+        hostile_pause_s=draw_log_uniform(rng, 0.005, 5.0),
+        hostile_pipeline_max=rng.choice((1, 3, 20)),
+        garbage_s=draw_interval(rng, 0.2, 10.0, 0.3),
         look_up_rate=rng.choice((0.02, 0.2, 1.0)),
         slow_reader_rate=draw_rate(rng, 0.01, 0.2, 0.3),
         topics_listed=rng.random() < 0.3,
     )
 
 
-def _draw_nemesis(rng: Random) -> Nemesis:
-    return Nemesis(
+def _draw_nemesis(rng: Random) -> MachineNemesis:
+    return MachineNemesis(
         crash_s=draw_interval(rng, 0.3, 60.0, 0.7),
         crash_again_rate=draw_rate(rng, 0.05, 0.9),
         interrupt_rate=draw_rate(rng, 0.05, 0.9),
         stop_s=draw_interval(rng, 2.0, 60.0, 0.3),
         down_s=draw_log_uniform(rng, 0.01, 10.0),
-        clog_s=draw_interval(rng, 1.0, 60.0, 0.3),
-        clogged_s=draw_log_uniform(rng, 0.1, 10.0),
+        block_network_s=draw_interval(rng, 1.0, 60.0, 0.3),
+        network_blocked_s=draw_log_uniform(rng, 0.1, 10.0),
         suspend_s=draw_interval(rng, 5.0, 60.0, 0.2),
         suspended_s=draw_log_uniform(rng, 0.5, 40.0),
         clock_jump_s=draw_interval(rng, 1.0, 60.0, 0.4),

@@ -1,27 +1,26 @@
-"""Run the real components of the coordinator with a simulated network, storage and clock.
+"""Run the real components of a coordinator with a simulated network, storage and clock.
 
-The memory of a process is lost when the process ends; its log remains in a `Storage`.  A crash may happen
-between any two callbacks.
+The memory of a process is lost when the process ends; its log remains.  A crash may happen between any two
+callbacks. Subclasses add the log and the ownership of shards.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordinator.cluster.topics import TopicDirectory
 from coordinator.config import HostPort
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import Runtime
-from coordinator.serve.server import Api, CoordinatorDirectory, Listener
-from coordinator.serve.service import Service
+from coordinator.serve.server import CoordinatorDirectory, Listener
 from tests.simulation.loop import PROCESS, Process, SimLoop
-from tests.simulation.plan import Plan
-from tests.simulation.storage import JournalStorage
+from tests.simulation.plan import SimulationPlan
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 _Result = TypeVar("_Result")
 
-ADDRESS = HostPort("coordinator", 9095)
 NODE_ID_FIRST = 1_000_000
 
 
@@ -41,79 +40,103 @@ class SimClock:
         return self.ahead_ms + round(self._loop.time() * 1_000)
 
 
-class CoordinatorProcess:
-    """A coordinator from its start to its crash or stop."""
+def coordinator_address(place: int) -> HostPort:
+    """Return the address of all successive coordinators of a place."""
+    return HostPort(f"coordinator-{place}", 9095)
 
-    def __init__(
-        self,
-        number: int,
-        *,
-        loop: SimLoop,
-        plan: Plan,
-        storage: JournalStorage,
-        clock: SimClock,
-        topics: TopicDirectory,
-    ) -> None:
-        self.number = number
-        self.log: StateLog
-        self.runtime: Runtime
-        self.listener: Listener
-        self._loop = loop
-        self._plan = plan
-        self._storage = storage
-        self._clock = clock
-        self._topics = topics
-        self._process = Process(f"coordinator {number}")
+
+class CoordinatorProcess:
+    """A coordinator from its start to its crash or stop.
+
+    A place is the index of an address. The successive processes of a place have different names.
+    """
+
+    log: StateLog
+    runtime: Runtime
+    listener: Listener
+
+    def __init__(self, world: "World", place: int, life: int, plan: SimulationPlan) -> None:
+        self.place = place
+        self.name = f"{place}.{life}"
+        self.address = coordinator_address(place)
+        self._world = world
+        self._loop = world.loop
+        self._clock = world.clocks[place]
+        self._process = Process(self.name)
+        self._common_plan = plan
 
     async def start(self, limit_s: float | None = None) -> None:
-        """Start all components in the coordinator's order. Raise StartStopTimeout after `limit_s`.
+        """Start all components in the coordinator's order. Raises StartStopTimeout after `limit_s`.
 
         Raises LogError if the log cannot be opened.
         """
         await self.run_in_process(self._start, limit_s)
 
     async def _start(self) -> None:
-        plan = self._plan
-        metrics = Metrics()
-        self.log = self._storage.create_log(plan)
-        self.runtime = Runtime(
+        raise NotImplementedError
+
+    def _make_runtime(self, metrics: Metrics, **ownership: Any) -> Runtime:
+        plan = self._common_plan
+        return Runtime(
             log=self.log,
             clock=self._clock,
-            topics=self._topics,
+            topics=self._world.topics,
             metrics=metrics,
             policy=plan.policy,
             limits=plan.runtime_limits,
             state_partitions=plan.state_partitions,
             cold_interval_ms=plan.cold_interval_ms,
             prune_interval_ms=plan.prune_interval_ms,
+            **ownership,
         )
-        directory = CoordinatorDirectory(
-            ADDRESS,
+
+    def _make_directory(self) -> CoordinatorDirectory:
+        return CoordinatorDirectory(
+            self.address,
             node_id_first=NODE_ID_FIRST,
-            node_ids=plan.node_ids,
-            state_partitions=plan.state_partitions,
+            node_ids=self._common_plan.node_ids,
+            state_partitions=self._common_plan.state_partitions,
         )
-        api = Api(Service(self.runtime), directory, metrics)
-        self.listener = Listener(api, metrics, plan.server_limits)
-        await self.runtime.start()
-        await self.listener.start(ADDRESS)
 
     async def stop(self, limit_s: float | None = None) -> None:
-        """Stop as on SIGTERM. Raise StartStopTimeout after `limit_s`."""
+        """Stop as on SIGTERM. Raises StartStopTimeout after `limit_s`."""
         await self.run_in_process(self._stop, limit_s)
-        await self._loop.kill(self._process)
+        await self._end()
 
     async def _stop(self) -> None:
-        self.runtime.mark_not_ready()
-        await self.listener.drain(25.0)
-        await self.listener.stop()
-        await self.runtime.stop()
+        raise NotImplementedError
 
     async def crash(self) -> None:
-        """Kill the process."""
-        self._storage.crash()
-        self._loop.network.drop_connections(ADDRESS)
+        """Kill the process. Its requests to other processes may still arrive."""
+        self._loop.network.drop_connections(self.address)
+        await self._end()
+
+    async def _end(self) -> None:
         await self._loop.kill(self._process)
+
+    async def release(self) -> None:
+        """Release what remains in memory after the end of the process."""
+
+    def pause(self) -> None:
+        """Run no callback of this process, as after SIGSTOP."""
+        self._process.paused = True
+
+    def resume(self) -> None:
+        """Continue, and process the messages that arrived in the meantime."""
+        self._loop.resume(self._process)
+
+    @property
+    def paused(self) -> bool:
+        """Return whether the process is paused."""
+        return self._process.paused
+
+    def create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
+        """Create a task that ends with the process."""
+        token = PROCESS.set(self._process)
+        try:
+            return asyncio.create_task(coro)
+        finally:
+            PROCESS.reset(token)
 
     async def run_in_process(
         self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
@@ -122,11 +145,7 @@ class CoordinatorProcess:
 
         Raises StartStopTimeout after `limit_s`; the coroutine then continues until the process is killed.
         """
-        token = PROCESS.set(self._process)
-        try:
-            task = asyncio.create_task(run())
-        finally:
-            PROCESS.reset(token)
+        task = self.create_task(run())
         await asyncio.wait({task}, timeout=limit_s)
         if not task.done():
             raise StartStopTimeout

@@ -6,16 +6,16 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
+from tests.simulation.journal import JournalSimulator
 from tests.simulation.kafka.scenarios import draw_kafka_plan
 from tests.simulation.kafka.simulator import KafkaSimulator
-from tests.simulation.phases import SimulationOutcome
 from tests.simulation.plan import draw_plan
-from tests.simulation.simulator import Simulator
+from tests.simulation.simulation import SimulationOutcome
 
 
 def run_alone(seed: int, minutes: float | None = None) -> SimulationOutcome:
-    """Simulate a single coordinator with its own log."""
-    return Simulator(draw_plan(seed, minutes=minutes)).run()
+    """Simulate one coordinator with a journal."""
+    return JournalSimulator(draw_plan(seed, minutes=minutes)).run()
 
 
 def run_kafka(seed: int, minutes: float | None = None) -> SimulationOutcome:
@@ -32,16 +32,16 @@ def check_seed(kind: str, minutes: float | None, seed: int) -> str | None:
     outcome = KINDS[kind](seed, minutes)
     if outcome.violation is None:
         return None
-    again = f"--kind {kind} --seed {seed}" + (f" --minutes {minutes}" if minutes else "")
+    options = f"--kind {kind} --seed {seed}" + (f" --minutes {minutes}" if minutes else "")
     return (
         f"{outcome}\n{type(outcome.violation).__name__}: {outcome.violation}\n"
-        f"replay: python -m tests.simulation {again} --verbose"
+        f"replay: python -m tests.simulation {options} --verbose"
     )
 
 
 def check_seeds(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str]:
     """Simulate with several seeds on all cores; yield the violations in the order of the seeds."""
-    return (wrong for wrong in check_each_seed(kind, seeds, minutes) if wrong is not None)
+    return (violation for violation in check_each_seed(kind, seeds, minutes) if violation is not None)
 
 
 def check_each_seed(kind: str, seeds: Sequence[int], minutes: float | None = None) -> Iterator[str | None]:

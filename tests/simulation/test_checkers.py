@@ -5,16 +5,6 @@ from typing import Any
 
 import pytest
 
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.delete_share_group_state import PartitionResult as DeleteResult
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.initialize_share_group_state import PartitionResult as InitializeResult
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state import PartitionResult as ReadResult
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.read_share_group_state_summary import PartitionResult as SummaryResult
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
-from protocol.messages.write_share_group_state import PartitionResult as WriteResult
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import (
@@ -26,6 +16,18 @@ from tests.simulation.checkers import (
 )
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, History, Operation, Violation
 from tests.simulation.linearize import check_linearizable
+from tests.simulation.parts import (
+    DeletePart,
+    DeleteResult,
+    InitializePart,
+    InitializeResult,
+    ReadPart,
+    ReadResult,
+    SummaryPart,
+    SummaryResult,
+    WritePart,
+    WriteResult,
+)
 
 KEY = SharePartitionKey("g", bytes(16), 0)
 FENCED_LEADER_EPOCH, NOT_COORDINATOR = 74, 16
@@ -62,7 +64,7 @@ class ScriptedHistory:
 
     def begin_write(self, *batches: tuple[int, int, int, int], **fields: int) -> Operation:
         values = {"state_epoch": 1, "leader_epoch": 0, "start_offset": 0} | fields
-        part = WriteOperation(partition=0, state_batches=_pack_batch(*batches), **values)
+        part = WritePart(partition=0, state_batches=_pack_batch(*batches), **values)
         return self.begin(WRITE, part)
 
     def read(
@@ -85,107 +87,113 @@ class ScriptedHistory:
         self.end(self.begin(DELETE, DeletePart(0)), DeleteResult(0))
 
 
+def initialized_script() -> ScriptedHistory:
+    script = ScriptedHistory()
+    script.initialize()
+    return script
+
+
 def _pack_batch(*batches: tuple[int, int, int, int]) -> bytes:
     return pack(StateBatch(*batch) for batch in batches)
 
 
-Judge = Callable[[History], None]
+Checker = Callable[[History], None]
+
+checks_durability = pytest.mark.parametrize(
+    "checker", [check_acknowledged_writes_are_durable, check_linearizable]
+)
+checks_epochs = pytest.mark.parametrize("checker", [check_epochs_never_decrease, check_linearizable])
 
 
-def check_accepted(judge: Judge, script: ScriptedHistory) -> None:
-    judge(script.history)
+def check_accepted(checker: Checker, script: ScriptedHistory) -> None:
+    checker(script.history)
 
 
-def check_refused(judge: Judge, script: ScriptedHistory) -> None:
+def check_refused(checker: Checker, script: ScriptedHistory) -> None:
     with pytest.raises(Violation):
-        judge(script.history)
+        checker(script.history)
 
 
-@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
-def test_lost_acknowledged_write_is_refused(judge: Judge) -> None:
-    script = ScriptedHistory()
-    script.initialize()
+@checks_durability
+def test_lost_acknowledged_write_is_refused(checker: Checker) -> None:
+    script = initialized_script()
     script.write((0, 4, 2, 1))
     script.crash()
     script.read((0, 4, 2, 1))
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.read((0, 3, 2, 1))
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
-def test_lost_acknowledged_start_offset_is_refused(judge: Judge) -> None:
-    script = ScriptedHistory()
-    script.initialize()
+@checks_durability
+def test_lost_acknowledged_start_offset_is_refused(checker: Checker) -> None:
+    script = initialized_script()
     script.write(start_offset=7)
     script.read(start_offset=7)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.read(start_offset=6)
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_acknowledged_writes_are_durable, check_linearizable])
-def test_write_may_be_lost_after_reset(judge: Judge) -> None:
-    script = ScriptedHistory()
-    script.initialize()
+@checks_durability
+def test_write_may_be_lost_after_reset(checker: Checker) -> None:
+    script = initialized_script()
     script.write((0, 4, 2, 1))
     script.initialize(state_epoch=2)
     script.read(state_epoch=2)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_refused_writes_are_invisible, check_linearizable])
-def test_visible_refused_write_is_refused(judge: Judge) -> None:
-    script = ScriptedHistory()
-    script.initialize()
+@pytest.mark.parametrize("checker", [check_refused_writes_are_invisible, check_linearizable])
+def test_visible_refused_write_is_refused(checker: Checker) -> None:
+    script = initialized_script()
     script.read(leader_epoch=5)
     script.write((0, 0, 2, 1_001), leader_epoch=4, error_code=FENCED_LEADER_EPOCH)
     script.read(leader_epoch=5)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.read((0, 0, 2, 1_001), leader_epoch=5)
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
-def test_missing_leader_fencing_is_refused(judge: Judge) -> None:
-    script = ScriptedHistory()
-    script.initialize()
+@checks_epochs
+def test_missing_leader_fencing_is_refused(checker: Checker) -> None:
+    script = initialized_script()
     script.read(leader_epoch=5)
     script.write(leader_epoch=5)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.write(leader_epoch=4)
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
-def test_decreased_state_epoch_is_refused(judge: Judge) -> None:
+@checks_epochs
+def test_decreased_state_epoch_is_refused(checker: Checker) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
     script.summary(state_epoch=3)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.initialize(state_epoch=2)
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_epochs_never_decrease, check_linearizable])
-def test_epochs_may_restart_after_deletion(judge: Judge) -> None:
+@checks_epochs
+def test_epochs_may_restart_after_deletion(checker: Checker) -> None:
     script = ScriptedHistory()
     script.initialize(state_epoch=3)
     script.read(state_epoch=3, leader_epoch=5)
     script.delete()
     script.initialize(state_epoch=1)
     script.read(leader_epoch=2)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
 
 
-@pytest.mark.parametrize("judge", [check_start_offset_never_decreases, check_linearizable])
-def test_decreased_start_offset_is_refused(judge: Judge) -> None:
+@pytest.mark.parametrize("checker", [check_start_offset_never_decreases, check_linearizable])
+def test_decreased_start_offset_is_refused(checker: Checker) -> None:
     script = ScriptedHistory()
     script.initialize(start_offset=7)
     script.summary(start_offset=7)
-    check_accepted(judge, script)
+    check_accepted(checker, script)
     script.summary(start_offset=6)
-    check_refused(judge, script)
+    check_refused(checker, script)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +217,11 @@ def test_malformed_batches_in_read_are_refused(batches: list[tuple[int, int, int
 
 def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
     for shows in (True, False):
-        script = ScriptedHistory()
-        script.initialize()
+        script = initialized_script()
         script.begin_write((0, 0, 2, 1))
         script.read(*[(0, 0, 2, 1)] * shows)
         check_accepted(check_linearizable, script)
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
@@ -223,14 +229,12 @@ def test_unanswered_write_may_show_or_not_but_not_disappear() -> None:
 
 
 def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.read()
     script.read((0, 0, 2, 1))
     check_accepted(check_linearizable, script)
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write((0, 0, 2, 1))
     script.crash()
     script.read()
@@ -239,8 +243,7 @@ def test_unanswered_write_may_show_late_but_not_after_deadline() -> None:
 
 
 def test_retriable_error_is_an_unknown_outcome() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.write((0, 0, 2, 1), error_code=NOT_COORDINATOR)
     script.read()
     script.read((0, 0, 2, 1))
@@ -248,16 +251,14 @@ def test_retriable_error_is_an_unknown_outcome() -> None:
 
 
 def test_unanswered_write_shows_completely() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write((0, 0, 2, 1), (2, 2, 2, 1))
     script.read((0, 0, 2, 1))
     check_refused(check_linearizable, script)
 
 
 def test_read_may_not_go_back_during_overlapping_write() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     write = script.begin_write((0, 0, 2, 1))
     script.read((0, 0, 2, 1))
     script.read()
@@ -266,15 +267,13 @@ def test_read_may_not_go_back_during_overlapping_write() -> None:
 
 
 def test_old_leader_may_have_written_before_it_was_fenced() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     # An unanswered read of a newer leader fences later writes, but the write may have taken effect before.
     script.begin(READ, ReadPart(0, 2))
     script.read((0, 0, 2, 1), leader_epoch=2)
     check_accepted(check_linearizable, script)
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.read(leader_epoch=2)
     script.begin_write((0, 0, 2, 1), leader_epoch=1)
     script.read((0, 0, 2, 1), leader_epoch=2)
@@ -282,8 +281,7 @@ def test_old_leader_may_have_written_before_it_was_fenced() -> None:
 
 
 def test_complete_count_follows_start_offset() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
     check_accepted(check_linearizable, script)
@@ -292,8 +290,7 @@ def test_complete_count_follows_start_offset() -> None:
 
 
 def test_summary_may_show_unanswered_write() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.begin_write(start_offset=5, delivery_complete_count=3)
     script.summary(start_offset=5, delivery_complete_count=3)
     script.read(start_offset=5)
@@ -303,8 +300,7 @@ def test_summary_may_show_unanswered_write() -> None:
 
 
 def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.read(leader_epoch=3)
     script.begin_write((0, 0, 2, 1), leader_epoch=3)
     # No write was acknowledged, so this initialize may be a repetition. The summary shows a reset.
@@ -312,8 +308,7 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
     script.summary(leader_epoch=0)
     script.read(leader_epoch=3)
     check_accepted(check_linearizable, script)
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.read(leader_epoch=3)
     script.initialize()
     script.summary(leader_epoch=0)
@@ -323,8 +318,7 @@ def test_unanswered_write_may_turn_repeated_initialize_into_reset() -> None:
 def test_write_before_reset_leaves_no_trace() -> None:
     # Seed 9001467: the second initialize is no repetition, because the write took effect before it.
     for begins_anew in (True, False):
-        script = ScriptedHistory()
-        script.initialize()
+        script = initialized_script()
         write = script.begin_write((0, 0, 2, 1))
         if begins_anew:
             script.initialize()
@@ -335,8 +329,7 @@ def test_write_before_reset_leaves_no_trace() -> None:
 
 def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
     # Seed 379637292585: the write repeats existing batches, so a read cannot show whether it took effect.
-    script = ScriptedHistory()
-    script.initialize()
+    script = initialized_script()
     script.write((0, 0, 2, 1), delivery_complete_count=1)
     script.begin_write((0, 0, 2, 1), delivery_complete_count=5)
     script.crash()
@@ -349,8 +342,7 @@ def test_read_does_not_determine_complete_count_of_unanswered_write() -> None:
 
 def test_operations_of_one_connection_take_effect_in_order() -> None:
     def script_of(connection: str) -> ScriptedHistory:
-        script = ScriptedHistory()
-        script.initialize()
+        script = initialized_script()
         late = script.begin_write((0, 0, 2, 1))
         early = script.begin(READ, ReadPart(0, 0))
         late.client, early.client = "one", connection
@@ -365,8 +357,7 @@ def test_operations_of_one_connection_take_effect_in_order() -> None:
 def test_delete_of_unknown_outcome_may_follow_later_operations_of_its_connection() -> None:
     # Seed 615: the append of the delete failed, and the journal recovered it after a restart.
     def script_of(delete_result: DeleteResult | None) -> ScriptedHistory:
-        script = ScriptedHistory()
-        script.initialize()
+        script = initialized_script()
         delete = script.begin(DELETE, DeletePart(0))
         delete.client = "one"
         if delete_result is not None:

@@ -15,10 +15,10 @@ compiled = pytest.importorskip(
 def test_compiled_and_python_write_have_same_trace(
     kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = []
+    traces = []
     for module in (compiled, None):
         monkeypatch.setattr(fastpath, "compiled", module)
         outcome = KINDS[kind](seed, None)
         assert outcome.violation is None
-        told.append(str(outcome.trace))
-    assert told[0] == told[1]
+        traces.append(str(outcome.trace))
+    assert traces[0] == traces[1]

@@ -11,15 +11,11 @@ from random import Random
 from typing import Any
 
 from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey
 from tests.simulation.clients import Broker, Clients
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Operation
+from tests.simulation.parts import DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 from tests.simulation.plan import Load
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
@@ -27,13 +23,13 @@ DELIVERIES_MAX = 5
 # A leader delivers records up to this number of offsets after its start offset.
 WINDOW = 24
 # Hostile clients use delivery counts from this number on, each for one write only, to identify the write.
-STRANGE_COUNT_MIN = 1_000
+HOSTILE_COUNT_MIN = 1_000
 
 _FENCED = (int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.FENCED_STATE_EPOCH))
 
 
 class SharedClientState:
-    """The shared state of all clients. `gate` permits new calls; `busy` counts calls in progress."""
+    """The shared state of all clients. `gate` permits new calls; `calls_in_progress` counts them."""
 
     def __init__(self, clients: Clients, load: Load, keys: list[SharePartitionKey], rng: Random) -> None:
         self.clients = clients
@@ -48,9 +44,9 @@ class SharedClientState:
         self.state_epochs: dict[str, int] = {}
         self.gate = asyncio.Event()
         self.gate.set()
-        self.busy = 0
-        self.is_noisy = True
-        self.strange_count = STRANGE_COUNT_MIN
+        self.calls_in_progress = 0
+        self.sends_garbage = True
+        self.hostile_count = HOSTILE_COUNT_MIN
         self.answers: dict[str, int] = {}
         # A client pauses when it has this number of answers. None: no client pauses.
         self.answers_wanted: int | None = None
@@ -59,30 +55,32 @@ class SharedClientState:
         """Pause for a random time."""
         await asyncio.sleep(rng.expovariate(1 / mean_s))
 
-    async def call(self, who: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any) -> Operation:
+    async def call(
+        self, client_name: str, broker: Broker, kind: str, key: SharePartitionKey, part: Any
+    ) -> Operation:
         """Send a call when the gate is open; count its answer."""
-        await self.wait_for_permission(who)
+        await self.wait_for_permission(client_name)
         try:
             op = await broker.call(kind, key, part)
         finally:
-            self.busy -= 1
-        self.count_final_response(who, op)
+            self.calls_in_progress -= 1
+        self.count_final_response(client_name, op)
         return op
 
-    async def wait_for_permission(self, who: str) -> None:
-        """Wait until a call is permitted. A waiting client does not count in `busy`."""
-        while not self.gate.is_set() or self._has_enough(who):
+    async def wait_for_permission(self, client_name: str) -> None:
+        """Wait until a call is permitted. A waiting client does not count as a call in progress."""
+        while not self.gate.is_set() or self._has_enough(client_name):
             await (asyncio.sleep(1.0) if self.gate.is_set() else self.gate.wait())
-        self.busy += 1
+        self.calls_in_progress += 1
 
-    def count_final_response(self, who: str, op: Operation) -> None:
+    def count_final_response(self, client_name: str, op: Operation) -> None:
         """Count an operation if its response is final, which includes a refusal."""
         if op.known:
-            self.answers[who] = self.answers.get(who, 0) + 1
+            self.answers[client_name] = self.answers.get(client_name, 0) + 1
 
-    def _has_enough(self, who: str) -> bool:
-        wanted = self.answers_wanted
-        return wanted is not None and self.answers.get(who, 0) >= wanted
+    def _has_enough(self, client_name: str) -> bool:
+        answers_max = self.answers_wanted
+        return answers_max is not None and self.answers.get(client_name, 0) >= answers_max
 
 
 class PartitionLeader:
@@ -162,7 +160,7 @@ class PartitionLeader:
         batches = [StateBatch(user_offset, user_offset, *decided[user_offset]) for user_offset in chosen]
         if rng.random() < 0.5:
             batches = _merge_batches(batches)
-        part = WriteOperation(
+        part = WritePart(
             self._key.partition,
             self._state_epoch,
             self._leader_epoch,
@@ -200,13 +198,13 @@ class PartitionLeader:
 
 def _merge_batches(batches: list[StateBatch]) -> list[StateBatch]:
     """Merge adjacent batches of the same state and count."""
-    joined: list[StateBatch] = []
+    merged: list[StateBatch] = []
     for batch in batches:
-        if joined and joined[-1].last_offset + 1 == batch.first_offset and joined[-1][2:] == batch[2:]:
-            joined[-1] = joined[-1]._replace(last_offset=batch.last_offset)
+        if merged and merged[-1].last_offset + 1 == batch.first_offset and merged[-1][2:] == batch[2:]:
+            merged[-1] = merged[-1]._replace(last_offset=batch.last_offset)
         else:
-            joined.append(batch)
-    return joined
+            merged.append(batch)
+    return merged
 
 
 class GroupCoordinator:
@@ -226,7 +224,7 @@ class GroupCoordinator:
         await asyncio.gather(*(self._initialise_key(key, rng.choice((-1, 0, 3))) for key in self._keys))
         next_reset_s = cluster.clients.loop.time() + rng.expovariate(1 / cluster.load.reset_s)
         while True:
-            await cluster.pause_randomly(rng, cluster.load.look_s)
+            await cluster.pause_randomly(rng, cluster.load.summary_s)
             if cluster.clients.loop.time() < next_reset_s:
                 await self._read_summaries()
             else:
@@ -251,7 +249,7 @@ class GroupCoordinator:
                 await self._initialise_key(key, rng.randrange(40), epoch_up=1)
             case 3:
                 await self._send_call(DELETE, key, DeletePart(key.partition))
-                await self._cluster.pause_randomly(rng, self._cluster.load.gone_s)
+                await self._cluster.pause_randomly(rng, self._cluster.load.deleted_s)
                 await self._initialise_key(key, rng.choice((-1, 0)), epoch_up=1)
             case 4:
                 # Use an old state epoch, as in a request that was delayed for too long.

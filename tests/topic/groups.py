@@ -19,13 +19,17 @@ PATIENT = LIMITS._replace(session_timeout_s=60.0, rebalance_timeout_s=60.0)
 # The maximum number of seconds of any wait.
 PATIENCE_S = 120.0
 
+# The settings of a coordinator on a single broker.
+SINGLE_REPLICA = {
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
 _groups = itertools.count()
 
 
 def group_settings(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
-    """Return the settings of a coordinator in a group that is named after its state topic with `shards`
-    partitions.
-    """
+    """Return the settings of a coordinator whose group is named after its state topic."""
     return {
         "bootstrap.servers": bootstrap,
         "ownership": "group",
@@ -45,9 +49,7 @@ async def run_fleet(
     limits: GroupLimits = PATIENT,
     security: ClientSecurity | None = None,
 ) -> AsyncIterator[ReplicaGroup]:
-    """Yield a fleet whose replicas run on separate threads, as in a coordinator. Stop all replicas at
-    the end.
-    """
+    """Yield a group whose replicas run on separate threads, as in a coordinator; stop them at the end."""
     group_id = f"coordinators-{next(_groups)}"
 
     def make_client() -> FaultyGroupClient:

@@ -36,11 +36,11 @@ class BrokersWithFaultyLinks:
             self.network.listen(broker_name(member.node_id), ports)
         for node in BROKERS:
             name = broker_name(node)
-            own = directory / name
-            own.mkdir()
+            broker_directory = directory / name
+            broker_directory.mkdir()
             broker = Broker(
                 jars,
-                own,
+                broker_directory,
                 cluster=cluster,
                 node_id=node,
                 overrides=settings,

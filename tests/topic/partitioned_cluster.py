@@ -93,35 +93,37 @@ class PartitionedCluster:
         for place in range(PLACES):
             self._network.listen(coordinator_name(place), ports[place : place + 1])
         for place, lease_s in enumerate(leases_s):
-            own = directory / f"{topic}-{place}"
-            own.mkdir()
+            directory_of_place = directory / f"{topic}-{place}"
+            directory_of_place.mkdir()
             own_settings = {"owner.lease.ms": str(round(lease_s * 1000))}
             if place == 0:
                 # When the coordinator is killed and restarted, it replaces its former member in the group.
                 own_settings["group.instance.id"] = coordinator_name(place)
             linked = self._network.environment(coordinator_name(place))
-            one = CoordinatorProcess(
-                own,
+            coordinator = CoordinatorProcess(
+                directory_of_place,
                 port=ports[place],
                 http_port=ports[PLACES + place],
                 settings={**group_settings(brokers.bootstrap, topic, SHARDS), **SETTINGS, **own_settings},
                 log="kafka",
                 build=ProgramBuild(build.command, {**build.environment, **linked}),
             )
-            stack.callback(one.kill)
-            self._processes[coordinator_name(place)] = one.process
-            self.coordinators.append(one)
+            stack.callback(coordinator.kill)
+            self._processes[coordinator_name(place)] = coordinator.process
+            self.coordinators.append(coordinator)
 
     def start(self) -> None:
         """Start the coordinators, and wait until they are ready."""
-        for one in self.coordinators:
-            one.process.start()
-        for one in self.coordinators:
-            one.process.wait_ready(lambda one=one: one.get("/readyz")[0] == 200, seconds=RECOVERY_S)
+        for coordinator in self.coordinators:
+            coordinator.process.start()
+        for coordinator in self.coordinators:
+            coordinator.process.wait_ready(
+                lambda coordinator=coordinator: coordinator.get("/readyz")[0] == 200, seconds=RECOVERY_S
+            )
 
     def run(self, schedule: FaultSchedule) -> HistoryRecordingClients:
         """Run a schedule, wait for the recovery, and check the history. Raise Violation with the schedule."""
-        ports = [one.port for one in self.coordinators]
+        ports = [coordinator.port for coordinator in self.coordinators]
         keys = keys_of_each_shard(f"run-{next(self._runs)}")
         clients = HistoryRecordingClients(keys, ports, Random(schedule.seed))
         try:
@@ -137,7 +139,7 @@ class PartitionedCluster:
 
     def memory_mb(self) -> float:
         """Return the resident memory of the largest coordinator."""
-        return max(_resident_mb(one.process.pid) for one in self.coordinators)
+        return max(_resident_mb(coordinator.process.pid) for coordinator in self.coordinators)
 
     async def _run_schedule(self, schedule: FaultSchedule, clients: HistoryRecordingClients) -> None:
         async with asyncio.timeout(RECOVERY_S):
@@ -207,18 +209,23 @@ class PartitionedCluster:
                 self._network.end_faults(name, other)
 
     def _read_log_ends(self) -> str:
-        return "\n".join(f"--- {one.process.log}\n{one.process.log_tail()}" for one in self.coordinators)
+        return "\n".join(
+            f"--- {coordinator.process.log}\n{coordinator.process.log_tail()}"
+            for coordinator in self.coordinators
+        )
 
 
-def keys_of_each_shard(name: str) -> list[SharePartitionKey]:
-    found: dict[int, list[SharePartitionKey]] = {shard: [] for shard in range(SHARDS)}
+def keys_of_each_shard(
+    name: str, shards: int = SHARDS, keys_of_shard: int = KEYS_OF_SHARD
+) -> list[SharePartitionKey]:
+    """Return `keys_of_shard` share-partitions of each shard. Their groups are named after `name`."""
+    keys: dict[int, list[SharePartitionKey]] = {shard: [] for shard in range(shards)}
     for number in count():
         key = SharePartitionKey(f"{name}-{number}", TOPIC_ID, 0)
-        keys = found[state_partition(key, SHARDS)]
-        keys += [key] * (len(keys) < KEYS_OF_SHARD)
-        if all(len(keys) == KEYS_OF_SHARD for keys in found.values()):
+        keys[state_partition(key, shards)].append(key)
+        if all(len(found) >= keys_of_shard for found in keys.values()):
             break
-    return [key for keys in found.values() for key in keys]
+    return [key for found in keys.values() for key in found[:keys_of_shard]]
 
 
 def _resident_mb(pid: int) -> float:

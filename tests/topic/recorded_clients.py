@@ -15,16 +15,11 @@ from typing import Any
 from coordinator.client import ONCE, ConnectionLimits, ShareCoordinatorClient, SharePartitionKey
 from coordinator.serve.forwarding.limits import ForwardingLimits
 from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.initialize_share_group_state import PartitionData as InitializePart
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.messages.write_share_group_state import PartitionData as WriteOperation
 from protocol.state_batches import StateBatch, pack
 from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE
 from tests.simulation.checkers import check_history
-from tests.simulation.clients import RPCS
 from tests.simulation.history import DELETE, INITIALIZE, READ, SUMMARY, UNSURE, WRITE, History, Operation
+from tests.simulation.parts import RPCS, DeletePart, InitializePart, ReadPart, SummaryPart, WritePart
 
 # The pause of a client between two requests.
 THINK_S = 0.03
@@ -173,4 +168,4 @@ class HistoryRecordingClients:
         if not valid and rng.random() < 0.05:
             leader_epoch = max(0, leader_epoch - 1)
         start_offset = rng.choice((-1, rng.randrange(USER_OFFSETS // 4)))
-        return WriteOperation(key.partition, STATE_EPOCH, leader_epoch, start_offset, -1, pack([batch]))
+        return WritePart(key.partition, STATE_EPOCH, leader_epoch, start_offset, -1, pack([batch]))

@@ -45,13 +45,13 @@ class MixedGroup:
 
     def replace(self, place: int, build: ProgramBuild, name: str) -> None:
         """Stop the coordinator of a place, and start another build there."""
-        former = self._running.pop(place, None)
-        if former is not None:
-            former.stop()
-            self._check_log(former)
+        replaced = self._running.pop(place, None)
+        if replaced is not None:
+            replaced.stop()
+            self._check_log(replaced)
         directory = self._directory / f"{place}-{name}"
         directory.mkdir()
-        one = CoordinatorProcess(
+        coordinator = CoordinatorProcess(
             directory,
             port=self.ports[place],
             http_port=self.ports[PLACES + place],
@@ -59,19 +59,19 @@ class MixedGroup:
             log="kafka",
             build=build,
         )
-        self._stack.callback(one.kill)
-        one.start()
-        self._running[place] = one
+        self._stack.callback(coordinator.kill)
+        coordinator.start()
+        self._running[place] = coordinator
 
     def stop(self) -> None:
         """Stop all coordinators."""
-        for one in self._running.values():
-            one.stop()
-            self._check_log(one)
+        for coordinator in self._running.values():
+            coordinator.stop()
+            self._check_log(coordinator)
 
     @staticmethod
-    def _check_log(one: CoordinatorProcess) -> None:
-        errors = [line for line in one.process.log.read_text().splitlines() if "ERROR" in line]
+    def _check_log(coordinator: CoordinatorProcess) -> None:
+        errors = [line for line in coordinator.process.log.read_text().splitlines() if "ERROR" in line]
         assert errors == [], "\n".join(errors)
 
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
-from tests.kafka.rig import BuiltInRig
+from tests.kafka.rig import BuiltInRig, start_brokers
 from tests.topic.groups import LIMITS, PATIENT, run_fleet
 from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
@@ -39,33 +40,29 @@ async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) 
         generation = listener_generation(replicas[0])
         # Block longer than a session, but less than the time after which a coordinator is not ready.
         threading.Event().wait(LIMITS.session_timeout_s + 1.0)
-        assert all(one.ownership.lease_is_fresh() for one in replicas)
-        assert [one.ownership.generation for one in replicas] == [generation] * 2
+        assert all(replica.ownership.lease_is_fresh() for replica in replicas)
+        assert [replica.ownership.generation for replica in replicas] == [generation] * 2
 
 
 async def check_no_resignation_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
     """Await a task. Check that no replica loses a shard meanwhile."""
-    resigned = [list(one.listener.resignations) for one in fleet.replicas]
+    resigned = [list(replica.listener.resignations) for replica in fleet.replicas]
     await condition
-    await fleet.wait_until(lambda: all((one.ownership.heartbeat_age_s or 99) < 1.0 for one in fleet.replicas))
+    await fleet.wait_until(
+        lambda: all((replica.ownership.heartbeat_age_s or 99) < 1.0 for replica in fleet.replicas)
+    )
     await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
-    assert [one.listener.resignations for one in fleet.replicas] == resigned
+    assert [replica.listener.resignations for replica in fleet.replicas] == resigned
 
 
 @pytest.mark.timeout(600)
-def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    cluster = new_cluster(brokers=3)
-    brokers = []
-    for member in cluster.members:
-        own = tmp_path / str(member.node_id)
-        own.mkdir()
-        brokers.append(Broker(newest_jars, own, cluster=cluster, node_id=member.node_id))
-
+async def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path: Path) -> None:
     async def restart_broker(broker: Broker, *, killed: bool) -> None:
         await asyncio.to_thread(broker.kill if killed else broker.stop)
         await asyncio.to_thread(broker.start)
 
-    async def run_test() -> None:
+    with ExitStack() as stack:
+        brokers = start_brokers(stack, newest_jars, tmp_path, new_cluster(brokers=3))
         async with run_fleet(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
@@ -74,14 +71,6 @@ def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp_path:
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
                 await check_no_resignation_until(fleet, restarting)
-            await fleet.wait_until(lambda: all(one.ownership.health() == [] for one in fleet.replicas))
-
-    try:
-        for broker in brokers:
-            broker.process.start()
-        for broker in brokers:
-            broker.wait_ready()
-        asyncio.run(run_test())
-    finally:
-        for broker in brokers:
-            broker.kill()
+            await fleet.wait_until(
+                lambda: all(replica.ownership.health() == [] for replica in fleet.replicas)
+            )

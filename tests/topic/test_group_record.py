@@ -104,8 +104,8 @@ async def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltI
     members = [RawGroupMember(bootstrap, group_id, make_metadata(number)) for number in range(MEMBERS)]
     joined = await join_until_stable(members)
     generation = joined[0].generation
-    (told,) = [each.members for each in joined if each.members]
-    decided = plan_assignment(told, {})
+    (members_of_leader,) = [each.members for each in joined if each.members]
+    decided = plan_assignment(members_of_leader, {})
     assigned = {name: encode_message(each) for name, each in decided.compute_assignments(generation).items()}
     synced = await asyncio.gather(
         *(member.sync(each, assigned) for member, each in zip(members, joined, strict=True))

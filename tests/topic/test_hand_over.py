@@ -14,17 +14,16 @@ from coordinator.client import ShareCoordinatorClient, SharePartitionKey, StateB
 from tests.builders import ACKNOWLEDGED, TOPIC_ID
 from tests.kafka import wait_until
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.processes import PROGRAM
 from tests.kafka.rig import BuiltInRig
-from tests.topic.groups import group_settings
+from tests.topic.groups import SINGLE_REPLICA, group_settings
 from tests.topic.logs import new_topic
 from tests.unit.admin.test_tokens import WRITING, write_token_file
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHARDS = 4
-BOOKS = 12
+SHARE_PARTITIONS = 12
 HAND_OVERS = 4
 
 
@@ -34,54 +33,52 @@ class CoordinatorPair:
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._token = write_token_file(directory, f"operator write {WRITING}\n")
         topic = new_topic("hand-over")
-        self.both_coordinators = [
+        self.coordinators = [
             self._start_coordinator(bootstrap, topic, directory / name) for name in ("one", "two")
         ]
 
     def _start_coordinator(self, bootstrap: str, topic: str, directory: Path) -> CoordinatorProcess:
-        directory.mkdir()
-        port, http_port = free_ports(2)
-        settings = group_settings(bootstrap, topic, SHARDS) | {
+        settings = {
+            **group_settings(bootstrap, topic, SHARDS),
+            **SINGLE_REPLICA,
             # With a long interval, logs are pruned only by the `prune` command.
             "share.coordinator.state.topic.prune.interval.ms": "3600000",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
             "http.token.file": str(self._token),
             "http.writes": "true",
         }
-        return CoordinatorProcess(directory, port=port, http_port=http_port, log="kafka", settings=settings)
+        return CoordinatorProcess(directory, log="kafka", settings=settings)
 
-    def run(self, asked: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, coordinator: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a command against a coordinator, as a user does."""
-        url = f"http://127.0.0.1:{asked.http_port}"
+        url = f"http://127.0.0.1:{coordinator.http_port}"
         command = [PROGRAM, *arguments, "--url", url, "--token-file", str(self._token)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
-    def shards_served_by(self, asked: CoordinatorProcess) -> set[int]:
+    def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
         """Return the shards that a coordinator serves."""
-        shards: list[dict[str, Any]] = json.loads(self.run(asked, "shards", "-o", "json").stdout)
+        shards: list[dict[str, Any]] = json.loads(self.run(coordinator, "shards", "-o", "json").stdout)
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
 
-    def prunable(self, asked: CoordinatorProcess) -> list[dict[str, Any]]:
+    def prunable(self, coordinator: CoordinatorProcess) -> list[dict[str, Any]]:
         """Return the plan of `prune` for each shard."""
-        rows: list[dict[str, Any]] = json.loads(self.run(asked, "prune", "-o", "json").stdout)["shards"]
+        rows: list[dict[str, Any]] = json.loads(self.run(coordinator, "prune", "-o", "json").stdout)["shards"]
         return rows
 
     def is_shared_equally(self) -> bool:
-        sizes = sorted(len(self.shards_served_by(each)) for each in self.both_coordinators)
+        sizes = sorted(len(self.shards_served_by(each)) for each in self.coordinators)
         return sizes == [SHARDS // 2, SHARDS // 2]
 
 
 @pytest.fixture
-def coordinator_pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPair]:
-    two = CoordinatorPair(built_in.broker.bootstrap, tmp_path)
+def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPair]:
+    pair = CoordinatorPair(built_in.broker.bootstrap, tmp_path)
     try:
-        for each in two.both_coordinators:
+        for each in pair.coordinators:
             each.start()
-        wait_until(two.is_shared_equally, seconds=120, what="each coordinator has half of the shards")
-        yield two
+        wait_until(pair.is_shared_equally, seconds=120, what="each coordinator has half of the shards")
+        yield pair
     finally:
-        for each in two.both_coordinators:
+        for each in pair.coordinators:
             each.kill()
 
 
@@ -91,10 +88,10 @@ class AcknowledgingWriters:
     """
 
     def __init__(self, pair: CoordinatorPair) -> None:
-        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.both_coordinators)
+        self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.coordinators)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
-        self.acknowledged = [0] * BOOKS
+        self.acknowledged = [0] * SHARE_PARTITIONS
         self.failures: list[BaseException] = []
 
     def start(self) -> None:
@@ -118,7 +115,7 @@ class AcknowledgingWriters:
     async def _run(self) -> None:
         try:
             async with ShareCoordinatorClient(self._addresses) as client, asyncio.TaskGroup() as writers:
-                for number in range(BOOKS):
+                for number in range(SHARE_PARTITIONS):
                     writers.create_task(self._write_until_stopped(client, number))
         except BaseException as error:
             self.failures.append(error)
@@ -137,41 +134,38 @@ class AcknowledgingWriters:
         ]
 
 
-def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: CoordinatorPair) -> None:
-    writers = AcknowledgingWriters(coordinator_pair)
+def test_repeated_hand_overs_under_load_lose_nothing(pair: CoordinatorPair) -> None:
+    writers = AcknowledgingWriters(pair)
     writers.start()
     try:
         writers.wait_for_progress()
-        shard = min(coordinator_pair.shards_served_by(coordinator_pair.both_coordinators[0]))
+        shard = min(pair.shards_served_by(pair.coordinators[0]))
         for turn in range(HAND_OVERS):
-            giver, taker = (
-                coordinator_pair.both_coordinators[turn % 2],
-                coordinator_pair.both_coordinators[1 - turn % 2],
-            )
+            giver, taker = pair.coordinators[turn % 2], pair.coordinators[1 - turn % 2]
             to = f"127.0.0.1:{taker.port}"
             # A coordinator that does not own the shard names the owner.
-            elsewhere = coordinator_pair.run(taker, "hand-over", str(shard), "--execute")
+            elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
             assert elsewhere.returncode == 1
             assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
-            dry = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to)
+            dry = pair.run(giver, "hand-over", str(shard), "--to", to)
             assert (dry.returncode, "dry run: nothing was changed" in dry.stderr) == (0, True)
-            assert shard in coordinator_pair.shards_served_by(giver)
+            assert shard in pair.shards_served_by(giver)
 
-            done = coordinator_pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
+            done = pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
             assert done.returncode == 0, done.stderr
             assert f"shard {shard} was released and is owned by {to}" in done.stdout
             wait_until(
-                lambda taker=taker: shard in coordinator_pair.shards_served_by(taker),
+                lambda taker=taker: shard in pair.shards_served_by(taker),
                 seconds=120,
                 what="it is served",
             )
-            assert shard not in coordinator_pair.shards_served_by(giver)
-            wait_until(coordinator_pair.is_shared_equally, seconds=120, what="each has half of the shards")
+            assert shard not in pair.shards_served_by(giver)
+            wait_until(pair.is_shared_equally, seconds=120, what="each has half of the shards")
             writers.wait_for_progress()
     finally:
         writers.stop()
     assert writers.failures == []
-    for each in coordinator_pair.both_coordinators:
+    for each in pair.coordinators:
         log = each.process.log.read_text()
         assert "ERROR" not in log, log[-3000:]
         lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
@@ -179,22 +173,22 @@ def test_repeated_hand_overs_under_load_lose_nothing(coordinator_pair: Coordinat
         assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
 
 
-def test_snapshots_and_pruning_reach_the_topic(coordinator_pair: CoordinatorPair) -> None:
-    writers = AcknowledgingWriters(coordinator_pair)
+def test_snapshots_and_pruning_reach_the_topic(pair: CoordinatorPair) -> None:
+    writers = AcknowledgingWriters(pair)
     writers.start()
     writers.wait_for_progress()
     writers.stop()
     assert writers.failures == []
-    for each in coordinator_pair.both_coordinators:
-        for shard in sorted(coordinator_pair.shards_served_by(each)):
-            done = coordinator_pair.run(each, "snapshot", "--shard", str(shard), "--execute")
+    for each in pair.coordinators:
+        for shard in sorted(pair.shards_served_by(each)):
+            done = pair.run(each, "snapshot", "--shard", str(shard), "--execute")
             assert done.returncode == 0, done.stderr
-        starts = [row["start_log_offset"] for row in coordinator_pair.prunable(each)]
-        assert sum(row["records"] for row in coordinator_pair.prunable(each)) > 0
-        assert coordinator_pair.run(each, "prune", "--execute").returncode == 0
+        starts = [row["start_log_offset"] for row in pair.prunable(each)]
+        assert sum(row["records"] for row in pair.prunable(each)) > 0
+        assert pair.run(each, "prune", "--execute").returncode == 0
 
         def is_pruned(each: CoordinatorProcess = each) -> bool:
-            return all(row["records"] == 0 for row in coordinator_pair.prunable(each))
+            return all(row["records"] == 0 for row in pair.prunable(each))
 
         wait_until(is_pruned, seconds=120, what="nothing is left to prune")
-        assert [row["start_log_offset"] for row in coordinator_pair.prunable(each)] > starts
+        assert [row["start_log_offset"] for row in pair.prunable(each)] > starts

@@ -16,8 +16,8 @@ from protocol.errors import ErrorCode
 from protocol.state_records import parse_topic_id
 from tests.builders import ACKNOWLEDGED, AVAILABLE
 from tests.kafka.coordinator import CoordinatorProcess
-from tests.kafka.ports import free_ports
 from tests.kafka.rig import BuiltInRig
+from tests.topic.groups import SINGLE_REPLICA
 from tests.topic.logs import new_topic
 
 pytestmark = pytest.mark.broker
@@ -48,7 +48,6 @@ def test_state_too_large_for_the_topic_is_refused_as_by_kafka(built_in: BuiltInR
     state_topic = new_topic("large-state")
     # The topic is created in advance, with the default max.message.bytes of brokers.
     built_in.client.create_topic(state_topic)
-    port, http_port = free_ports(2)
     settings = {
         "bootstrap.servers": built_in.broker.bootstrap,
         # The coordinator's own limits must be above the limit of the topic.
@@ -56,16 +55,11 @@ def test_state_too_large_for_the_topic_is_refused_as_by_kafka(built_in: BuiltInR
         "request.max.elements": "200000",
         "share.coordinator.state.topic.name": state_topic,
         "share.coordinator.state.topic.num.partitions": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
+        **SINGLE_REPLICA,
     }
-    ours = CoordinatorProcess(tmp_path, port=port, http_port=http_port, log="kafka", settings=settings)
-    ours.start()
-    try:
+    with CoordinatorProcess(tmp_path, log="kafka", settings=settings) as ours:
         kafkas_answer = asyncio.run(write_too_large_state(built_in.broker.bootstrap, consumed))
         assert kafkas_answer is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert asyncio.run(write_too_large_state(f"127.0.0.1:{port}", consumed)) is kafkas_answer
+        assert asyncio.run(write_too_large_state(f"127.0.0.1:{ours.port}", consumed)) is kafkas_answer
         # The refusal did not cause a reload of the shard.
         assert "is loaded again" not in ours.process.log.read_text()
-    finally:
-        ours.kill()

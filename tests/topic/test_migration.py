@@ -4,9 +4,8 @@ stores.
 The test reads the stored state from Kafka's state topic, not from responses.
 """
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -127,110 +126,84 @@ def make_snapshot(chance: random.Random) -> ShareSnapshotValue:
     )
 
 
-def run_async(cluster: KafkaCluster, main: Callable[[], Awaitable[None]]) -> None:
-    async def run() -> None:
-        await main()
+async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
+    first, last = new_topic("first"), new_topic("last")
+    await cluster.write(first, cluster.make_random_states(seed=1))
+    # A dry run sends no request that would make the broker create its state topic.
+    dry_run = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
+    assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
+    assert dry_run.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
 
-    asyncio.run(run())
+    target = cluster.builtin_coordinator()
+    report = await cluster.migrate(first, target, EXECUTE)
+    assert report.different == []
+    assert any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
+    expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+    stored = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
+    assert stored.comparable_states() == expected
+    ends = stored.ends
+    second_run = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
+    assert second_run.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(expected)
+    assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
+
+    back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.own_target(last, 3), EXECUTE)
+    assert back.different == []
+    assert (await cluster.read_folded_log(last)).comparable_states() == expected
 
 
-def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
-    async def run_test() -> None:
-        first, last = new_topic("first"), new_topic("last")
-        await cluster.write(first, cluster.make_random_states(seed=1))
-        # A dry run sends no request that would make the broker create its state topic.
-        told = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
-        assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
-        assert told.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
-
+async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
+    for seed in (2, 3):
+        topic = new_topic("replacing")
+        # Each topic lacks some of the share-partitions, so the migration deletes them from Kafka's
+        # coordinator.
+        await cluster.write(topic, cluster.make_random_states(seed)[seed:])
+        with pytest.raises(MigrationRefused, match="--replace"):
+            await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
         target = cluster.builtin_coordinator()
-        report = await cluster.migrate(first, target, EXECUTE)
+        report = await cluster.migrate(topic, target, REPLACE)
         assert report.different == []
-        assert (
-            any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
-        )
-        wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-        own = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
-        assert own.comparable_states() == wanted
-        ends = own.ends
-        again = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
-        assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(wanted)
-        assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
-
-        back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.own_target(last, 3), EXECUTE)
-        assert back.different == []
-        assert (await cluster.read_folded_log(last)).comparable_states() == wanted
-
-    run_async(cluster, run_test)
+        expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+        assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == expected
 
 
-def test_replace_overwrites_state_with_newer_and_with_older_state(cluster: KafkaCluster) -> None:
-    async def run_test() -> None:
-        for seed in (2, 3):
-            topic = new_topic("replacing")
-            # Each topic lacks some of the share-partitions, so the migration deletes them from Kafka's
-            # coordinator.
-            await cluster.write(topic, cluster.make_random_states(seed)[seed:])
-            with pytest.raises(MigrationRefused, match="--replace"):
-                await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
-            target = cluster.builtin_coordinator()
-            report = await cluster.migrate(topic, target, REPLACE)
-            assert report.different == []
-            wanted = {key: target.as_stored(state) for key, state in report.folded.states.items()}
-            assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == wanted
-
-    run_async(cluster, run_test)
+async def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
+    topic = new_topic("interrupted")
+    records = cluster.make_random_states(seed=3)[3:]
+    added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]
+    states = [ShareSnapshotValue(1, 5, 7, 90, 1, 2, pack([StateBatch(92, 95, 2, 1)]), 4)] * 3
+    await cluster.write(topic, [*records, *map(StateRecord, added, states)])
+    async with ShareCoordinatorClient(cluster.bootstrap) as client:
+        await client.initialize(added[0], 5, 90)
+        await client.initialize(added[1], 5, 90)
+        await client.read(added[1], 7)
+    report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
+    assert (report.plan.keys(MigrationAction.COPY), report.different) == (added, [])
+    assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
 
-def test_interrupted_migration_continues_between_two_requests(cluster: KafkaCluster) -> None:
-    async def run_test() -> None:
-        topic = new_topic("interrupted")
-        records = cluster.make_random_states(seed=3)[3:]
-        added = [SharePartitionKey("interrupted", cluster.topic_id, number) for number in range(3)]
-        states = [ShareSnapshotValue(1, 5, 7, 90, 1, 2, pack([StateBatch(92, 95, 2, 1)]), 4)] * 3
-        await cluster.write(topic, [*records, *map(StateRecord, added, states)])
-        async with ShareCoordinatorClient(cluster.bootstrap) as client:
-            await client.initialize(added[0], 5, 90)
-            await client.initialize(added[1], 5, 90)
-            await client.read(added[1], 7)
-        report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
-        assert (report.plan.keys(MigrationAction.COPY), report.different) == (added, [])
-        assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
-
-    run_async(cluster, run_test)
+async def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
+    topic = new_topic("colons")
+    key = SharePartitionKey("with:colons", cluster.topic_id, 0)
+    await cluster.write(
+        topic, [*cluster.make_random_states(5), StateRecord(key, make_snapshot(random.Random(5)))]
+    )
+    if cluster.release == "4.1.1":
+        with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
+            await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)
+    else:
+        assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
 
 
-def test_group_id_with_colons_is_migrated_if_the_broker_supports_it(cluster: KafkaCluster) -> None:
-    async def run_test() -> None:
-        topic = new_topic("colons")
-        key = SharePartitionKey("with:colons", cluster.topic_id, 0)
-        await cluster.write(
-            topic, [*cluster.make_random_states(5), StateRecord(key, make_snapshot(random.Random(5)))]
-        )
-        if cluster.release == "4.1.1":
-            with pytest.raises(MigrationRefused, match=f"{key}: INVALID_REQUEST"):
-                await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)
-        else:
-            assert (await cluster.migrate(topic, cluster.builtin_coordinator(), REPLACE)).different == []
-
-    run_async(cluster, run_test)
-
-
-def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
-    async def run_test() -> None:
-        topic = new_topic("gone")
-        gone = SharePartitionKey("gone", TOPIC_ID, 0)
-        await cluster.write(
-            topic, [*cluster.make_random_states(6), StateRecord(gone, make_snapshot(random.Random(6)))]
-        )
-        with pytest.raises(
-            MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"
-        ):
-            await cluster.migrate(topic, cluster.builtin_coordinator(SOON), REPLACE)
-        report = await cluster.migrate(
-            topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
-        )
-        assert report.different == []
-        assert report.plan.keys(MigrationAction.OMIT) == [gone]
-
-    run_async(cluster, run_test)
+async def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaCluster) -> None:
+    topic = new_topic("gone")
+    gone = SharePartitionKey("gone", TOPIC_ID, 0)
+    await cluster.write(
+        topic, [*cluster.make_random_states(6), StateRecord(gone, make_snapshot(random.Random(6)))]
+    )
+    with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({gone}\).*--leave-out-unknown-topics"):
+        await cluster.migrate(topic, cluster.builtin_coordinator(SOON), REPLACE)
+    report = await cluster.migrate(
+        topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
+    )
+    assert report.different == []
+    assert report.plan.keys(MigrationAction.OMIT) == [gone]

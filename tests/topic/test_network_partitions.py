@@ -2,11 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
-from itertools import count
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
+from typing import TypeVar
 
 import pytest
 
@@ -14,21 +14,19 @@ from coordinator.client import RetryPolicy, ShareCoordinatorClient, SharePartiti
 from coordinator.cluster.kafka.group_client import KafkaGroupClient
 from protocol.errors import ErrorCode
 from protocol.messages import find_coordinator
-from protocol.routing import state_partition
 from protocol.state_records import parse_topic_id
-from tests.builders import ACKNOWLEDGED, TOPIC_ID
+from tests.builders import ACKNOWLEDGED
 from tests.kafka import wait_until
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
-from tests.kafka.ports import free_ports
 from tests.kafka.served_process import INSTALLED, ProgramBuild
 from tests.kafka.wire import send_request
 from tests.topic.groups import group_settings
 from tests.topic.linked_brokers import BROKERS, BrokersWithFaultyLinks, broker_name
 from tests.topic.logs import new_topic
 from tests.topic.partition_schedule import draw_schedule
-from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster
+from tests.topic.partitioned_cluster import BROKER_SETTINGS, PartitionedCluster, keys_of_each_shard
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -37,6 +35,7 @@ SCHEDULES = 10
 SCHEDULE_S = 4.0
 SHARDS = 12
 PATIENCE_S = 240
+Answer = TypeVar("Answer")
 # The name of the far coordinator in the network.
 FAR = "far"
 
@@ -74,44 +73,32 @@ class PartitionedCoordinators:
     def _start_coordinator(
         self, directory: Path, build: ProgramBuild, stack: ExitStack
     ) -> CoordinatorProcess:
-        directory.mkdir()
-        port, http_port = free_ports(2)
         settings = group_settings(self.bootstrap, self.topic, SHARDS)
-        one = CoordinatorProcess(
-            directory, port=port, http_port=http_port, log="kafka", settings=settings, build=build
-        )
-        stack.callback(one.kill)
-        return one
+        coordinator = CoordinatorProcess(directory, log="kafka", settings=settings, build=build)
+        stack.callback(coordinator.kill)
+        return coordinator
 
-    @asynccontextmanager
-    async def _group_client(self) -> AsyncIterator[KafkaGroupClient]:
-        client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
-        try:
-            yield client
-        finally:
-            await client.close()
+    def _ask_group(self, question: Callable[[KafkaGroupClient], Awaitable[Answer]]) -> Answer:
+        async def ask_and_close() -> Answer:
+            client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
+            try:
+                return await question(client)
+            finally:
+                await client.close()
+
+        return asyncio.run(ask_and_close())
 
     def group_coordinator(self) -> int:
         """Return the broker that coordinates the group."""
-
-        async def main() -> int:
-            async with self._group_client() as client:
-                return (await client.find_coordinator()).node
-
-        return asyncio.run(main())
+        return self._ask_group(KafkaGroupClient.find_coordinator).node
 
     def shards_led_by(self, node: int) -> set[int]:
         """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
+        leaders = self._ask_group(KafkaGroupClient.leaders_by_partition)
+        return {shard for shard, leader in leaders.items() if leader == node}
 
-        async def main() -> set[int]:
-            async with self._group_client() as client:
-                leaders = await client.leaders_by_partition()
-            return {shard for shard, leader in leaders.items() if leader == node}
-
-        return asyncio.run(main())
-
-    def shards_served_by(self, one: CoordinatorProcess) -> set[int]:
-        status, body = one.get("/api/v1/shards")
+    def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
+        status, body = coordinator.get("/api/v1/shards")
         assert status == 200, body
         shards = json.loads(body)["items"]
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
@@ -123,23 +110,13 @@ class PartitionedCoordinators:
     def write(self, offset: int) -> None:
         """Write to every shard. Raise an exception if a write is not acknowledged."""
 
-        async def main() -> None:
+        async def write_to_each_shard() -> None:
             addresses = f"127.0.0.1:{self.near.port},127.0.0.1:{self.far.port}"
             async with ShareCoordinatorClient(addresses) as client, asyncio.TaskGroup() as writers:
-                for key in _key_of_each_shard():
+                for key in keys_of_each_shard("group", SHARDS, 1):
                     writers.create_task(_write_until_accepted(client, key, offset))
 
-        asyncio.run(main())
-
-
-def _key_of_each_shard() -> list[SharePartitionKey]:
-    found: dict[int, SharePartitionKey] = {}
-    for number in count():
-        key = SharePartitionKey(f"group-{number}", TOPIC_ID, 0)
-        found.setdefault(state_partition(key, SHARDS), key)
-        if len(found) == SHARDS:
-            return list(found.values())
-    raise AssertionError
+        asyncio.run(write_to_each_shard())
 
 
 async def _write_until_accepted(client: ShareCoordinatorClient, key: SharePartitionKey, offset: int) -> None:
@@ -162,61 +139,53 @@ def partitioned_coordinators(
 def test_shards_move_to_the_coordinator_that_reaches_their_leader(
     partitioned_coordinators: PartitionedCoordinators,
 ) -> None:
-    partitioned_coordinators.near.start()
-    partitioned_coordinators.far.start()
+    pair = partitioned_coordinators
+    pair.near.start()
+    pair.far.start()
     wait_until(
-        partitioned_coordinators.is_shared_equally,
+        pair.is_shared_equally,
         seconds=PATIENCE_S,
         what="each coordinator has half of the shards",
     )
-    partitioned_coordinators.write(0)
-    coordinating = partitioned_coordinators.group_coordinator()
+    pair.write(0)
+    coordinating = pair.group_coordinator()
     # A member that cannot reach the group coordinator is removed from the group. This test cuts another
     # broker.
     away = next(node for node in BROKERS if node != coordinating)
-    assert partitioned_coordinators.shards_served_by(
-        partitioned_coordinators.far
-    ) & partitioned_coordinators.shards_led_by(away)
+    assert pair.shards_served_by(pair.far) & pair.shards_led_by(away)
 
-    partitioned_coordinators.network.cut(FAR, broker_name(away))
+    pair.network.cut(FAR, broker_name(away))
     wait_until(
-        lambda: (
-            not partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
-            & partitioned_coordinators.shards_led_by(away)
-            and partitioned_coordinators.is_shared_equally()
-        ),
+        lambda: not pair.shards_served_by(pair.far) & pair.shards_led_by(away) and pair.is_shared_equally(),
         seconds=PATIENCE_S,
         what="the near coordinator serves the shards of the unreachable broker",
     )
-    partitioned_coordinators.write(1)
-    assert f"broker {away} at 127.0.0.1:" in partitioned_coordinators.far.process.log.read_text()
+    pair.write(1)
+    assert f"broker {away} at 127.0.0.1:" in pair.far.process.log.read_text()
 
     # The far coordinator alone serves all shards that it reaches. The far coordinator can claim these shards
     # although the unreachable broker coordinates some transactional ids.
-    partitioned_coordinators.near.stop()
+    pair.near.stop()
     wait_until(
-        lambda: (
-            partitioned_coordinators.shards_served_by(partitioned_coordinators.far)
-            == set(range(SHARDS)) - partitioned_coordinators.shards_led_by(away)
-        ),
+        lambda: pair.shards_served_by(pair.far) == set(range(SHARDS)) - pair.shards_led_by(away),
         seconds=PATIENCE_S,
         what="the far coordinator serves all shards of reachable brokers",
     )
 
     # Requests that waited for the connection change nothing after its repair.
-    partitioned_coordinators.network.end_faults(FAR, broker_name(away))
+    pair.network.end_faults(FAR, broker_name(away))
     wait_until(
-        lambda: len(partitioned_coordinators.shards_served_by(partitioned_coordinators.far)) == SHARDS,
+        lambda: len(pair.shards_served_by(pair.far)) == SHARDS,
         seconds=PATIENCE_S,
         what="the far coordinator serves all",
     )
-    partitioned_coordinators.write(2)
+    pair.write(2)
 
 
-def _share_coordinator(brokers: BrokersWithFaultyLinks, asked: int, key: SharePartitionKey) -> int | None:
+def _share_coordinator(brokers: BrokersWithFaultyLinks, node: int, key: SharePartitionKey) -> int | None:
     """Return the broker that coordinates the state of a share-partition according to a broker."""
     request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-    port = brokers.brokers[asked].client_port
+    port = brokers.brokers[node].client_port
     (found,) = send_request(port, find_coordinator, 6, request).coordinators
     return int(found.node_id) if found.error_code == ErrorCode.NONE else None
 

@@ -18,9 +18,7 @@ DEADLINE_S = 120.0
 
 
 async def recreate_topic(bootstrap: str, topic: str) -> None:
-    """Delete a topic and create it again. Retry the creation, because the broker completes the deletion
-    later.
-    """
+    """Delete a topic and create it again, which fails until the deletion is complete."""
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
     await admin.start()
     try:

@@ -30,14 +30,14 @@ def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def query_share_groups(rig: BuiltInRig, question: Callable[[ShareGroups], Awaitable[T]]) -> T:
-    async def main() -> T:
+    async def ask_and_close() -> T:
         groups = ShareGroups(rig.broker.bootstrap)
         try:
             return await question(groups)
         finally:
             await groups.close()
 
-    return asyncio.run(main())
+    return asyncio.run(ask_and_close())
 
 
 def describe_group(rig: BuiltInRig, group: str) -> GroupDescription:

@@ -12,7 +12,7 @@ from tests.kafka import wait_until
 from tests.kafka.broker import Broker
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import KafkaJars
-from tests.kafka.ports import free_ports
+from tests.topic.groups import SINGLE_REPLICA
 
 pytestmark = pytest.mark.broker
 
@@ -29,20 +29,9 @@ class WaitingCluster:
 
     def coordinator(self, name: str, settings: Mapping[str, str] | None = None) -> CoordinatorProcess:
         """Start a coordinator. Return it without waiting until it is ready."""
-        directory = self._directory / name
-        directory.mkdir()
-        port, http_port = free_ports(2)
+        common = {"bootstrap.servers": self.broker.bootstrap, "ownership": "group", **SINGLE_REPLICA}
         coordinator = CoordinatorProcess(
-            directory,
-            port=port,
-            http_port=http_port,
-            log="kafka",
-            settings={
-                "bootstrap.servers": self.broker.bootstrap,
-                "share.coordinator.state.topic.replication.factor": "1",
-                "ownership": "group",
-                **(settings or {}),
-            },
+            self._directory / name, log="kafka", settings={**common, **(settings or {})}
         )
         self._stack.callback(coordinator.kill)
         coordinator.process.start()
@@ -97,8 +86,8 @@ def test_coordinators_wait_for_brokers_and_one_creates_the_topic(waiting_cluster
         seconds=120,
         what="the coordinator exits because of the partition count",
     )
-    (said,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
-    assert f"{PARTITIONS}=3 cannot be used: it must be 50" in said
+    (error_line,) = [line for line in wrong.process.log.read_text().splitlines() if "ERROR" in line]
+    assert f"{PARTITIONS}=3 cannot be used: it must be 50" in error_line
 
 
 def test_coordinator_that_waits_for_brokers_stops_quickly(waiting_cluster: WaitingCluster) -> None:

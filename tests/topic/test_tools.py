@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from coordinator.client import ONCE, ShareCoordinatorClient
-from coordinator.errors import ConfigError
-from coordinator.shard import Shard, ShareState, SnapshotPolicy
+from coordinator.shard import ShareState, SnapshotPolicy
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.record_batch import decode_batches
 from protocol.state_batches import StateBatch, pack
-from protocol.state_records import SharePartitionKey, StateRecord, decode_record, encode_record
-from tests.kafka.built_in import STATE_PARTITIONS, BuiltInCoordinator, ready_coordinator
+from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.builders import replay_log
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
 from tests.kafka.fixtures import NEWEST
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
@@ -38,14 +37,14 @@ def claimed_topic(built_in: BuiltInRig) -> str:
     """Return a topic with a claim, a snapshot, an update, another claim, and a tombstone."""
     name = new_topic("tools")
 
-    async def main() -> None:
+    async def write_records() -> None:
         async with topic_log(built_in.broker.bootstrap, name) as log:
             await append_durably(log, 0, [encode_record(StateRecord(KEY, SNAPSHOT))])
             await append_durably(log, 0, [encode_record(StateRecord(KEY, UPDATE))])
         async with topic_log(built_in.broker.bootstrap, name) as log:
             await append_durably(log, 0, [encode_record(StateRecord(KEY, None))])
 
-    asyncio.run(main())
+    asyncio.run(write_records())
     return name
 
 
@@ -135,19 +134,10 @@ async def write_random_change(
         await client.delete(key)
 
 
-async def fold_topic(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
+async def read_states_of_kafka(bootstrap: str) -> dict[SharePartitionKey, ShareState]:
     """Return the states in the topic of Kafka's coordinator."""
-    shards = [Shard(partition, SnapshotPolicy()) for partition in range(STATE_PARTITIONS)]
-    own_topic = "__share_group_state"
-    async with topic_log(bootstrap, own_topic, STATE_PARTITIONS, own=False, read_only=True) as log:
-        async for chunk in log.read(range(STATE_PARTITIONS)):
-            for logged in chunk:
-                for batch in decode_batches(logged.batch):
-                    for record in batch.records:
-                        decoded = decode_record(record.key, record.value)
-                        assert decoded is not None
-                        shards[logged.state_partition].replay(decoded, record.offset, record.timestamp_ms)
-    return {key: state for shard in shards for key, state in shard.items()}
+    async with topic_log(bootstrap, STATE_TOPIC, STATE_PARTITIONS, own=False, read_only=True) as log:
+        return await replay_log(log, STATE_PARTITIONS, SnapshotPolicy())
 
 
 async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
@@ -157,7 +147,7 @@ async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
     keys = [SharePartitionKey(f"read-from-kafka-{n}", peer.topic_id, n % 4) for n in range(40)]
     async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
         await asyncio.gather(*(write_random_change(client, key, rng) for key in keys))
-        found = await fold_topic(builtin_coordinator.bootstrap)
+        found = await read_states_of_kafka(builtin_coordinator.bootstrap)
         assert 0 < sum(key not in found for key in keys) < len(keys)
         for key in keys:
             summary, state = await client.summary(key), found.get(key)
@@ -174,32 +164,6 @@ async def test_state_of_kafkas_coordinator_is_read_from_its_topic(
                 state.start_offset,
                 state.delivery_complete_count,
             )
-
-
-async def test_internal_topics_and_wrong_partition_counts_are_refused(
-    built_in: BuiltInRig, claimed_topic: str
-) -> None:
-    for name, partitions, what in (
-        ("__share_group_state", 50, r"topic\.name=__share_group_state .* an ordinary topic"),
-        (claimed_topic, 2, rf"num\.partitions=2 .* 1, as topic {claimed_topic} has"),
-    ):
-        with pytest.raises(ConfigError, match=what):
-            async with topic_log(built_in.broker.bootstrap, name, partitions):
-                pass
-
-
-async def test_broker_deletes_pruned_records(built_in: BuiltInRig) -> None:
-    bootstrap, name = built_in.broker.bootstrap, new_topic("pruned")
-    async with topic_log(bootstrap, name) as log:
-        for _ in range(10):
-            await append_durably(log, 0, [(b"k", b"v"), (b"k", None)])
-        log.prune(0, 14)
-        # The log deletes records only after an append has confirmed that the log has not lost records.
-        await append_durably(log, 0, [])
-    async with topic_log(bootstrap, name) as log:
-        assert log.start_offset(0) == 14
-        found = await read_all(log, range(1))
-        assert [offset for offset, _, _ in found[0]] == list(range(14, 21))
 
 
 async def test_existing_topic_is_used_and_its_unsuitable_configs_are_logged(

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.client import ClientSecurity
 from coordinator.cluster.kafka.topic_existence import make_topic_check
 from coordinator.errors import LogUnavailable
 from coordinator.serve.forwarding import KAFKA_STATE_TOPIC
 from tests.kafka import wait_until
-from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
 from tests.kafka.ports import free_ports
 from tests.kafka.rig import BuiltInRig
-from tests.topic.test_group_security import allow_operation, deny_all_requests
-from tests.topic.test_security import PASSWORD, USER, secure_listener
+from tests.topic.secured_broker import run_secured_broker
 
 pytestmark = pytest.mark.broker
 
@@ -37,24 +34,14 @@ def test_exists_raises_if_no_broker_can_be_reached() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_exists_returns_none_without_the_describe_permission(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    broker = Broker(newest_jars, tmp_path)
-    signer = secure_listener(broker, tmp_path)
-    deny_all_requests(broker)
-    look = make_topic_check(
-        broker.bootstrap,
-        KAFKA_STATE_TOPIC,
-        security=ClientSecurity("SASL_SSL", "PLAIN", USER, PASSWORD, ca_file=str(signer)),
-    )
-    try:
-        broker.start()
-        assert asyncio.run(look()) is None
-        allow_operation(broker, "--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
+    with run_secured_broker(newest_jars, tmp_path) as broker:
+        check_existence = make_topic_check(broker.bootstrap, KAFKA_STATE_TOPIC, security=broker.security)
+        assert asyncio.run(check_existence()) is None
+        broker.allow("--operation", "DESCRIBE", "--topic", KAFKA_STATE_TOPIC)
         # The broker applies the ACL later than the controller.
         wait_until(
-            lambda: asyncio.run(look()) is not None,
+            lambda: asyncio.run(check_existence()) is not None,
             seconds=120,
             what="the principal may describe the topic",
         )
-        assert asyncio.run(look()) is False
-    finally:
-        broker.kill()
+        assert asyncio.run(check_existence()) is False

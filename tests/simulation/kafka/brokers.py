@@ -40,9 +40,7 @@ MAX_MESSAGE_BYTES = 1_048_588
 
 @dataclass(frozen=True)
 class BrokerFaults:
-    """Rates are per request. Times are in seconds. Random delays are exponential, and their setting is
-    the mean.
-    """
+    """Rates are per request. Times are in seconds, and means of exponential delays."""
 
     travel_s: float = 0.002
     request_lost_rate: float = 0.0
@@ -135,9 +133,7 @@ class SimBrokers:
         self._elect_missing_leaders()
 
     def disconnect_broker(self, node: int) -> None:
-        """Disconnect a node from the others. The other nodes elect new leaders, and this node keeps its old
-        metadata.
-        """
+        """Disconnect a node, which keeps its old metadata. The other nodes elect new leaders."""
         self.views[node] = [partition.high_watermark for partition in self.partitions]
         self._elect_new_leaders(node)
 
@@ -180,8 +176,8 @@ class SimBrokers:
     def _elect_leader(self, number: int, not_node: int) -> None:
         """Elect a leader cleanly: the new leader has all committed records, and maybe some others."""
         partition, rng = self.partitions[number], self.rng
-        able = [node for node in self.nodes if node not in self.down and node not in self.views]
-        others = [node for node in able if node != not_node] or able
+        connected = [node for node in self.nodes if node not in self.down and node not in self.views]
+        others = [node for node in connected if node != not_node] or connected
         if not others or (partition.leader not in (kafka.NO_NODE, not_node)):
             return
         # The previous leader responds to the appends in progress if it knows of the election.
@@ -375,15 +371,13 @@ class SimBrokers:
         return answers
 
     def find_coordinator(self, node: int, transactional_id: str) -> tuple[int, int]:
-        """Return an error code, and the coordinator of a transactional id. A disconnected node returns
-        itself.
-        """
-        able = [each for each in self.nodes if each not in self.down and each not in self.views]
+        """Return an error code and the transaction coordinator. A disconnected node returns itself."""
+        connected = [each for each in self.nodes if each not in self.down and each not in self.views]
         if node in self.views:
             return ErrorCode.NONE, node
-        if not able:
+        if not connected:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, kafka.NO_NODE
-        return ErrorCode.NONE, able[crc32(transactional_id.encode()) % len(able)]
+        return ErrorCode.NONE, connected[crc32(transactional_id.encode()) % len(connected)]
 
     def producer_id(self, node: int, transactional_id: str | None) -> ProducerId:
         """Return a producer id with a higher epoch than before."""

@@ -1,97 +1,77 @@
 """Clients of several coordinators. Each request is sent to one coordinator, which may not be the owner."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from random import Random
 
 from coordinator.config import HostPort
-from protocol.messages import find_coordinator as find_api
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.simulation.clients import Clients, ConnectionTimeout, Peer
-from tests.simulation.history import History, Violation
-from tests.simulation.net import Network
+from tests.simulation.clients import Clients, Peer
+from tests.simulation.history import Violation
 
 # Returns the place (index) of the coordinator that owns a state partition in the current assignment, or None.
 Owner = Callable[[int], int | None]
 
 
+@dataclass
 class ManyClients(Clients):
     """Clients that know the addresses of all coordinators. A node id is the index of a coordinator."""
 
-    def __init__(
-        self,
-        network: Network,
-        addresses: Sequence[HostPort],
-        history: History,
-        report: Callable[[Violation], None],
-        *,
-        state_partitions: int,
-        owner: Owner,
-        rng: Random,
-    ) -> None:
-        super().__init__(
-            network,
-            addresses[0],
-            history,
-            report,
-            state_partitions=state_partitions,
-            node_id_first=0,
-            node_ids=len(addresses),
-            answers_in_time=False,
-        )
-        self.bootstrap = ",".join(map(str, addresses))
-        # The rate of requests that are sent to a random coordinator.
-        self.astray_rate = 0.0
-        # Places of coordinators that brokers cannot connect to, because the network is partitioned.
-        self.apart: set[int] = set()
-        self._addresses = addresses
-        self._owner = owner
-        self._rng = rng
-        # The place that a client uses for a state partition until a request fails.
-        self._known: dict[tuple[str, int], int] = {}
+    _: KW_ONLY
+    owner: Owner
+    rng: Random
+    # The rate of requests that are sent to a random coordinator.
+    misrouted_rate: float
+    # Places of coordinators that brokers cannot connect to, because the network is partitioned.
+    unreachable_places: set[int]
+    # The place that a client uses for a state partition until a request fails.
+    _known: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def address(self, node: int | None) -> HostPort:
         """Return the address of a node."""
         assert node is not None
-        return self._addresses[node]
+        return self.addresses[node]
 
     async def connect(self, name: str, node: int | None = None) -> Peer:
         """Connect to a node, or to a random one if None. Raises ConnectionLost if the connection fails."""
         if node is None:
-            owners = [owner for owner in map(self._owner, range(self._state_partitions)) if owner is not None]
-            some = self._rng.random() < 0.8 and owners
-            node = self._rng.choice(owners) if some else self._rng.randrange(len(self._addresses))
+            owners = [owner for owner in map(self.owner, range(self.state_partitions)) if owner is not None]
+            prefers_owner = self.rng.random() < 0.8 and owners
+            node = self.rng.choice(owners) if prefers_owner else self.rng.randrange(len(self.addresses))
         peer = await super().connect(name, node)
         peer.node = node
         return peer
 
-    def believed_node(self, key: SharePartitionKey, who: str = "") -> int:
+    def believed_node(self, key: SharePartitionKey, client_name: str = "") -> int:
         """Return the place that a client uses for a share-partition."""
-        shard = state_partition(key, self._state_partitions)
-        if self._known.get((who, shard)) in self.apart:
-            del self._known[who, shard]
-        if (who, shard) not in self._known:
-            owner = self._owner(shard)
-            if owner is None or owner in self.apart or self._rng.random() < self.astray_rate:
-                near = [place for place in range(len(self._addresses)) if place not in self.apart]
-                owner = self._rng.choice(near or [0])
-            self._known[who, shard] = owner
-        return self._known[who, shard]
+        shard = state_partition(key, self.state_partitions)
+        if self._known.get((client_name, shard)) in self.unreachable_places:
+            del self._known[client_name, shard]
+        if (client_name, shard) not in self._known:
+            owner = self.owner(shard)
+            if owner is None or owner in self.unreachable_places or self.rng.random() < self.misrouted_rate:
+                reachable = [
+                    place for place in range(len(self.addresses)) if place not in self.unreachable_places
+                ]
+                owner = self.rng.choice(reachable or [0])
+            self._known[client_name, shard] = owner
+        return self._known[client_name, shard]
 
-    def on_unknown_outcome(self, key: SharePartitionKey, who: str) -> None:
+    def on_unknown_outcome(self, key: SharePartitionKey, client_name: str) -> None:
         """Make a client forget the coordinator of a share-partition, now or after a later failure."""
-        if self._rng.random() < 0.7:
-            self._known.pop((who, state_partition(key, self._state_partitions)), None)
+        if self.rng.random() < 0.7:
+            self._known.pop((client_name, state_partition(key, self.state_partitions)), None)
 
     def reachable_keys(self, peer: Peer, keys: Sequence[SharePartitionKey]) -> Sequence[SharePartitionKey]:
         """Return the keys that the node of a connection owns, or sometimes all keys."""
-        if self._rng.random() < self.astray_rate + 0.05:
+        if self.rng.random() < self.misrouted_rate + 0.05:
             return keys
         return [key for key in keys if self.coordinating_node(key) == peer.node] or keys
 
     def coordinating_node(self, key: SharePartitionKey) -> int | None:
         """Return the place of the current owner of a share-partition."""
-        return self._owner(state_partition(key, self._state_partitions))
+        return self.owner(state_partition(key, self.state_partitions))
 
     async def look_up(self, peer: Peer, key: SharePartitionKey) -> None:
         """Send FindCoordinator and check the response. Raises ConnectionLost."""
@@ -103,15 +83,11 @@ class ManyClients(Clients):
         return None if owner is None else self.address(owner)
 
     async def find_owner(self, peer: Peer, key: SharePartitionKey) -> HostPort | None:
-        """Send FindCoordinator and return the owner. Check that it is a known node, or None. Raises
-        ConnectionLost.
-        """
-        request = find_api.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key)])
-        async with ConnectionTimeout(peer):
-            response = await peer.send(find_api, 6, request, response_header_version=1)
+        """Send FindCoordinator; return the owner, a known node, or None. Raises ConnectionLost."""
+        response = await self.find_coordinator(peer, key)
         (found,) = response.coordinators
         if found.key != str(key) or not (
-            found.error_code or HostPort(found.host, found.port) in self._addresses
+            found.error_code or HostPort(found.host, found.port) in self.addresses
         ):
             self.report(Violation(f"FindCoordinator for {key} returned {response}"))
         return None if found.error_code else HostPort(found.host, found.port)

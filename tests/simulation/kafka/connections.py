@@ -168,9 +168,9 @@ class BrokerConnection(asyncio.Transport):
             self.fail(_RESPONSE_LOST_S)
         if key == _PRODUCE:
             sender = RequestSender(self.name, [partition.forgotten for partition in brokers.partitions])
-            held_s = brokers.append_delay_left_s(self.name)
-            delay_s = max(delay_s, held_s)
-            if held_s > early:
+            appends_delayed_s = brokers.append_delay_left_s(self.name)
+            delay_s = max(delay_s, appends_delayed_s)
+            if appends_delayed_s > early:
                 self.fail(early)
         self._at_broker_s = self._next_arrival_s(self._at_broker_s, delay_s)
         self._call_at(self._at_broker_s, self._network.world, self._receive_request, sender, data)

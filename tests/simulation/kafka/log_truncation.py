@@ -77,14 +77,16 @@ class LogTruncations:
 
         `before` are the records before the loss. If states of later owners were lost, the next era begins.
         """
-        left = _accepted_in(self._brokers.partitions[number])
-        lost = [record for record in before[len(left) :] if not record.is_ownership_record]
-        if lost and (not left or any(record.owner_epoch == left[-1].owner_epoch for record in lost)):
+        remaining = _accepted_in(self._brokers.partitions[number])
+        lost = [record for record in before[len(remaining) :] if not record.is_ownership_record]
+        if lost and (
+            not remaining or any(record.owner_epoch == remaining[-1].owner_epoch for record in lost)
+        ):
             return False
         if lost:
             now_s = self._brokers.loop.time()
             at, owned = self._history.next_time(now_s), self._history.next_time(now_s)
-            self.losses[number].append(Truncation(at, owned, replay_states(left, number)))
+            self.losses[number].append(Truncation(at, owned, replay_states(remaining, number)))
         return True
 
     def _on_record_written(self, number: int) -> None:
@@ -109,9 +111,7 @@ class LogTruncations:
             self.losses[number].append(loss)
 
     def check_eras(self, topic_known: TopicKnown) -> int:
-        """Check each era separately. Return the number of share-partitions for which the strict check
-        was abandoned.
-        """
+        """Check each era. Return the number of share-partitions on which the strict checker gave up."""
         given_up = 0
         untouched = History()
         for key, ops in self._history.operations_by_key():
@@ -137,11 +137,11 @@ class LogTruncations:
         return given_up + check_history(untouched, topic_known)
 
     def _forget_leased_outcome(self, op: Operation, losses: list[Truncation]) -> Operation:
-        """Return the operation. If it was invoked within a lease after a loss, its outcome becomes
-        unknown.
-        """
-        leased = any(lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses)
-        if not leased or not op.known:
+        """Return the operation, with an unknown outcome if it was invoked within a lease after a loss."""
+        is_within_lease = any(
+            lost <= op.invoked <= (lost[0] + self._lease_s, NEVER[1]) for lost, *_ in losses
+        )
+        if not is_within_lease or not op.known:
             return op
         return replace(op, answered=None, answer=None, deadline=op.answered)
 
@@ -161,13 +161,13 @@ def _history_between(ops: list[Operation], begin: Point, end: Point) -> History:
     """Return the history between two points. An operation that crosses one of them has an unknown outcome."""
     era = History()
     for op in ops:
-        over = op.answered if op.known else op.deadline
-        if op.invoked >= end or (over or NEVER) < begin:
+        end_point = op.answered if op.known else op.deadline
+        if op.invoked >= end or (end_point or NEVER) < begin:
             continue
         if op.invoked >= begin and (op.known and (op.answered or NEVER) < end):
             era.ops.append(op)
             continue
-        invoked, deadline = max(op.invoked, begin), min(over or NEVER, end)
+        invoked, deadline = max(op.invoked, begin), min(end_point or NEVER, end)
         era.ops.append(replace(op, invoked=invoked, answered=None, answer=None, deadline=deadline))
     return era
 

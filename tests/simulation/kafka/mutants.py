@@ -1,9 +1,6 @@
 """Planted defects of coordinators that share a Kafka topic. See `tests.simulation.mutants`."""
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from coordinator.cluster.kafka import metadata_cache
 from coordinator.cluster.kafka.metadata import MergedTopicMetadata
@@ -24,39 +21,30 @@ from coordinator.serve.runtime.maintenance import MaintenanceJobs
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import CoordinatorDirectory
 from protocol.errors import ErrorCode
-
-Patch = pytest.MonkeyPatch
-KAFKA_MUTANTS: dict[str, Callable[[Patch], None]] = {}
-
-
-def _register_mutant(function: Callable[[Patch], None]) -> Callable[[Patch], None]:
-    KAFKA_MUTANTS[function.__name__] = function
-    return function
-
+from tests.simulation.mutants import Patch, list_mutants
 
 # Claims.
 
 
-@_register_mutant
 def accepts_a_claim_with_an_equal_epoch(patch: Patch) -> None:
-    counts = FencingFilter.accepts
+    accepts = FencingFilter.accepts
 
     def accept_equal_epoch(self: Any, record: Any) -> bool:
         owner_epoch = read_owner_epoch(record)
         if is_claim(record) and owner_epoch is not None and owner_epoch == self.owner_epoch:
             self.claim = AcceptedClaim(owner_epoch, record.offset, claim_owner(record))
-        return counts(self, record)
+        return accepts(self, record)
 
     patch.setattr(FencingFilter, "accepts", accept_equal_epoch)
 
 
-@_register_mutant
 def accepts_records_of_any_owner(patch: Patch) -> None:
-    counts = FencingFilter.accepts
-    patch.setattr(FencingFilter, "accepts", lambda self, record: counts(self, record) or not is_claim(record))
+    accepts = FencingFilter.accepts
+    patch.setattr(
+        FencingFilter, "accepts", lambda self, record: accepts(self, record) or not is_claim(record)
+    )
 
 
-@_register_mutant
 def does_not_verify_its_claim(patch: Patch) -> None:
     def verify(self: Any, ownership: Any, fencing_filter: Any, end: int, *args: Any) -> None:
         ownership.next_offset = max(ownership.next_offset, end)
@@ -67,7 +55,6 @@ def does_not_verify_its_claim(patch: Patch) -> None:
     patch.setattr(Ownerships, "verify", verify)
 
 
-@_register_mutant
 def claims_with_the_last_owner_epoch(patch: Patch) -> None:
     read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
 
@@ -86,27 +73,25 @@ def claims_with_the_last_owner_epoch(patch: Patch) -> None:
 # Appends.
 
 
-@_register_mutant
 def accepts_append_at_unexpected_offset(patch: Patch) -> None:
-    settle = Appender._handle_produce_result
+    handle_result = Appender._handle_produce_result
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code == ErrorCode.NONE and not append.anywhere:
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s, append.leader)
             self._call_done(append, None)
             return None
-        return settle(self, append, produced)
+        return handle_result(self, append, produced)
 
-    def _settle_in_memory(self: Any, records: Any, base_offset: int) -> None:
-        settle_in_memory(self, records, base_offset)
+    def mark_durable_anywhere(self: Any, records: Any, base_offset: int) -> None:
+        mark_durable(self, records, base_offset)
         self._next_log_offset = self._log.end_offset(self.state_partition)
 
-    settle_in_memory = ShardRunner._mark_durable
+    mark_durable = ShardRunner._mark_durable
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
-    patch.setattr(ShardRunner, "_mark_durable", _settle_in_memory)
+    patch.setattr(ShardRunner, "_mark_durable", mark_durable_anywhere)
 
 
-@_register_mutant
 def treats_missing_response_as_failure(patch: Patch) -> None:
     # Continue without a new claim, although late batches may follow.
     recover = ShardRunner._recover
@@ -130,7 +115,6 @@ def treats_missing_response_as_failure(patch: Patch) -> None:
     patch.setattr(ShardRunner, "_recover", _recover)
 
 
-@_register_mutant
 def treats_missing_response_as_success(patch: Patch) -> None:
     end = Appender._fail_append
 
@@ -143,20 +127,18 @@ def treats_missing_response_as_success(patch: Patch) -> None:
     patch.setattr(Appender, "_fail_append", _fail_append)
 
 
-@_register_mutant
 def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
-    settle = Appender._handle_produce_result
+    handle_result = Appender._handle_produce_result
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
         if produced.error_code in uncommitted and not append.anywhere:
             produced = produced._replace(error_code=0, base_offset=append.ownership.next_offset)
-        return settle(self, append, produced)
+        return handle_result(self, append, produced)
 
     patch.setattr(Appender, "_handle_produce_result", _handle_produce_result)
 
 
-@_register_mutant
 def ignores_truncation_of_the_log(patch: Patch) -> None:
     explain = Appender._explain_unexpected_offset
 
@@ -172,12 +154,10 @@ def ignores_truncation_of_the_log(patch: Patch) -> None:
 # Reads.
 
 
-@_register_mutant
 def has_endless_lease(patch: Patch) -> None:
     patch.setattr(KafkaLog, "lease_left_s", lambda self, state_partition: 1.0)
 
 
-@_register_mutant
 def does_not_wait_for_earlier_leases(patch: Patch) -> None:
     accepted = Ownership.record_accepted_claim
 
@@ -187,7 +167,6 @@ def does_not_wait_for_earlier_leases(patch: Patch) -> None:
     patch.setattr(Ownership, "record_accepted_claim", return_no_lease)
 
 
-@_register_mutant
 def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
     patch.setattr(ownership, "CLOCK_DRIFT_MAX", 0.0)
 
@@ -195,7 +174,6 @@ def waits_without_a_margin_for_clock_drift(patch: Patch) -> None:
 # Metadata.
 
 
-@_register_mutant
 def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
     def update(self: Any, node: int, topic: Any) -> bool:
         self._reported_ids, self._reported_id = {node: topic.topic_id}, topic.topic_id
@@ -210,7 +188,6 @@ def uses_metadata_of_the_last_broker_that_responded(patch: Patch) -> None:
 # Routing.
 
 
-@_register_mutant
 def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
     find_owner = Forwarder._find_owner
 
@@ -220,7 +197,6 @@ def forwards_to_the_owner_of_another_shard(patch: Patch) -> None:
     patch.setattr(Forwarder, "_find_owner", find_next_owner)
 
 
-@_register_mutant
 def forwards_by_the_first_assignment(patch: Patch) -> None:
     set_assignment = Forwarder.set_assignment
 
@@ -231,7 +207,6 @@ def forwards_by_the_first_assignment(patch: Patch) -> None:
     patch.setattr(Forwarder, "set_assignment", set_first_assignment)
 
 
-@_register_mutant
 def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
     set_routes = CoordinatorDirectory._set_routes
 
@@ -245,7 +220,6 @@ def returns_the_coordinator_of_another_shard(patch: Patch) -> None:
 # Expiry.
 
 
-@_register_mutant
 def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
     describe_groups = ShareGroups.describe_groups
 
@@ -259,7 +233,6 @@ def treats_loading_group_coordinator_as_deleted_group(patch: Patch) -> None:
     patch.setattr(ShareGroups, "describe_groups", describe_or_miss)
 
 
-@_register_mutant
 def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
     patch.setattr(StateRemover, "_remove_by_kafka", _return_no_removals)
 
@@ -271,7 +244,6 @@ async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
 # HTTP.
 
 
-@_register_mutant
 def prunes_all_records_over_http(patch: Patch) -> None:
     def prune_now(self: Any, state_partition: int) -> None:
         log = self._runners[state_partition]._log
@@ -283,7 +255,6 @@ def prunes_all_records_over_http(patch: Patch) -> None:
 # Claims and resignations.
 
 
-@_register_mutant
 def reads_before_it_claims(patch: Patch) -> None:
     read = KafkaLog.read
 
@@ -312,7 +283,6 @@ def _base_offset(batch: bytes) -> int:
     return int.from_bytes(batch[:8])
 
 
-@_register_mutant
 def releases_shard_during_its_append(patch: Patch) -> None:
     async def answer_without_waiting(self: Any) -> None:
         waiting, self._awaiting_append = self._awaiting_append, []
@@ -322,12 +292,10 @@ def releases_shard_during_its_append(patch: Patch) -> None:
     patch.setattr(ShardRunner, "wait_for_append", answer_without_waiting)
 
 
-@_register_mutant
 def never_resigns_shards(patch: Patch) -> None:
     patch.setattr(Runtime, "resign", lambda self, state_partition: None)
 
 
-@_register_mutant
 def never_retries_a_failed_claim(patch: Patch) -> None:
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
@@ -340,7 +308,6 @@ def never_retries_a_failed_claim(patch: Patch) -> None:
     patch.setattr(ShardLoader, "_claim", _claim)
 
 
-@_register_mutant
 def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
     def _prune(self: Any, ownership: Ownership) -> None:
         if ownership.prune_before is not None and self._may_prune(ownership.state_partition):
@@ -348,3 +315,6 @@ def prunes_the_record_with_the_owner_epoch(patch: Patch) -> None:
             self._pruner.prune(ownership.state_partition, before_offset)
 
     patch.setattr(KafkaLog, "_prune", _prune)
+
+
+KAFKA_MUTANTS = list_mutants(globals())

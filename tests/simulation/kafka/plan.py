@@ -10,13 +10,12 @@ from random import Random
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.log.kafka.ownership import CLOCK_DRIFT_MAX
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.server import ServerLimits
-from coordinator.shard import SnapshotPolicy
 from tests.simulation.kafka.brokers import BrokerFaults
 from tests.simulation.kafka.membership import MembershipFaults
-from tests.simulation.pipes import NetFaults
 from tests.simulation.plan import (
     Load,
+    Nemesis,
+    SimulationPlan,
     draw_interval,
     draw_load,
     draw_log_uniform,
@@ -33,54 +32,54 @@ PAUSE_FACTOR_MAX = 4
 
 
 @dataclass(frozen=True)
-class KafkaNemesis:
-    """The faults of coordinators and brokers. Intervals and durations are means in seconds. None
-    disables a fault.
-    """
+class KafkaNemesis(Nemesis):
+    """The faults of coordinators and brokers. Intervals and durations are means in seconds."""
 
-    crash_s: float | None = None
-    stop_s: float | None = None
-    down_s: float = 2.0
+    # A coordinator is paused, as by SIGSTOP.
     pause_s: float | None = None
     paused_s: float = 8.0
     # A coordinator is disconnected from some brokers, the membership, or both.
-    part_s: float | None = None
-    parted_s: float = 8.0
+    disconnect_s: float | None = None
+    disconnected_s: float = 8.0
     # A broker is disconnected from the others. A coordinator may be disconnected together with it.
-    cut_off_s: float | None = None
-    cut_off_for_s: float = 8.0
+    isolate_broker_s: float | None = None
+    broker_isolated_s: float = 8.0
     # A broker and a coordinator are isolated together.
-    island_s: float | None = None
-    island_for_s: float = 20.0
+    isolate_owner_s: float | None = None
+    owner_isolated_s: float = 20.0
     # The probability that writers cannot reach the disconnected coordinator.
-    apart_rate: float = 0.5
+    unreachable_rate: float = 0.5
+    # A broker dies, and starts again.
     broker_dies_s: float | None = None
     broker_down_s: float = 3.0
     leader_moves_s: float | None = None
+    # A member is removed from the group, or the group moves to another broker.
     shuffle_s: float | None = None
-    clock_jump_s: float | None = None
-    clock_jump_max_ms: int = 3_600_000
     producers_expire_s: float | None = None
+    # An unclean election loses the newest records of a partition.
     unclean_s: float | None = None
     # The mean time until a broker is disconnected from the others for the rest of the run. Coordinators reach
     # it, and it answers with its old metadata.
-    stale_s: float | None = None
+    isolate_for_rest_s: float | None = None
     # The coordinators of share groups load their groups.
     groups_load_s: float | None = None
-    groups_load_for_s: float = 20.0
+    groups_loaded_after_s: float = 20.0
     # An operator writes snapshots, prunes logs and hands shards over, through HTTP.
     http_writes_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
-    hold_s: float | None = None
-    held_s: float = 8.0
-    held_alone_rate: float = 0.5
+    delay_appends_s: float | None = None
+    appends_delayed_s: float = 8.0
+    # The part of these coordinators that is also disconnected from the group.
+    delayed_without_group_rate: float = 0.5
 
 
 @dataclass(frozen=True)
-class KafkaPlan:
+class KafkaPlan(SimulationPlan):
     """The parameters of a run that are decided before its start."""
 
-    seed: int
+    ops_max: int = OPS_MAX
+    faulty_s: float = FAULTY_S
+    nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
     # The situation that the run should reach. See `tests.simulation.kafka.scenarios`.
     scenario: str = "any"
     # Whether the members of the group have a group.instance.id.
@@ -91,25 +90,11 @@ class KafkaPlan:
     forwarding: bool = False
     coordinators: int = 2
     brokers: int = 3
-    state_partitions: int = 3
-    # Node ids of one coordinator. Clients know one node id for each coordinator.
-    node_ids: int = 1
-    ops_max: int = OPS_MAX
-    faulty_s: float = FAULTY_S
-    quiet_points: int = 1
     # The rate of requests to a coordinator that is not the assigned owner.
-    astray_rate: float = 0.1
-    load: Load = field(default_factory=Load)
-    nemesis: KafkaNemesis = field(default_factory=KafkaNemesis)
-    net: NetFaults = field(default_factory=NetFaults)
+    misrouted_rate: float = 0.1
     broker_faults: BrokerFaults = field(default_factory=BrokerFaults)
     membership: MembershipFaults = field(default_factory=MembershipFaults)
     log_limits: KafkaLogLimits = field(default_factory=KafkaLogLimits)
-    policy: SnapshotPolicy = field(default_factory=SnapshotPolicy)
-    runtime_limits: RuntimeLimits = field(default_factory=RuntimeLimits)
-    server_limits: ServerLimits = field(default_factory=ServerLimits)
-    cold_interval_ms: int = 5_000
-    prune_interval_ms: int = 5_000
     # The maximum speed of a coordinator's clock relative to virtual time. If clocks differ by more than
     # leases allow, reads are only guaranteed to be no older than a lease.
     clock_rate_max: float = 1.0 + CLOCK_DRIFT_MAX
@@ -132,11 +117,12 @@ class KafkaPlan:
     @property
     def settled_s(self) -> float:
         """Return the seconds after which an operation can have no effect, if there are no faults."""
-        net, limits = self.net, self.log_limits
-        way_s = 10 * (net.latency_s + 5 * net.jitter_s + 5 * (net.stall_s if net.stall_rate else 0.0))
+        limits = self.log_limits
         late_s = self.broker_faults.late_max_s + self.broker_faults.replicas_late_max_s
         append_s = limits.append_timeout_s + 2 * limits.request_timeout_s + late_s
-        return self._coordinators_on_path * (self.runtime_limits.request_age_max_s + way_s) + append_s + 5.0
+        return (
+            self._coordinators_on_path * (self.runtime_limits.request_age_max_s + self.way_s) + append_s + 5.0
+        )
 
     @property
     def _coordinators_on_path(self) -> int:
@@ -144,24 +130,12 @@ class KafkaPlan:
 
     @property
     def latest_effect_s(self) -> float:
-        """Return `settled_s` plus three pauses of each process: before the receipt, in the queue, during the
-        append.
-        """
+        """Return `settled_s` plus three pauses of a process: before receipt, in the queue, at the append."""
         paused_s = PAUSE_FACTOR_MAX * self.nemesis.paused_s if self.nemesis.pause_s else 0.0
         return self.settled_s + 3 * self._coordinators_on_path * paused_s
 
-    @property
-    def has_response_deadline(self) -> bool:
-        """Return False: a response may have to wait for the end of a pause."""
-        return False
-
     def without_faults(self) -> "KafkaPlan":
         """Return the plan without faults."""
-        quick = NetFaults(
-            latency_s=self.net.latency_s,
-            send_buffer_bytes=self.net.send_buffer_bytes,
-            high_water_bytes=self.net.high_water_bytes,
-        )
         limits = self.runtime_limits
         # Delays are random without an upper limit, so the average is far below each timeout.
         slow_s = min(limits.write_timeout_s / 100, self.log_limits.request_timeout_s / 20)
@@ -172,8 +146,10 @@ class KafkaPlan:
             metadata_delay_s=self.broker_faults.metadata_delay_s,
         )
         calm = replace(self.membership, lost_rate=0.0)
-        astray_rate = self.astray_rate if self.forwarding else 0.02
-        return replace(self, net=quick, broker_faults=sound, membership=calm, astray_rate=astray_rate)
+        misrouted_rate = self.misrouted_rate if self.forwarding else 0.02
+        return replace(
+            self, net=self.sound_net, broker_faults=sound, membership=calm, misrouted_rate=misrouted_rate
+        )
 
 
 def draw_random_plan(seed: int) -> KafkaPlan:
@@ -181,7 +157,7 @@ def draw_random_plan(seed: int) -> KafkaPlan:
     rng = Random(seed)
     nemesis = _draw_nemesis(rng)
     if nemesis.unclean_s is not None:
-        nemesis = replace(nemesis, cut_off_s=None)
+        nemesis = replace(nemesis, isolate_broker_s=None)
     membership = _draw_membership(rng)
     return KafkaPlan(
         seed,
@@ -189,7 +165,7 @@ def draw_random_plan(seed: int) -> KafkaPlan:
         brokers=rng.randrange(1, 5),
         state_partitions=rng.randrange(1, 6),
         quiet_points=rng.randrange(2),
-        astray_rate=draw_rate(rng, 0.01, 0.5),
+        misrouted_rate=draw_rate(rng, 0.01, 0.5),
         load=_draw_load(rng),
         nemesis=nemesis,
         net=draw_net(rng),
@@ -215,9 +191,9 @@ def _draw_load(rng: Random) -> Load:
         brokers=rng.randrange(1, 3),
         leaders_per_key=rng.randrange(1, 3),
         think_s=draw_log_uniform(rng, 0.5, 10.0),
-        stranger_think_s=draw_log_uniform(rng, 0.5, 10.0),
-        stranger_pipeline_max=rng.choice((1, 1, 3)),
-        watch_s=draw_interval(rng, 0.2, 5.0),
+        hostile_pause_s=draw_log_uniform(rng, 0.5, 10.0),
+        hostile_pipeline_max=rng.choice((1, 1, 3)),
+        poll_s=draw_interval(rng, 0.2, 5.0),
         library_users=rng.choice((0, 0, 1)),
         library_calls=rng.choice((1, 2)),
     )
@@ -230,10 +206,10 @@ def _draw_nemesis(rng: Random) -> KafkaNemesis:
         down_s=draw_log_uniform(rng, 0.1, 10.0),
         pause_s=draw_interval(rng, 2.0, 40.0),
         paused_s=draw_log_uniform(rng, 0.2, 15.0),
-        part_s=draw_interval(rng, 2.0, 40.0),
-        parted_s=draw_log_uniform(rng, 0.5, 15.0),
-        cut_off_s=draw_interval(rng, 2.0, 20.0, 0.5),
-        cut_off_for_s=draw_log_uniform(rng, 3.0, 40.0),
+        disconnect_s=draw_interval(rng, 2.0, 40.0),
+        disconnected_s=draw_log_uniform(rng, 0.5, 15.0),
+        isolate_broker_s=draw_interval(rng, 2.0, 20.0, 0.5),
+        broker_isolated_s=draw_log_uniform(rng, 3.0, 40.0),
         broker_dies_s=draw_interval(rng, 2.0, 60.0, 0.4),
         broker_down_s=draw_log_uniform(rng, 0.1, 10.0),
         leader_moves_s=draw_interval(rng, 0.5, 20.0, 0.4),

@@ -1,35 +1,48 @@
-"""Run one of several coordinators with the real components on a simulated cluster, from start to stop
-or crash.
-"""
+"""Run one of several coordinators with the real components on a simulated cluster."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.kafka.share_groups import ShareGroups
 from coordinator.cluster.ownership import Assignment, Replica
-from coordinator.cluster.topics import TopicDirectory
-from coordinator.config import HostPort
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.metrics import Metrics
 from coordinator.operate.admin import OwnerDirectory
 from coordinator.operate.expiry import Expiry, ExpiryRules
+from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
-from coordinator.serve.server import Api, CoordinatorDirectory, Listener
+from coordinator.serve.server import Api, Listener
 from coordinator.serve.service import Service
-from tests.simulation.history import History
-from tests.simulation.kafka.connections import BrokerNetwork
-from tests.simulation.kafka.forwarding import RecordedForwarder
+from tests.simulation.history import NO_OWNER, NOT_OURS, History
 from tests.simulation.kafka.http_writes import HttpWrites
-from tests.simulation.kafka.membership import TOPIC, Membership
-from tests.simulation.kafka.plan import KafkaPlan
-from tests.simulation.kafka.traced_log import LeaseTraces, TracedLog
-from tests.simulation.loop import PROCESS, Process, SimLoop
-from tests.simulation.process import NODE_ID_FIRST, SimClock, StartStopTimeout
+from tests.simulation.kafka.membership import TOPIC
+from tests.simulation.kafka.traced_log import TracedLog
+from tests.simulation.parts import RPCS
+from tests.simulation.process import CoordinatorProcess, SimClock
 
-_Result = TypeVar("_Result")
+_KINDS = {rpc.api_key: kind for kind, rpc in RPCS.items()}
+
+
+class RecordedForwarder(Forwarder):
+    """A forwarder that records repeated operations: an earlier attempt may take effect, too."""
+
+    def __init__(self, runtime: Runtime, *, instance: str, metrics: Metrics, history: History) -> None:
+        super().__init__(runtime, instance=instance, metrics=metrics)
+        self._history = history
+
+    def hold_operation(self, call: Any, operation: Any, reason: Any) -> None:
+        """Hold an operation. It may be executed twice if its owner did not respond, or ended during it."""
+        super().hold_operation(call, operation, reason)
+        was_not_executed = reason.message == NO_OWNER or reason.message.endswith(NOT_OURS)
+        if operation.call is not None and not was_not_executed:
+            kind = _KINDS[call.api_key]
+            self._history.record_repetition(self._loop.time(), kind, operation.key, operation.unit)
+
+
+if TYPE_CHECKING:
+    from tests.simulation.kafka.world import KafkaWorld
 
 DRAIN_S = 10.0
 # State expires at the second observation of an empty or deleted group.
@@ -37,54 +50,28 @@ EXPIRY_RULES = ExpiryRules(retention_minutes=0, grace_minutes=0)
 EXPIRY_INTERVAL_S = 5.0
 
 
-def replica_address(place: int) -> HostPort:
-    """Return the address of all successive coordinators of a place."""
-    return HostPort(f"coordinator-{place}", 9095)
+class KafkaProcess(CoordinatorProcess):
+    """A coordinator from start to crash or stop, with its state in a topic and its shards from a group."""
 
+    log: KafkaLog
 
-class KafkaProcess:
-    """A coordinator from start to crash or stop. The name differs between the successive processes of a
-    place.
-    """
-
-    def __init__(
-        self,
-        place: int,
-        life: int,
-        *,
-        loop: SimLoop,
-        plan: KafkaPlan,
-        kafka: BrokerNetwork,
-        membership: Membership,
-        clock: SimClock,
-        topics: TopicDirectory,
-        history: History,
-        traces: LeaseTraces | None = None,
-    ) -> None:
-        self.place = place
-        self._traces = traces
-        self.name = f"{place}.{life}"
-        self.address = replica_address(place)
-        self.log: KafkaLog
-        self.runtime: Runtime
-        self.listener: Listener
+    def __init__(self, world: "KafkaWorld", place: int, life: int) -> None:
+        super().__init__(world, place, life, world.plan)
+        plan = self._plan = world.plan
+        self._traces = world.traces
         self.assignment: Assignment | None = None
-        self._directory: CoordinatorDirectory
+        self._directory = self._make_directory()
         self._forwarder: RecordedForwarder
-        self._history = history
-        self._loop = loop
-        self._plan = plan
-        self._clock = clock
-        self._topics = topics
-        self._process = Process(self.name)
-        self._kafka = kafka
-        addresses = Random(self.name).sample(list(kafka.brokers.addresses.values()), plan.brokers)
-        bootstrap_servers = ",".join(f"{host}:{port}" for host, port in addresses)
-        self._cluster = Brokers(bootstrap_servers, TOPIC, request_timeout_s=plan.log_limits.request_timeout_s)
-        self._membership = membership
+        self._history = world.history
+        self._kafka = world.kafka
+        addresses = Random(self.name).sample(list(world.brokers.addresses.values()), plan.brokers)
+        self._bootstrap_servers = ",".join(f"{host}:{port}" for host, port in addresses)
+        self._cluster = Brokers(
+            self._bootstrap_servers, TOPIC, request_timeout_s=plan.log_limits.request_timeout_s
+        )
+        self._membership = world.membership
         replica = Replica(self.name, str(self.address))
-        self._ownership = membership.ownership(replica, bootstrap_servers)
-        self._bootstrap_servers = bootstrap_servers
+        self._ownership = world.membership.ownership(replica, self._bootstrap_servers)
         self._expiry: Expiry | None = None
         self._http: HttpWrites | None = None
         self._owners = OwnerDirectory()
@@ -95,12 +82,6 @@ class KafkaProcess:
         return self._clock_rate * self._loop.time()
 
     # Start, stop and crash.
-
-    async def start(self, limit_s: float | None = None) -> None:
-        """Start all components. Raises StartStopTimeout, and LogError if the cluster is not
-        available.
-        """
-        await self.run_in_process(self._start, limit_s)
 
     async def _start(self) -> None:
         plan, metrics = self._plan, Metrics()
@@ -116,24 +97,8 @@ class KafkaProcess:
         if isinstance(self.log, TracedLog):
             assert self._traces is not None
             self.log.traces, self.log.name, self.log.clock_rate = self._traces, self.name, self._clock_rate
-        self.runtime = Runtime(
-            log=self.log,
-            clock=self._clock,
-            topics=self._topics,
-            metrics=metrics,
-            policy=plan.policy,
-            limits=plan.runtime_limits,
-            state_partitions=plan.state_partitions,
-            cold_interval_ms=plan.cold_interval_ms,
-            prune_interval_ms=plan.prune_interval_ms,
-            may_claim=self._ownership.lease_is_fresh,
-            on_fenced=self._ownership.on_fenced,
-        )
-        self._directory = CoordinatorDirectory(
-            self.address,
-            node_id_first=NODE_ID_FIRST,
-            node_ids=plan.node_ids,
-            state_partitions=plan.state_partitions,
+        self.runtime = self._make_runtime(
+            metrics, may_claim=self._ownership.lease_is_fresh, on_fenced=self._ownership.on_fenced
         )
         self._directory.follow(None)
         self._forwarder = RecordedForwarder(
@@ -167,12 +132,8 @@ class KafkaProcess:
         )
         self._expiry.start()
 
-    async def stop(self) -> None:
-        """Stop as on SIGTERM: give the shards away first."""
-        await self.run_in_process(self._stop)
-        await self._end()
-
     async def _stop(self) -> None:
+        """Give the shards away, then stop."""
         self._forwarder.freeze_assignment()
         await self._ownership.drain(DRAIN_S)
         self.runtime.mark_not_ready()
@@ -184,65 +145,28 @@ class KafkaProcess:
         await self._forwarder.close()
         await self.runtime.stop()
 
-    async def crash(self) -> None:
-        """Kill the process. The requests in flight of the process still reach the brokers."""
-        self._loop.network.drop_connections(self.address)
-        await self._end()
-
     async def _end(self) -> None:
         self._kafka.disconnect(self.name)
-        await self._loop.kill(self._process)
+        await super()._end()
         await self.release()
 
     async def release(self) -> None:
-        """Close the connections in memory after the end of the process. These connections no longer reach a
-        broker.
-        """
+        """Close the connections in memory after the end of the process. They reach no broker."""
         await self._cluster.close()
         if self._share_groups is not None:
             await self._share_groups.close()
         await self._membership.release_connections(self.name)
 
-    def pause(self) -> None:
-        """Run no callback of this process, as after SIGSTOP."""
-        self._process.paused = True
-
-    def resume(self) -> None:
-        """Continue, and process the messages that arrived in the meantime."""
-        self._loop.resume(self._process)
-
-    @property
-    def paused(self) -> bool:
-        """Return whether the process is paused."""
-        return self._process.paused
-
     def send_http(self, path: str, body: dict[str, object]) -> None:
         """Send a request that writes, and do not wait for the response."""
         http = self._http
         if http is not None:
-            self._create_task(http.send(path, body)).add_done_callback(self._check_http)
+            self.create_task(http.send(path, body)).add_done_callback(self._check_http)
 
     def _check_http(self, done: asyncio.Task[None]) -> None:
         error = None if done.cancelled() else done.exception()
         if error is not None:
             self._loop.failures.append(error)
-
-    def _create_task(self, coro: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        token = PROCESS.set(self._process)
-        try:
-            return asyncio.create_task(coro)
-        finally:
-            PROCESS.reset(token)
-
-    async def run_in_process(
-        self, run: Callable[[], Coroutine[Any, Any, _Result]], limit_s: float | None = None
-    ) -> _Result:
-        """Run a coroutine as part of the process. Raises StartStopTimeout on a timeout."""
-        task = self._create_task(run())
-        await asyncio.wait({task}, timeout=limit_s)
-        if not task.done():
-            raise StartStopTimeout
-        return task.result()
 
     @property
     def operations_forwarded(self) -> int:

@@ -107,9 +107,7 @@ def read_states(partition: SimPartition, number: int) -> dict[SharePartitionKey,
 
 
 def check_single_owner(records: list[RawRecord], number: int) -> None:
-    """Raise Violation if owner epochs do not rise, or if a record of a process that is not the owner is
-    accepted.
-    """
+    """Raise Violation if owner epochs do not rise, or if a record of another process is accepted."""
     claims = [written for written in records if written.is_claim]
     for before, after in pairwise(claims):
         if after.owner_epoch <= before.owner_epoch:

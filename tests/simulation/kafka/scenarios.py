@@ -31,11 +31,11 @@ _NO_COLD_SNAPSHOTS_MS = 600_000
 
 
 def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
-    """Draw a run. With `minutes`, its phase with faults lasts that long, without a limit on operations."""
+    """Draw a run; see `SimulationPlan.lasting` for `minutes`."""
     plan, rng = draw_random_plan(seed), Random(seed ^ 0xA1)
     if rng.random() < 0.5:
-        bend = rng.choice(SCENARIOS)
-        plan = replace(bend(plan, rng), scenario=bend.__name__.lstrip("_").replace("_", " "))
+        change_plan = rng.choice(SCENARIOS)
+        plan = replace(change_plan(plan, rng), scenario=change_plan.__name__.lstrip("_").replace("_", " "))
     plan = replace(plan, named=rng.random() < 0.4)
     islands = Random(seed ^ 0xB2)
     if plan.scenario == "any" and plan.nemesis.unclean_s is None and islands.random() < 0.2:
@@ -52,10 +52,10 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     if forwarding.random() < 0.2:
         # With a small queue, an operation may be deferred for another reason than its route.
         limits = plan.runtime_limits._replace(queued_operations_max=100_000)
-        astray_rate = forwarding.uniform(0.3, 1.0)
-        plan = replace(plan, forwarding=True, astray_rate=astray_rate, runtime_limits=limits)
+        misrouted_rate = forwarding.uniform(0.3, 1.0)
+        plan = replace(plan, forwarding=True, misrouted_rate=misrouted_rate, runtime_limits=limits)
     if plan.nemesis.clock_jump_s is None and Random(seed ^ EXPIRY).random() < 0.2:
-        nemesis = replace(plan.nemesis, groups_load_s=3.0, groups_load_for_s=40.0)
+        nemesis = replace(plan.nemesis, groups_load_s=3.0, groups_loaded_after_s=40.0)
         plan = replace(plan, expiry=True, nemesis=nemesis)
     http_writes = Random(seed ^ HTTP_WRITES)
     if http_writes.random() < 0.1:
@@ -64,9 +64,7 @@ def draw_kafka_plan(seed: int, *, minutes: float | None = None) -> KafkaPlan:
     plan = _replicate_late(plan, Random(seed ^ REPLICAS))
     if plan.scenario == "any" and Random(seed ^ DEFAULTS).random() < 0.2:
         plan = _use_default_limits(plan)
-    if minutes is not None:
-        plan = replace(plan, faulty_s=60 * minutes, ops_max=1_000_000_000)
-    return plan
+    return plan.lasting(minutes)
 
 
 def _replicate_late(plan: KafkaPlan, rng: Random) -> KafkaPlan:
@@ -88,18 +86,14 @@ def _use_default_limits(plan: KafkaPlan) -> KafkaPlan:
         plan,
         log_limits=KafkaLogLimits(),
         membership=replace(
-            plan.membership,
-            session_s=session_s,
-            heartbeat_s=GroupLimits().heartbeat_interval_s,
+            plan.membership, session_s=session_s, heartbeat_s=GroupLimits().heartbeat_interval_s
         ),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
 
 def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
-    """Return a load with several clients of each share-partition. Each client looks up the coordinator
-    itself.
-    """
+    """Return a load with several clients of each share-partition, which look up the coordinator."""
     return replace(
         plan.load,
         groups=1,
@@ -107,14 +101,22 @@ def _concurrent_clients(plan: KafkaPlan, rng: Random) -> Load:
         brokers=3,
         leaders_per_key=2,
         think_s=draw_log_uniform(rng, 0.2, 2.0),
-        strangers=rng.randrange(1, 3),
-        stranger_think_s=draw_log_uniform(rng, 0.3, 2.0),
+        hostile_clients=rng.randrange(1, 3),
+        hostile_pause_s=draw_log_uniform(rng, 0.3, 2.0),
     )
 
 
-def _set_session_timeout(plan: KafkaPlan, session_s: float) -> MembershipFaults:
-    """Return the membership with another session timeout."""
+def _make_membership(session_s: float) -> MembershipFaults:
     return MembershipFaults(heartbeat_s=session_s / 4, session_s=session_s)
+
+
+def _set_session_timeout(plan: KafkaPlan, session_s: float) -> KafkaPlan:
+    """Return the plan with another session timeout."""
+    return replace(
+        plan,
+        membership=_make_membership(session_s),
+        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
+    )
 
 
 def _keep_for_some_seeds(rng: Random, every_s: float | None) -> float | None:
@@ -130,13 +132,13 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """
     session_s = draw_log_uniform(rng, 2.0, 4.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=rng.randrange(2, 4),
         load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
-            hold_s=draw_log_uniform(rng, 2.0, 6.0),
-            held_s=3 * session_s,
-            held_alone_rate=0.9,
+            delay_appends_s=draw_log_uniform(rng, 2.0, 6.0),
+            appends_delayed_s=3 * session_s,
+            delayed_without_group_rate=0.9,
             crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
             leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
@@ -145,9 +147,7 @@ def _delay_zombie_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             transactional=rng.random() < 0.2,
             late_max_s=5 * session_s,
         ),
-        membership=_set_session_timeout(plan, session_s),
         policy=SnapshotPolicy(updates_max=rng.choice((0, 0, 1, 500)), update_bytes_min=1),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
@@ -158,9 +158,9 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         plan,
         load=_concurrent_clients(plan, rng),
         nemesis=KafkaNemesis(
-            hold_s=draw_log_uniform(rng, 1.0, 5.0),
-            held_s=draw_log_uniform(rng, 1.0, 4.0),
-            held_alone_rate=0.1,
+            delay_appends_s=draw_log_uniform(rng, 1.0, 5.0),
+            appends_delayed_s=draw_log_uniform(rng, 1.0, 4.0),
+            delayed_without_group_rate=0.1,
             crash_s=draw_log_uniform(rng, 10.0, 30.0),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
@@ -175,31 +175,27 @@ def _time_out_appends(plan: KafkaPlan, rng: Random) -> KafkaPlan:
 
 
 def _serve_old_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
-    """An owner reaches only a disconnected broker. The next owner writes, and readers send requests to both
-    owners.
-    """
+    """An owner reaches only a disconnected broker. The next owner writes, and clients read at both."""
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         brokers=max(2, plan.brokers),
         load=replace(
             _concurrent_clients(plan, rng),
-            watch_s=draw_log_uniform(rng, 0.1, 0.5),
-            watchers=3,
+            poll_s=draw_log_uniform(rng, 0.1, 0.5),
+            polling_readers=3,
             summary_rate=0.95,
-            strangers=0,
+            hostile_clients=0,
             library_users=0,
         ),
         nemesis=KafkaNemesis(
-            cut_off_s=draw_log_uniform(rng, 2.0, 6.0),
-            cut_off_for_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
-            apart_rate=0.9,
-            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            isolate_broker_s=draw_log_uniform(rng, 2.0, 6.0),
+            broker_isolated_s=draw_log_uniform(rng, 4.0, 8.0) * session_s,
+            unreachable_rate=0.9,
+            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
         ),
         broker_faults=replace(plan.broker_faults, elections_s=0.2),
-        membership=_set_session_timeout(plan, session_s),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
         cold_interval_ms=_NO_COLD_SNAPSHOTS_MS,
     )
 
@@ -209,22 +205,20 @@ def _isolate_broker_and_owner(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     session_s = draw_log_uniform(rng, 2.0, 5.0)
     plan = _serve_old_metadata(plan, rng)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=2,
         brokers=max(3, plan.brokers),
         # With more shards, the owner would send requests to unreachable leaders of the other shards.
         state_partitions=1,
         nemesis=KafkaNemesis(
-            island_s=draw_log_uniform(rng, 2.0, 6.0),
-            island_for_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
-            apart_rate=0.9,
+            isolate_owner_s=draw_log_uniform(rng, 2.0, 6.0),
+            owner_isolated_s=draw_log_uniform(rng, 6.0, 10.0) * session_s,
+            unreachable_rate=0.9,
             # After a member is removed, another owner follows at once, although the lease is still valid.
             shuffle_s=draw_log_uniform(rng, 0.5, 3.0) if rng.random() < 0.5 else None,
             crash_s=_keep_for_some_seeds(rng, 10.0),
             down_s=2 * session_s,
         ),
-        membership=_set_session_timeout(plan, session_s),
-        runtime_limits=plan.runtime_limits._replace(release_wait_s=session_s + 1.0),
     )
 
 
@@ -233,7 +227,7 @@ def _read_at_the_end_of_leases(plan: KafkaPlan) -> KafkaPlan:
     return replace(
         plan,
         log_limits=plan.log_limits._replace(lease_s=6.0),
-        load=replace(plan.load, watch_s=0.05, think_s=0.2),
+        load=replace(plan.load, poll_s=0.05, think_s=0.2),
     )
 
 
@@ -246,7 +240,7 @@ def _stale_metadata(plan: KafkaPlan, rng: Random) -> KafkaPlan:
         plan,
         brokers=rng.randrange(3, 5),
         nemesis=KafkaNemesis(
-            stale_s=draw_log_uniform(rng, 1.0, 5.0),
+            isolate_for_rest_s=draw_log_uniform(rng, 1.0, 5.0),
             leader_moves_s=draw_log_uniform(rng, 2.0, 20.0),
             crash_s=_keep_for_some_seeds(rng, plan.nemesis.crash_s),
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
@@ -259,12 +253,12 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
     """Shards move again before the previous move has ended, so that several owners claim at once."""
     session_s = draw_log_uniform(rng, 2.0, 6.0)
     return replace(
-        plan,
+        _set_session_timeout(plan, session_s),
         coordinators=3,
         state_partitions=rng.randrange(1, 4),
         nemesis=KafkaNemesis(
             shuffle_s=draw_log_uniform(rng, 1.0, 4.0),
-            part_s=_keep_for_some_seeds(rng, plan.nemesis.part_s),
+            disconnect_s=_keep_for_some_seeds(rng, plan.nemesis.disconnect_s),
             leader_moves_s=_keep_for_some_seeds(rng, plan.nemesis.leader_moves_s),
         ),
         broker_faults=replace(
@@ -272,7 +266,6 @@ def _move_shards_hastily(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             travel_s=draw_log_uniform(rng, 0.01, 0.1),
             transactional=rng.random() < 0.9,
         ),
-        membership=_set_session_timeout(plan, session_s),
         runtime_limits=plan.runtime_limits._replace(release_wait_s=rng.choice((0.5, session_s + 1.0))),
     )
 
@@ -288,9 +281,9 @@ def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             topics=1,
             partitions=rng.randrange(1, 3),
             reset_s=draw_log_uniform(rng, 1.0, 4.0),
-            look_s=draw_log_uniform(rng, 0.5, 2.0),
-            gone_s=draw_log_uniform(rng, 3.0, 15.0),
-            strangers=0,
+            summary_s=draw_log_uniform(rng, 0.5, 2.0),
+            deleted_s=draw_log_uniform(rng, 3.0, 15.0),
+            hostile_clients=0,
             library_users=0,
         ),
         nemesis=KafkaNemesis(
@@ -299,7 +292,7 @@ def _empty_logs(plan: KafkaPlan, rng: Random) -> KafkaPlan:
             shuffle_s=_keep_for_some_seeds(rng, plan.nemesis.shuffle_s),
             pause_s=_keep_for_some_seeds(rng, plan.nemesis.pause_s),
         ),
-        membership=_set_session_timeout(plan, draw_log_uniform(rng, 2.0, 4.0)),
+        membership=_make_membership(draw_log_uniform(rng, 2.0, 4.0)),
         prune_interval_ms=int(draw_log_uniform(rng, 100, 1_000)),
     )
 

@@ -6,29 +6,27 @@ reads the logs independently of the coordinator. The result must equal the state
 
 import asyncio
 import random
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
 import pytest
 
 from coordinator.cluster.kafka import connections
-from coordinator.shard import ShareState
 from protocol.errors import ErrorCode
-from protocol.messages.delete_share_group_state import PartitionData as DeletePart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
-from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import permit_stale_reads
 from tests.simulation.clients import ConnectionLost, Peer
-from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, History, Operation, Violation
-from tests.simulation.hostile_clients import random_target
+from tests.simulation.history import DELETE, OWNER_SILENT, SUMMARY, Operation, Violation
+from tests.simulation.hostile_clients import invalid_keys
 from tests.simulation.kafka.clients import ManyClients
-from tests.simulation.kafka.nemesis import make_faults
+from tests.simulation.kafka.nemesis import list_faults
 from tests.simulation.kafka.plan import KafkaPlan
-from tests.simulation.kafka.process import replica_address
 from tests.simulation.kafka.traced_log import LeaseTraces
 from tests.simulation.kafka.world import OWNED_BY_S, KafkaWorld
-from tests.simulation.phases import Simulation, SimulationOutcome
-from tests.simulation.workloads import SharedClientState
+from tests.simulation.nemesis import FaultKind
+from tests.simulation.parts import DeletePart, SummaryPart
+from tests.simulation.process import coordinator_address
+from tests.simulation.simulation import Simulation, SimulationOutcome, visible_state
 from tests.simulation.world import wait_until
 
 # All coordinators know a new owner within this number of seconds: longer than a heartbeat and a session.
@@ -53,82 +51,48 @@ class KafkaSimulator(Simulation):
             patch.setattr(connections, "broker_order_seed", partial(random.getrandbits, 32))
             return super().run()
 
-    @property
-    def _history(self) -> History:
-        return self._world.history
-
-    def _count(self, outcome: SimulationOutcome) -> None:
-        world = self._world
-        outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
-        outcome.damages = sum(map(len, world.truncations.losses.values()))
-
-    def _health_problems(self) -> object:
-        return self._world.health()
-
-    async def _release(self) -> None:
-        await self._world.release()
-
     def _run_checkers(self) -> int:
         permit_stale_reads(self._history, self.plan.read_age_max_s)
         return self._world.truncations.check_eras(self._topic_known)
 
-    # Phases.
-
-    async def _run(self) -> None:
+    def _make_clients(self) -> ManyClients:
         plan, world = self.plan, self._world
-        self._clients = ManyClients(
-            world.network,
-            [replica_address(place) for place in range(plan.coordinators)],
-            world.history,
-            self._violations.append,
-            state_partitions=plan.state_partitions,
-            owner=world.owner_place,
-            rng=self._fork_random(),
-        )
-        self._clients.astray_rate = plan.astray_rate
-        self._clients.apart = world.apart
-        self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
         world.delete_state = self._delete_state
         if plan.nemesis.unclean_s is None and not plan.read_age_max_s:
             world.traces = LeaseTraces(world.brokers, plan.log_limits.lease_s, self._violations.append)
-        await asyncio.gather(*(world.start(place) for place in range(plan.coordinators)))
-        self._spawn(self._close_late_operations())
-        workers = self._spawn_workloads()
-        for strike in make_faults(world, self._fork_random()):
-            self._spawn(strike)
-        faulty_until_s = self.loop.time() + plan.faulty_s
-        for point in range(plan.quiet_points + 1):
-            share = (point + 1) / (plan.quiet_points + 1)
-            await self._wait_for_operations(
-                faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max)
-            )
-            if point < plan.quiet_points:
-                await self._compare_when_idle()
-        world.stop_faults()
-        self._clients.astray_rate = plan.without_faults().astray_rate
-        self._cluster.is_noisy = False
-        await self._check_liveness(workers)
-        await self._compare_when_idle()
+        return ManyClients(
+            world.network,
+            [coordinator_address(place) for place in range(plan.coordinators)],
+            world.history,
+            self._violations.append,
+            state_partitions=plan.state_partitions,
+            node_id_first=0,
+            node_ids=plan.coordinators,
+            owner=world.owner_place,
+            rng=self._fork_random(),
+            misrouted_rate=plan.misrouted_rate,
+            unreachable_places=world.unreachable_places,
+        )
 
-    async def _close_late_operations(self) -> None:
-        while True:
-            await asyncio.sleep(1.0)
-            self._history.close_unknown(self.loop.time(), self.loop.time() - self.plan.latest_effect_s)
+    def _list_faults(self) -> Sequence[FaultKind]:
+        return list_faults(self.plan.nemesis)
+
+    def _stop_faults(self) -> None:
+        super()._stop_faults()
+        self._clients.misrouted_rate = self.plan.without_faults().misrouted_rate
 
     async def _wait_until_idle(self) -> None:
         """Wait until no call is pending, all coordinators run, and each owns its assigned shards."""
-        world = self._world
-        self._cluster.gate.clear()
-        await self._wait_for_calls()
-        await wait_until(self._is_complete, world.health, OWNED_BY_S)
-        await asyncio.sleep(self.plan.settled_s)
+        await super()._wait_until_idle()
         await self._read_at_each_owner()
-        await wait_until(self._is_complete, world.health, OWNED_BY_S)
+        await wait_until(self._is_complete, self._world.health, OWNED_BY_S)
+        if any(process.operations_forwarded for process in self._world.alive()):
+            raise Violation("no operation is in progress, but a coordinator forwards one")
 
     async def _read_at_each_owner(self) -> None:
         """Read every share-partition once, so that owners detect records that other owners appended."""
         peers: dict[int | None, Peer] = {}
-        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(random_target, self._keys))]):
+        for key in dict.fromkeys([*self._keys, *chain.from_iterable(map(invalid_keys, self._keys))]):
             node = self._clients.coordinating_node(key)
             try:
                 if node not in peers:
@@ -139,31 +103,16 @@ class KafkaSimulator(Simulation):
         for peer in peers.values():
             peer.close()
 
-    def _is_complete(self) -> bool:
-        self._raise_if_violated()
-        return self._world.is_complete()
-
     async def _compare_when_idle(self) -> None:
-        """Wait until nothing is pending, compare memory with the logs, and read all states."""
-        world, was_faulty = self._world, self._world.faulty
-        world.stop_faults()
-        self._clients.astray_rate = 0.0
-        await self._wait_until_idle()
-        world.history.close_unknown(self.loop.time())
-        if any(process.operations_forwarded for process in world.alive()):
-            raise Violation("no operation is in progress, but a coordinator forwards one")
-        before = await world.compare_memory_with_log()
-        if self._rng.random() < 0.5:
-            await self._change_owners(before)
-        await self._read_everything()
-        if was_faulty:
-            world.resume_faults()
-            self._clients.astray_rate = self.plan.astray_rate
-        else:
-            await self._check_found_owners()
-            if self.plan.expiry:
-                await self._check_expiry()
-        self._cluster.gate.set()
+        """Compare memory with the logs, while all requests are sent to the owners."""
+        rate, self._clients.misrouted_rate = self._clients.misrouted_rate, 0.0
+        await super()._compare_when_idle()
+        self._clients.misrouted_rate = rate
+
+    async def _check_final_state(self) -> None:
+        await self._check_found_owners()
+        if self.plan.expiry:
+            await self._check_expiry()
 
     async def _check_found_owners(self) -> None:
         """Check that FindCoordinator of every coordinator names the owner, at the latest after a while."""
@@ -194,12 +143,12 @@ class KafkaSimulator(Simulation):
             if self.loop.time() > until_s or kept.keys() - after.keys():
                 raise Violation(f"group {group} has expired, but of {[*before]}, {[*after]} are left")
             await asyncio.sleep(5.0)
-        if _visible_state(after) != _visible_state(kept):
+        if visible_state(after) != visible_state(kept):
             raise Violation(f"the expiry of group {group} changed {kept} to {after}")
 
     async def _delete_state(self, group: str, topic: str) -> int:
         """Delete the state of a topic as a group coordinator does. Return an error code."""
-        states = self._world.states_in_log()
+        states = await self._world.states_in_log()
         keys = [key for key in states if (key.group_id, key.topic_id.hex()) == (group, topic)]
         for key in keys:
             op = await self._cluster.brokers[0].call(DELETE, key, DeletePart(key.partition))
@@ -216,32 +165,3 @@ class KafkaSimulator(Simulation):
         return op.answer.error_message == OWNER_SILENT or any(
             op.invoked[0] - OWNER_KNOWN_BY_S < change_s < op.answered[0] for change_s in changes
         )
-
-    async def _change_owners(self, before: dict[SharePartitionKey, ShareState]) -> None:
-        """Crash or stop a coordinator. No request is in flight, so the states must not change."""
-        world = self._world
-        place = self._rng.randrange(len(world.processes))
-        async with world.lives[place]:
-            await (world.crash(place) if self._rng.random() < 0.5 else world.stop(place))
-            await world.start(place)
-        after = await world.compare_memory_with_log()
-        if _visible_state(before) != _visible_state(after):
-            raise Violation(
-                f"no operation was in progress, but a change of the owner changed {before} to {after}"
-            )
-
-
-def _visible_state(
-    states: dict[SharePartitionKey, ShareState],
-) -> dict[SharePartitionKey, tuple[object, ...]]:
-    return {
-        key: (
-            state.state_epoch,
-            state.leader_epoch,
-            state.leader_epoch_max,
-            state.start_offset,
-            state.delivery_complete_count,
-            state.batches,
-        )
-        for key, state in states.items()
-    }

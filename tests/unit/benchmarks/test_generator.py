@@ -74,7 +74,8 @@ def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...],
 
 def test_read_and_find_coordinator_responses_are_checked() -> None:
     asked = [(TOPIC_ID, [RequestEntry(0)])]
-    read, find = request_frame(read_api, 0, "group", asked), request_frame(find_api, 6, "group", asked)
+    read = request_frame(read_api.API_KEY, 0, "group", asked)
+    find = request_frame(find_api.API_KEY, 6, "group", asked)
 
     def respond_wrongly(request: bytes) -> bytes:
         if int.from_bytes(request[:2], "big") == find_api.API_KEY:

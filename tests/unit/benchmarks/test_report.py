@@ -4,8 +4,7 @@ import pytest
 
 from tests.benchmarks.load import LoadFigures
 from tests.benchmarks.loads import WriteLoad
-from tests.benchmarks.spread import compute_spread, ratio_spread
-from tests.benchmarks.system_under_test import SystemUnderTest
+from tests.benchmarks.system_under_test import SystemUnderTest, compute_spread, ratio_spread
 from tests.benchmarks.targets import RatioTarget, TargetVerdict, compare_with_target
 
 LOAD = WriteLoad(64, 1, 4)

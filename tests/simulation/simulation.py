@@ -1,27 +1,32 @@
-"""The common part of all kinds of simulation: workloads, phases, and checks.
+"""Simulate coordinators and their clients: inject faults for a while, remove them, and check the history.
 
-A subclass defines the simulated environment and the order of the phases (`_run`).
+The first phase checks *safety*. Clients work while connections break, the log fails, clocks jump and
+processes die. When no operation is in progress, the states in memory must equal the log. The second phase
+checks *liveness*: all faults end, and every client must get answers within a bound of virtual time.
+
+`journal` and `kafka.simulator` define the simulated environments.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from coordinator.cluster.topics import AllTopics, TopicDirectory
-from protocol.messages.read_share_group_state import PartitionData as ReadPart
-from protocol.messages.read_share_group_state_summary import PartitionData as SummaryPart
+from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
 from tests.simulation.checkers import check_history
-from tests.simulation.clients import ConnectionLost
+from tests.simulation.clients import Clients, ConnectionLost
 from tests.simulation.history import DEFERRED, READ, SUMMARY, History, Operation, Violation
 from tests.simulation.hostile_clients import GarbageSender, HostileClient, PollingReader
 from tests.simulation.library import LibraryUser
 from tests.simulation.loop import SimLoop
+from tests.simulation.nemesis import FaultKind, make_faults
+from tests.simulation.parts import ReadPart, SummaryPart
 from tests.simulation.plan import OPERATIONS_AT_A_TIME_MAX
 from tests.simulation.workloads import GroupCoordinator, PartitionLeader, SharedClientState
 from tests.simulation.world import PATIENCE_S, wait_until
@@ -71,6 +76,8 @@ class Simulation:
         self._topics: TopicDirectory = AllTopics()
         if plan.load.topics_listed:
             self._topics = StaticTopics({key.topic_id: plan.load.partitions for key in self._keys})
+        self._world: Any
+        self._clients: Any
         self._cluster: SharedClientState
         self._tasks: list[asyncio.Task[None]] = []
         self._given_up = 0
@@ -90,27 +97,24 @@ class Simulation:
     @property
     def _history(self) -> History:
         """The requests and responses of all clients."""
+        history: History = self._world.history
+        return history
+
+    # What the kinds of simulation define.
+
+    def _make_clients(self) -> Clients:
         raise NotImplementedError
 
-    async def _run(self) -> None:
-        """Run all phases."""
+    def _list_faults(self) -> Sequence[FaultKind]:
+        raise NotImplementedError
+
+    async def _check_final_state(self) -> None:
+        """Check what must hold at the end of the run. No call is in progress."""
         raise NotImplementedError
 
     def _run_checkers(self) -> int:
         """Run all checkers; return the number of share-partitions on which the strict checker gave up."""
         return check_history(self._history, self._topic_known)
-
-    def _count(self, outcome: SimulationOutcome) -> None:
-        """Add the number of injected faults to the outcome."""
-        raise NotImplementedError
-
-    def _health_problems(self) -> object:
-        """Return the reasons why a coordinator is not ready."""
-        raise NotImplementedError
-
-    async def _wait_until_idle(self) -> None:
-        """Wait until all calls have ended and the coordinators are ready."""
-        raise NotImplementedError
 
     def run(self) -> SimulationOutcome:
         """Run to the end, or to the first violation."""
@@ -135,7 +139,9 @@ class Simulation:
                 outcome.violation = violation
         ops = self._history.ops
         outcome.ops, outcome.known = len(ops), sum(op.known for op in ops)
-        self._count(outcome)
+        world = self._world
+        outcome.crashes, outcome.stops, outcome.pauses = world.crashes, world.stops, world.pauses
+        outcome.damages = world.damages
         outcome.given_up, outcome.keys = self._given_up, len(self._keys)
         outcome.virtual_s = self.loop.time() - SimLoop.BEGAN_S
         outcome.trace = "\n".join(map(str, ops))
@@ -145,15 +151,92 @@ class Simulation:
         for task in asyncio.all_tasks(self.loop):
             task.cancel()
         self.loop.run_until_complete(asyncio.sleep(1.0))
-        self.loop.run_until_complete(self._release())
+        self.loop.run_until_complete(self._world.release())
         self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         self.loop.close()
 
-    async def _release(self) -> None:
-        """Release resources of the processes after the end of all tasks."""
-
     def _topic_known(self, key: SharePartitionKey) -> bool:
         return self._topics.contains(key.topic_id, key.partition)
+
+    # Phases.
+
+    async def _run(self) -> None:
+        plan, world = self.plan, self._world
+        self._clients = self._make_clients()
+        self._cluster = SharedClientState(self._clients, plan.load, self._keys, self._fork_random())
+        await asyncio.gather(*(world.start(place) for place in range(len(world.processes))))
+        self._spawn(self._close_late_operations())
+        workers = self._spawn_workloads()
+        for fault in make_faults(world, self._fork_random(), self._list_faults()):
+            self._spawn(fault)
+        faulty_until_s = self.loop.time() + plan.faulty_s
+        for point in range(plan.quiet_points + 1):
+            share = (point + 1) / (plan.quiet_points + 1)
+            await self._wait_for_operations(
+                faulty_until_s - (1 - share) * plan.faulty_s, int(share * plan.ops_max)
+            )
+            if point < plan.quiet_points:
+                await self._compare_when_idle()
+        self._stop_faults()
+        self._cluster.sends_garbage = False
+        await self._check_liveness(workers)
+        await self._compare_when_idle()
+
+    def _stop_faults(self) -> None:
+        self._world.stop_faults()
+
+    async def _close_late_operations(self) -> None:
+        """Periodically set the deadline of old operations with an unknown outcome.
+
+        The coordinators must not start such operations any more. While a log accepts no writes, earlier
+        appends may be in it or not, so no deadline is set until the log accepts writes again.
+        """
+        while True:
+            await asyncio.sleep(1.0)
+            if self._world.accepts_writes():
+                now_s = self.loop.time()
+                self._history.close_unknown(now_s, now_s - self.plan.latest_effect_s)
+
+    async def _wait_until_idle(self) -> None:
+        """Wait until all calls have ended and the coordinators are ready."""
+        world = self._world
+        self._cluster.gate.clear()
+        await self._wait_for_calls()
+        await wait_until(lambda: None not in world.processes, lambda: "a coordinator does not run")
+        await wait_until(self._is_complete, world.health, world.ready_by_s)
+        # Wait until the coordinators have detected connections whose client has vanished.
+        await asyncio.sleep(self.plan.settled_s)
+
+    def _is_complete(self) -> bool:
+        self._raise_if_violated()
+        complete: bool = self._world.is_complete()
+        return complete
+
+    async def _compare_when_idle(self) -> None:
+        """Wait until no operation is in progress, compare memory with the log, and read all state."""
+        world, was_faulty = self._world, self._world.faulty
+        world.stop_faults()
+        await self._wait_until_idle()
+        self._history.close_unknown(self.loop.time())
+        before = await world.compare_memory_with_log()
+        if self._rng.random() < 0.5:
+            await self._restart_coordinator()
+            after = await world.compare_memory_with_log()
+            if visible_state(before) != visible_state(after):
+                raise Violation(f"no operation was in progress, but a restart changed {before} to {after}")
+        await self._read_everything()
+        if was_faulty:
+            world.resume_faults()
+        else:
+            await self._check_final_state()
+        self._cluster.gate.set()
+
+    async def _restart_coordinator(self) -> None:
+        world = self._world
+        place = self._rng.randrange(len(world.processes))
+        async with world.lives[place]:
+            await (world.crash(place) if self._rng.random() < 0.5 else world.stop(place))
+            await world.start(place)
 
     async def _wait_for_operations(self, until_s: float, ops: int) -> None:
         history = self._history
@@ -183,17 +266,19 @@ class Simulation:
                 workers.append(
                     PartitionLeader(f"leader {number} of {key}", cluster, key, self._fork_random())
                 )
-        for number in range(load.strangers):
-            workers.append(HostileClient(f"stranger {number}", cluster, self._fork_random()))
+        for number in range(load.hostile_clients):
+            workers.append(HostileClient(f"hostile client {number}", cluster, self._fork_random()))
         for number in range(load.library_users):
             workers.append(LibraryUser(f"library user {number}", cluster, self._fork_random()))
-        if load.watch_s is not None:
-            for number in range(load.watchers):
-                workers.append(PollingReader(f"watcher {number}", cluster, self._fork_random(), load.watch_s))
+        if load.poll_s is not None:
+            for number in range(load.polling_readers):
+                workers.append(
+                    PollingReader(f"polling reader {number}", cluster, self._fork_random(), load.poll_s)
+                )
         for worker in workers:
             self._spawn(worker.run())
-        if load.noise_s is not None:
-            self._spawn(GarbageSender(cluster, self._fork_random(), load.noise_s).run())
+        if load.garbage_s is not None:
+            self._spawn(GarbageSender(cluster, self._fork_random(), load.garbage_s).run())
         return [worker.name for worker in workers]
 
     async def _check_liveness(self, workers: list[str]) -> None:
@@ -204,12 +289,12 @@ class Simulation:
         healed_at = history.next_time(self.loop.time())
         cluster.answers.clear()
         cluster.answers_wanted = ANSWERS_MIN
-        slowest_s = max(load.look_s, load.stranger_think_s, load.think_s, load.lead_s)
+        slowest_s = max(load.summary_s, load.hostile_pause_s, load.think_s, load.lead_s)
         until_s = self.loop.time() + PATIENCE_S + 20 * ANSWERS_MIN * slowest_s
         while lagging := [name for name in workers if cluster.answers.get(name, 0) < ANSWERS_MIN]:
             if self.loop.time() > until_s:
                 raise Violation(
-                    f"without faults, {lagging} got too few answers; not ready: {self._health_problems()}"
+                    f"without faults, {lagging} got too few answers; not ready: {self._world.health()}"
                 )
             await asyncio.sleep(0.5)
             self._raise_if_violated()
@@ -225,7 +310,10 @@ class Simulation:
 
     async def _wait_for_calls(self) -> None:
         cluster = self._cluster
-        await wait_until(lambda: not cluster.busy, lambda: f"{cluster.busy} calls are in progress")
+        await wait_until(
+            lambda: not cluster.calls_in_progress,
+            lambda: f"{cluster.calls_in_progress} calls are in progress",
+        )
 
     async def _read_everything(self) -> None:
         """Read all share-partitions, so that the history contains their final state for the checkers."""
@@ -244,6 +332,23 @@ class Simulation:
                 raise Violation(f"no fault is active, but a read failed: {op}")
         for peer in peers.values():
             peer.close()
+
+
+def visible_state(
+    states: dict[SharePartitionKey, ShareState],
+) -> dict[SharePartitionKey, tuple[object, ...]]:
+    """Return the part of the states that clients can read. Snapshots may change the rest at any time."""
+    return {
+        key: (
+            state.state_epoch,
+            state.leader_epoch,
+            state.leader_epoch_max,
+            state.start_offset,
+            state.delivery_complete_count,
+            state.batches,
+        )
+        for key, state in states.items()
+    }
 
 
 @contextmanager
