@@ -152,20 +152,17 @@ class Shard:
             return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
         oldest = self._pruning_offsets.keys_needed_below(end_log_offset)
-        return self.snapshot_keys(takewhile(is_cold, oldest), now_ms=now_ms, limits=limits)
+        return self._snapshot_keys(takewhile(is_cold, oldest), now_ms=now_ms, limits=limits)
 
     def snapshot_before(self, log_offset: int, *, now_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
         """Snapshot share-partitions that need records below a log offset, up to the limits."""
         oldest = self._pruning_offsets.keys_needed_below(log_offset)
-        return self.snapshot_keys(oldest, now_ms=now_ms, limits=limits)
+        return self._snapshot_keys(oldest, now_ms=now_ms, limits=limits)
 
-    def snapshot_keys(
+    def _snapshot_keys(
         self, keys: Iterable[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
-        """Snapshot the share-partitions in `keys` that have a readable state, up to the limits.
-
-        Keys beyond the limits stay in an iterator.
-        """
+        """Snapshot the share-partitions in `keys` that have a readable state, up to the limits."""
         records: list[StateRecord] = []
         size_bytes = 0
         for key in keys:

@@ -59,6 +59,5 @@ FIRST_SEED_BY_MUTANT = {
     "returns_the_coordinator_of_another_shard": 9,
     "never_expires_the_state_of_an_empty_group": 34,
     "treats_loading_group_coordinator_as_deleted_group": 58,
-    "prunes_all_records_over_http": 110,
     "waits_without_a_margin_for_clock_drift": 5,
 }

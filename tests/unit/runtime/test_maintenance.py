@@ -8,8 +8,8 @@ from coordinator.errors import LogOutcomeUnknown
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.service import WRITE
-from tests.builders import ACKNOWLEDGED, KEY, make_write
+from coordinator.serve.service import INITIALIZE, WRITE
+from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_write, unpack_batches
 from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
@@ -65,6 +65,49 @@ async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() ->
         one.log.prune_offsets_freeing_storage = lambda live_bytes: {0: one.log.end_offset(0)}
         await asyncio.wait_for(one.runtime.jobs.compact(), 10)
         assert one.log.end_offset(0) == before + 2
+
+
+async def test_snapshots_are_written_in_portions_between_client_writes() -> None:
+    async with run_driver(RuntimeLimits(job_records_max=2)) as one:
+        one.log.blocking = False
+        await one.send_request(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
+        await one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        one.log.blocking = True
+        end = one.log.end_offset(0)
+        one.log.prune_offsets_freeing_storage = lambda live_bytes: {0: end}
+        compacting = asyncio.ensure_future(one.runtime.jobs.compact())
+        await one.wait_until(lambda: one.log.held)
+        ((_, records, _, _),) = one.log.held
+        assert len(records) == 2
+        # A write that arrives meanwhile is appended together with the next portion.
+        answer = one.send_request(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
+        one.log.release_appends()
+        await one.wait_until(lambda: one.log.held)
+        ((_, records, _, _),) = one.log.held
+        assert len(records) == 3
+        one.log.release_appends()
+        assert (await answer)[0].error_code == 0
+        one.log.blocking = False
+        one.log.release_appends()
+        await compacting
+        state = one.runtime.share_partition(KEY)
+        assert state is not None
+        assert unpack_batches(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
+
+
+async def test_shard_that_is_not_owned_is_not_pruned() -> None:
+    async with run_driver() as one:
+        one.log.blocking = False
+        for n in range(10):
+            await one.send_request(WRITE, make_write(start_offset=n))
+        one.clock.ms += 4_000_000
+        await one.runtime.jobs.snapshot_cold()
+        redundant_offset = one.runtime.shard_views()[0].redundant_offset
+        assert redundant_offset > 0
+        one.runtime.resign(0)
+        await one.runtime.jobs.prune()
+        assert one.log.start_offset(0) == 0
+        assert 0 not in one.metrics.prune_offsets
 
 
 async def test_failing_job_is_retried_and_stops_no_other_job() -> None:
