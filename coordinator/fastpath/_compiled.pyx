@@ -27,6 +27,8 @@ from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperatio
 
 import os
 
+from crc32c import crc32c
+
 from coordinator.shard import Shard
 from coordinator.shard.packed_state import NUMBERS
 from coordinator.shard.state import RECORD_OVERHEAD_BYTES
@@ -52,9 +54,6 @@ cdef extern from "wire.h":
         int64_t first_needed_offset, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
         int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
     bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
-    void make_crc_table()
-    uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
-    uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
     Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
 
 cdef extern from "syncs.h":
@@ -92,6 +91,8 @@ cdef enum:
     PARTITION_BYTES = 256
     REMEMBERED_IN_STEP = 2000
     SIZE_BYTES = 4
+    # Size, correlation id and tagged fields at the beginning of a response.
+    ANSWER_HEADER_BYTES = 9
     NO_COMPLETE_COUNT = -1
     NOT_UNREADABLE = -1
     # The type of a ShareUpdate in its key.
@@ -158,13 +159,3 @@ def merge_batches(bytes current, bytes written, int64_t start_offset):
         <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, run_bytes, floor, &result
     )
     return PyBytes_FromStringAndSize(<const char *> result, size)
-
-
-def crc32c_sums(bytes data, uint32_t before):
-    """Return the CRC-32C computed by the processor's instruction and by the table. For tests."""
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
-    by_table = crc_by_table(~before, begin, begin + PyBytes_GET_SIZE(data))
-    return crc32c_of(begin, PyBytes_GET_SIZE(data), before), ~by_table & 0xFFFFFFFF
-
-
-make_crc_table()

@@ -337,7 +337,7 @@ cdef const uint8_t *_read_record(
     return at if at == end else NULL
 
 
-cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
+cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) except -1:
     """Return whether a batch is valid, of version 2, and has no compression, transaction or broker timestamp."""
     cdef const uint8_t *at = begin + HEADER_BYTES
     cdef const uint8_t *end = begin + size
@@ -345,7 +345,8 @@ cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
     cdef _Record record
     if begin[MAGIC_AT] != 2 or get16(begin + COVERED_AT) or get32(begin + 23) < 0:
         return False
-    if crc32c_of(begin + COVERED_AT, size - COVERED_AT, 0) != <uint32_t> get32(begin + CRC_AT):
+    covered = PyBytes_FromStringAndSize(<const char *> begin + COVERED_AT, size - COVERED_AT)
+    if <uint32_t> crc32c(covered) != <uint32_t> get32(begin + CRC_AT):
         return False
     # With these bounds, the sums of base values and deltas cannot overflow.
     if not 0 <= get64(begin) < NUMBER_MAX or not -NUMBER_MAX < get64(begin + 27) < NUMBER_MAX:

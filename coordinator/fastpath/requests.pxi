@@ -64,60 +64,25 @@ cdef class _Request:
         error_code = 0
         answer = self.answer
         if self.refused is not None:
-            answer, error_code = _with_refusals(answer, self.refused)
+            answer, error_code = _with_refusals(answer, self.version, self.refused)
         self.respond(answer)
         return self.owner.count(WRITE_KEY, error_code, <double> self.owner.time() - self.received_s)
 
 
-cdef tuple _with_refusals(bytes answer, dict refused):
+cdef tuple _with_refusals(bytes answer, int version, dict refused):
     """Return the response, including its size field, with the refused results, and the first error code."""
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(answer)
-    cdef const uint8_t *at = begin + 9
-    cdef const uint8_t *copied = begin
-    cdef uint32_t topics, partitions
-    cdef Py_ssize_t place = 0
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(answer)
-    cdef int error_code = 0
-    cdef dict messages = {}
-    for key, result in refused.items():
-        messages[key] = None
-        if result.error_message is not None:
-            messages[key] = message = result.error_message.encode()
-            size += uvarint_bytes(len(message) + 1) + len(message) - 1
-    whole = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(whole)
-    at += get_uvarint(at, at + 4, &topics)
-    for _ in range(topics - 1):
-        at += 16
-        at += get_uvarint(at, at + 4, &partitions)
-        for _ in range(partitions - 1):
+    response = write_api.decode_response(answer, ANSWER_HEADER_BYTES, version)
+    error_code = place = 0
+    for topic in response.results:
+        for index in range(len(topic.partitions)):
             result = refused.get(place)
             if result is not None:
-                memcpy(out, copied, at + 4 - copied)
-                out += at + 4 - copied
-                out = _put_error(out, result.error_code, <bytes> messages[place])
-                copied = at + RESULT_BYTES
-                if not error_code:
-                    error_code = result.error_code
+                topic.partitions[index] = result
+                error_code = error_code or result.error_code
             place += 1
-            at += RESULT_BYTES
-        at += 1
-    memcpy(out, copied, begin + PyBytes_GET_SIZE(answer) - copied)
-    put32(<uint8_t *> PyBytes_AS_STRING(whole), size - SIZE_BYTES)
-    return whole, error_code
-
-
-cdef uint8_t *_put_error(uint8_t *out, int error_code, bytes message) noexcept:
-    """Encode an error code, its message and no tagged fields; return the end."""
-    cdef Py_ssize_t size = -1 if message is None else PyBytes_GET_SIZE(message)
-    put16(out, error_code)
-    out += 2
-    out += put_uvarint(out, size + 1)
-    if size > 0:
-        memcpy(out, PyBytes_AS_STRING(message), size)
-        out += size
-    out[0] = 0
-    return out + 1
+    body = write_api.encode_response(response, version)
+    size = ANSWER_HEADER_BYTES - SIZE_BYTES + len(body)
+    return size.to_bytes(4, "big") + answer[SIZE_BYTES:ANSWER_HEADER_BYTES] + body, error_code
 
 
 @cython.final
