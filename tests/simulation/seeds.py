@@ -47,7 +47,7 @@ FIRST_SEED_BY_MUTANT = {
     "sends_responses_out_of_order": 17,
     "never_closes_slow_readers": 2,
     "treats_missing_response_as_success": 13,
-    "takes_an_uncommitted_append_for_a_success": 100,
+    "takes_an_uncommitted_append_for_a_success": 44,
     "accepts_records_of_any_owner": 86,
     "treats_missing_response_as_failure": 1_065,
     "has_endless_lease": 71,
