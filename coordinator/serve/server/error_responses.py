@@ -6,7 +6,7 @@ Sources: the `getErrorResponse` methods of Kafka's requests, and KafkaApis of 4.
 from struct import Struct
 from typing import Any, NamedTuple
 
-from coordinator.serve.service import RPC_BY_API_KEY
+from coordinator.client.rpcs import RPC_BY_API_KEY
 from protocol.errors import DecodeError, ErrorCode, UnsupportedVersionError
 from protocol.messages import (
     APIS,

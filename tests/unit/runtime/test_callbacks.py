@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.serve.runtime import Operation, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.serve.service import INITIALIZE, READ, WRITE
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import initialize_share_group_state as initialize_api

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import fastpath
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.log.journal import Journal
 from coordinator.process import event_loop
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger, LingerTimer
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_read, make_write

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.log.base import LoggedBatch
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.metrics import render_exposition
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.kafka_in_memory.kafka import KafkaInMemory

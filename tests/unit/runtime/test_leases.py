@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from coordinator.serve.service import INITIALIZE, READ, WRITE
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
 from tests.kafka_in_memory.kafka import KafkaInMemory

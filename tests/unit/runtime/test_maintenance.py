@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, WRITE
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.service import INITIALIZE, WRITE
 from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_write, unpack_batches
 from tests.manual_clock import ManualClock
 from tests.simulation.loop import run

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.errors import LogFenced
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.kafka_in_memory.kafka import KafkaInMemory

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, WRITE, Rpc
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.service import Service
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
