@@ -68,7 +68,7 @@ cdef class Replay:
             else:
                 count += self.decoded(data[at : at + batch_bytes])
             at += batch_bytes
-        give_space_back()
+        free_large_scratch_buffers()
         self.shard.live_bytes += self.live_bytes
         if self.end_log_offset:
             self.shard.mark_updates_durable(self.end_log_offset)
@@ -105,7 +105,7 @@ cdef class Replay:
             if batch.is_control:
                 continue
             for logged in batch.records:
-                _take_apart(logged, &record)
+                _set_record_fields(logged, &record)
                 is_applied = self.apply(&record) or self.general(self.shard, logged)
                 count += self.mark_durable(&record, is_applied)
         return count
@@ -245,7 +245,7 @@ cdef class Replay:
         return 0
 
 
-cdef int _take_apart(logged, _Record *record) except -1:
+cdef int _set_record_fields(logged, _Record *record) except -1:
     """Set pointers to the fields of a decoded record, which must outlive them."""
     record.log_offset = logged.offset
     record.timestamp_ms = logged.timestamp_ms

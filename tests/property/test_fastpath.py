@@ -14,8 +14,7 @@ import pytest
 from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics, TopicDirectory
 from coordinator.config import HostPort
-from coordinator.fastpath.commit_batch import unit_bytes
-from coordinator.fastpath.operation_queue import WriteDecider
+from coordinator.fastpath.operation_queue import WriteDecider, unit_bytes
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics

@@ -4,12 +4,11 @@ import asyncio
 import logging
 
 from coordinator.cluster.topics import TopicDirectory
-from coordinator.fastpath.commit_batch import Encoded, size_bytes, unit_bytes
+from coordinator.fastpath.operation_queue import Encoded, size_bytes, unit_bytes
 from coordinator.log.base import StateLog
 from coordinator.process.clock import Clock
-from coordinator.serve.runtime.completion import refuse_operation
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.operations import Operation, refuse_operation
 from coordinator.shard import CoordinatorResult, RequestContext, Shard
 from protocol.errors import ErrorCode
 from protocol.state_records import encode_record

@@ -15,12 +15,11 @@ from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics, ShardView
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import report_failure
 from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.runtime.operations import FastPathRequests, Operation
+from coordinator.serve.runtime.operations import FastPathRequests, Operation, report_failure
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, ShareState, SnapshotPolicy

@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
 
-from coordinator.fastpath.commit_batch cimport CommitContext, CommitBatch, new_batch
 from coordinator.fastpath.histogram cimport Histogram
-from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
+from coordinator.fastpath.operation_queue cimport CommitBatch, CommitContext, OperationQueue, QueuedOperation, WriteDecider
+from coordinator.fastpath.operation_queue cimport new_batch
 from coordinator.serve.runtime.commit_scheduler cimport CommitScheduler
 
 cimport cython

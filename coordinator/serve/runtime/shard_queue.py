@@ -20,15 +20,19 @@ import asyncio
 from collections.abc import Callable
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.fastpath.commit_batch import CommitBatch, CommitContext, new_batch
-from coordinator.fastpath.operation_queue import OperationQueue
+from coordinator.fastpath.operation_queue import CommitBatch, CommitContext, OperationQueue, new_batch
 from coordinator.log.base import AppendCallback, StateLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import refuse_all, refuse_operation, report_failure, send_response
 from coordinator.serve.runtime.decider import Decider, is_unit
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.operations import (
+    Operation,
+    refuse_all,
+    refuse_operation,
+    report_failure,
+    send_response,
+)
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import ErrorCode

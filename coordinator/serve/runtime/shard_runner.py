@@ -16,10 +16,9 @@ from coordinator.errors import LogError, LogFenced, LogUnavailable
 from coordinator.log.base import StateLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import refuse_all, report_failure
 from coordinator.serve.runtime.decider import Decider
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.operations import Operation, refuse_all, report_failure
 from coordinator.serve.runtime.shard_queue import ShardQueue
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy

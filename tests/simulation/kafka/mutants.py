@@ -18,8 +18,8 @@ from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.operate.expiry.remover import StateRemover
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
-from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.loader import ShardLoader
+from coordinator.serve.runtime.operations import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import CoordinatorDirectory
 from protocol.errors import ErrorCode
