@@ -1,7 +1,8 @@
 """An exception in a callback fails only its own operation; other responses, shards and jobs continue."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,15 +48,6 @@ def make_broken_write() -> BrokenOperation:
     return BrokenOperation(Shard.write_state, WRITTEN)
 
 
-def record_failures() -> list[Any]:
-    """Return a list to which the exception handler of the event loop appends exception types."""
-    failures: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: failures.append(type(context["exception"]))
-    )
-    return failures
-
-
 async def check_recovery(one: RuntimeDriver) -> None:
     """Assert that the shard recovers and executes a write and a read."""
     one.log.blocking = False
@@ -66,21 +58,30 @@ async def check_recovery(one: RuntimeDriver) -> None:
     assert unpack_batches(state.state_batches)[-1][1] == 90
 
 
-def run_scenario(
-    body: Callable[[RuntimeDriver, list[Any]], Awaitable[None]], limits: RuntimeLimits | None = None
-) -> None:
-    async def scenario() -> None:
-        async with run_driver(limits) as one:
-            failures = record_failures()
-            await body(one, failures)
-            await check_recovery(one)
-            assert set(failures) == {InjectedError}
+@asynccontextmanager
+async def run_driver_with_failures(
+    limits: RuntimeLimits | None = None,
+) -> AsyncIterator[tuple[RuntimeDriver, list[Any]]]:
+    """Run a coordinator; afterwards it must recover, and must have reported only InjectedError.
 
-    run(scenario())
+    The list contains the types of the exceptions that the event loop's exception handler received.
+    """
+    failures: list[Any] = []
+    async with run_driver(limits) as one:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failures.append(type(context["exception"]))
+        )
+        yield one, failures
+        await check_recovery(one)
+    assert set(failures) == {InjectedError}
 
 
-def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+def raise_defect(*_: Any) -> None:
+    raise InjectedError
+
+
+async def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
+    async with run_driver_with_failures() as (one, failures):
         first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
         last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -89,20 +90,16 @@ def test_exception_in_one_response_does_not_affect_others_of_the_append() -> Non
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
-    run_scenario(run_test)
 
-
-def test_exception_in_an_immediate_read_response_is_isolated() -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+async def test_exception_in_an_immediate_read_response_is_isolated() -> None:
+    async with run_driver_with_failures() as (one, failures):
         one.runtime.submit(BrokenOperation(Shard.read_state, make_read(), writes=False))
         assert len(failures) == 1
 
-    run_scenario(run_test)
-
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+async def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
+    async with run_driver_with_failures() as (one, _):
         first = one.send_request(WRITE, WRITTEN)
         one.runtime.submit(make_broken_write())
         last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
@@ -110,16 +107,11 @@ def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: An
         one.log.fail_appends(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
-    run_scenario(run_test)
 
-
-def test_exception_in_a_refusal_does_not_stop_batch_recovery(
+async def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+    async with run_driver_with_failures() as (one, _):
         # The broken write comes first; the Initialize after it calls `apply`, which fails.
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", raise_defect)
@@ -130,12 +122,10 @@ def test_exception_in_a_refusal_does_not_stop_batch_recovery(
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
-    run_scenario(run_test)
-
 
 @pytest.mark.parametrize("held", [True, False])
-def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+async def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
+    async with run_driver_with_failures(RuntimeLimits(write_timeout_s=0.5, tick_s=0.1)) as (one, failures):
         # The broken operation is either in the overdue append or queued behind it.
         if held:
             one.runtime.submit(make_broken_write())
@@ -149,14 +139,11 @@ def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
         await last
         assert failures
 
-    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
-
-def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+async def test_exception_in_expire_operations_does_not_stop_the_ticker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with run_driver_with_failures(RuntimeLimits(write_timeout_s=0.5, tick_s=0.1)) as (one, failures):
         with monkeypatch.context() as patch:
             patch.setattr(type(one.runtime._runners[0]), "expire_operations", raise_defect)
             await asyncio.sleep(0.35)
@@ -164,12 +151,12 @@ def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: py
         answer = one.send_request(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
-
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
-def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+async def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
+    async with run_driver_with_failures(
+        RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9)
+    ) as (one, _):
         first = one.send_request(WRITE, WRITTEN)
         await one.wait_until(lambda: one.log.held)
         if callback == "close":
@@ -191,13 +178,10 @@ def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: 
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    run_scenario(run_test, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
-
-def test_exception_in_respond_does_not_affect_other_responses() -> None:
+async def test_exception_in_respond_does_not_affect_other_responses() -> None:
     """Use the API, so that the fast path executes the requests if the compiled module exists."""
-
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+    async with run_driver_with_failures() as (one, failures):
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
         )
@@ -208,17 +192,12 @@ def test_exception_in_respond_does_not_affect_other_responses() -> None:
         frame = request_frame(85, 1, 1, write_api.encode_request(request, 1))[4:]
         responses: list[bytes] = []
 
-        def raise_defect(response: bytes) -> None:
-            raise InjectedError
-
         for respond in (responses.append, raise_defect, responses.append):
             api.handle(frame, FakeOrigin(), respond)
         await one.wait_until(lambda: one.log.held)
         one.log.release_appends()
         await one.wait_until(lambda: len(responses) == 2)
         assert len(failures) == 1
-
-    run_scenario(run_test)
 
 
 async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,13 +216,10 @@ async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pyt
         await check_recovery(one)
 
 
-def test_failed_mark_durable_reloads_the_shard_and_answers_all(
+async def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+    async with run_driver_with_failures() as (one, _):
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "mark_durable", raise_defect)
             answers = [
@@ -254,8 +230,6 @@ def test_failed_mark_durable_reloads_the_shard_and_answers_all(
             one.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
-
-    run_scenario(run_test)
 
 
 async def test_resignation_during_an_append_leaves_no_callback() -> None:

@@ -1,9 +1,10 @@
 """Group commit: the rule that delays a commit, and its effect on concurrent callers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,67 +49,62 @@ class LingerDriver:
         return self.rule.must_wait()
 
 
-def drive(scenario: Callable[[LingerDriver], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await scenario(LingerDriver())
-
-    SimulatedEnvironment().run(main())
+def run_in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    SimulatedEnvironment().run(test)
 
 
-def test_first_commit_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        assert not await one.arrive()
-
-    drive(run_test)
+in_virtual_time = pytest.mark.run_with(function=run_in_virtual_time)
 
 
-def test_commit_for_one_caller_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        for _ in range(10):
-            await one.commit(1)
-            assert not await one.arrive(after_us=50)
-
-    drive(run_test)
+@in_virtual_time
+async def test_first_commit_does_not_wait() -> None:
+    one = LingerDriver()
+    assert not await one.arrive()
 
 
-def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(4)
-        assert await one.arrive(1)
-        assert await one.arrive(2, after_us=10)
-        assert not one.ended
-        assert not await one.arrive(1, after_us=10)
-        assert one.ended == 1
-        await asyncio.sleep(1)
-        assert one.ended == 1
-
-    drive(run_test)
+@in_virtual_time
+async def test_commit_for_one_caller_does_not_wait() -> None:
+    one = LingerDriver()
+    for _ in range(10):
+        await one.commit(1)
+        assert not await one.arrive(after_us=50)
 
 
+@in_virtual_time
+async def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
+    one = LingerDriver()
+    await one.commit(4)
+    assert await one.arrive(1)
+    assert await one.arrive(2, after_us=10)
+    assert not one.ended
+    assert not await one.arrive(1, after_us=10)
+    assert one.ended == 1
+    await asyncio.sleep(1)
+    assert one.ended == 1
+
+
+@in_virtual_time
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
-def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(8, took_us)
-        assert await one.arrive()
-        # An arrival restarts the time limit.
-        assert await one.arrive(after_us=linger_us - 1)
-        await asyncio.sleep((linger_us - 1) / 1e6)
-        assert one.rule.must_wait()
-        await asyncio.sleep((linger_us + 4) / 1e6)
-        assert one.ended == 1
-        assert not one.rule.must_wait()
-
-    drive(run_test)
+async def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
+    one = LingerDriver()
+    await one.commit(8, took_us)
+    assert await one.arrive()
+    # An arrival restarts the time limit.
+    assert await one.arrive(after_us=linger_us - 1)
+    await asyncio.sleep((linger_us - 1) / 1e6)
+    assert one.rule.must_wait()
+    await asyncio.sleep((linger_us + 4) / 1e6)
+    assert one.ended == 1
+    assert not one.rule.must_wait()
 
 
-def test_operation_that_arrives_late_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(8, took_us=200)
-        assert not await one.arrive(after_us=101)
-
-    drive(run_test)
+@in_virtual_time
+async def test_operation_that_arrives_late_does_not_wait() -> None:
+    one = LingerDriver()
+    await one.commit(8, took_us=200)
+    assert not await one.arrive(after_us=101)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
@@ -117,7 +113,8 @@ def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, i
         await one.commit(8)
         return [await one.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
 
-    async def run_test(one: LingerDriver) -> None:
+    async def run_test() -> None:
+        one = LingerDriver()
         fresh = await observe(LingerDriver())
         for operations, arrivals, took_us in history:
             await one.commit(operations, took_us)
@@ -126,7 +123,7 @@ def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, i
             await asyncio.sleep(LINGER_S)
         assert await observe(one) == fresh
 
-    drive(run_test)
+    run_in_virtual_time(run_test())
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
