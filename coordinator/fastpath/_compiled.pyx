@@ -88,7 +88,8 @@ cdef enum:
     CACHE_BYTES_MAX = 67108864
     TOPIC_BYTES = 1024
     PARTITION_BYTES = 256
-    CACHED_IN_STEP = 2000
+    # More than the share-partitions of a write below 64 KiB, which is executed in one step.
+    ADDED_IN_STEP = 3000
     SIZE_BYTES = 4
     # Size, correlation id and tagged fields at the beginning of a response.
     RESPONSE_HEADER_BYTES = 9

@@ -212,6 +212,9 @@ cdef class FastPathRequests:
     # Cache: encoded group id -> topic id -> _Topic.
     cdef dict groups
     cdef Py_ssize_t cached_bytes
+    # The share-partitions that the current request may still add to the cache, and whether it needs more of them.
+    cdef Py_ssize_t additions_left
+    cdef bint is_incomplete
     cdef uint64_t requests
     # Maximum numbers of topics and partitions in a request, of state batches that a write has for a partition, and of
     # bytes of state batches in the response of a Read. The Python code handles larger requests, and refuses them.
@@ -230,47 +233,11 @@ cdef class FastPathRequests:
         self.batches_max = 20_000
         self.response_bytes_max = RESPONSE_BYTES_MAX
 
-    def cache_share_partitions(self, bytes frame):
-        """Add the share-partitions of a large write to the cache in steps of a millisecond, so that `try_execute` is fast."""
-        cdef const uint8_t *end = <const uint8_t *> PyBytes_AS_STRING(frame) + PyBytes_GET_SIZE(frame)
-        cdef const uint8_t *at
-        cdef Py_ssize_t fixed_bytes
-        cdef uint32_t topics, partitions, batches
-        cdef int used
-        cdef Py_ssize_t left = CACHED_IN_STEP
-        cdef _RequestBegin request_begin
-        cdef _Topic topic
-        at = self.open(<const uint8_t *> PyBytes_AS_STRING(frame), end, 1, &request_begin)
-        if at == NULL:
-            return
-        fixed_bytes = 20 if get16(<const uint8_t *> PyBytes_AS_STRING(frame) + 2) == 0 else 24
-        group = PyBytes_FromStringAndSize(<const char *> request_begin.group, request_begin.group_bytes)
-        topics = request_begin.topics
-        while topics > 1 and end - at > 16:
-            topics -= 1
-            topic = self.topic(group, PyBytes_FromStringAndSize(<const char *> at, 16))
-            used = get_uvarint(at + 16, end, &partitions)
-            at += 16 + used
-            request_begin.elements_left -= partitions
-            if request_begin.elements_left < 0:
-                return
-            while used and topic is not None and partitions > 1 and end - at > fixed_bytes:
-                partitions -= 1
-                if self.partition(topic, get32(at)) is None:
-                    return
-                used = get_uvarint(at + fixed_bytes, end, &batches)
-                if not used or not batches or end - at <= fixed_bytes + used + <int64_t> batches * BATCH_BYTES:
-                    return
-                # The batches are followed by one byte, for the tagged fields of the partition.
-                at += fixed_bytes + used + <int64_t> (batches - 1) * BATCH_BYTES + 1
-                left -= 1
-                if not left:
-                    left = CACHED_IN_STEP
-                    yield
-            at += 1
-
     def try_execute(self, bytes frame, origin, respond, double received_s):
         """Execute a fast-path request and return True; for any other request, return False without any effect.
+
+        If the request names too many share-partitions that are not in the cache, add some of them, for about a
+        millisecond, and return None. The caller may then try again in another iteration of the event loop.
 
         `frame` begins with the request header. `respond` is called once with the response, including its size field.
         """
@@ -308,7 +275,7 @@ cdef class FastPathRequests:
                 <list> rows[topic.place], parts
             )
             if at == NULL:
-                return False
+                return None if self.is_incomplete else False
         if end - at != 1 or at[0]:
             return False
         request.answer = _success_response(begin + 4, topic_ids, rows)
@@ -365,6 +332,7 @@ cdef class FastPathRequests:
         if not used or request_begin.topics < 2 or request_begin.elements_left < 0:
             return NULL
         self.requests += 1
+        self.additions_left, self.is_incomplete = ADDED_IN_STEP, False
         if self.cached_bytes > CACHE_BYTES_MAX:
             self.groups.clear()
             self.cached_bytes = 0
@@ -452,7 +420,7 @@ cdef class FastPathRequests:
         return made
 
     cdef _Partition partition(self, _Topic topic, int32_t number):
-        """Return a partition of a topic from the cache, or add it; None if the cache is full."""
+        """Return a partition of a topic from the cache, or add it; None if that is not possible now."""
         partition = number
         cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
         if known is not NULL:
@@ -460,6 +428,10 @@ cdef class FastPathRequests:
         if self.cached_bytes > CACHE_BYTES_MAX:
             # The next request clears the cache.
             return None
+        if not self.additions_left:
+            self.is_incomplete = True
+            return None
+        self.additions_left -= 1
         cdef _Partition made = _Partition.__new__(_Partition)
         made.number = number
         made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)

@@ -188,11 +188,11 @@ class Shard:
         if after is not None:
             self.live_bytes += after.snapshot_bytes
             if packed is None:
-                self._count_key(len(key.group_id))
+                self._add_key_bytes(len(key.group_id))
             self._states[key] = pack(after, NOT_DURABLE if packed is None else first_needed_offset(packed))
         elif packed is not None:
             del self._states[key]
-            self._count_key(-len(key.group_id))
+            self._add_key_bytes(-len(key.group_id))
             self._pruning_offsets.record_pending_delete(key, packed)
 
     def mark_durable(self, record: StateRecord, log_offset: int) -> None:
@@ -227,7 +227,7 @@ class Shard:
         """
         before = self._states.pop(key, None)
         if before is None:
-            self._count_key(len(key.group_id))
+            self._add_key_bytes(len(key.group_id))
         else:
             self.live_bytes -= snapshot_bytes(before)
         self.live_bytes += snapshot_bytes(packed)
@@ -240,10 +240,10 @@ class Shard:
             return None
         del self._states[key]
         self.live_bytes -= snapshot_bytes(packed)
-        self._count_key(-len(key.group_id))
+        self._add_key_bytes(-len(key.group_id))
         return packed
 
-    def _count_key(self, size_bytes: int) -> None:
+    def _add_key_bytes(self, size_bytes: int) -> None:
         self._key_bytes += size_bytes
         self.live_bytes += size_bytes
 

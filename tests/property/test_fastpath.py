@@ -20,7 +20,7 @@ from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
-from coordinator.serve.server.api import CloseConnection
+from coordinator.serve.server.error_responses import CloseConnection
 from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy, decisions
 from protocol import record_batch

@@ -9,7 +9,7 @@ out.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from coordinator.fastpath.operation_queue import QueuedOperation
@@ -43,14 +43,12 @@ class FastPathRequests(Protocol):
     batches_max: int
     response_bytes_max: int
 
-    def cache_share_partitions(self, frame: bytes) -> Iterator[None]:
-        """Cache the share-partitions of a large write in millisecond steps, to speed up `try_execute`."""
-        ...
-
     def try_execute(
         self, frame: bytes, origin: OperationOrigin, respond: Callable[[bytes], None], received_s: float
-    ) -> bool:
+    ) -> bool | None:
         """Execute a fast-path request and return True; ignore any other request and return False.
+
+        The result is None if a large write must be tried again, in another iteration of the event loop.
 
         `frame` begins with the request header; `respond` is called once, with the response and its size.
         """

@@ -19,7 +19,6 @@ cdef class ShardQueue(OperationQueue):
     cdef public object _metrics
     cdef public tuple _append_histograms
     cdef public object _limits
-    cdef public object _on_failure
     cdef public Py_ssize_t _queue_max
     cdef public Py_ssize_t _batch_operations_max
     cdef public int64_t _batch_bytes_max

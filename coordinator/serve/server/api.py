@@ -18,7 +18,13 @@ from coordinator.metrics import Metrics
 from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
 from coordinator.serve.runtime.operations import FastPathRequests
-from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
+from coordinator.serve.server.error_responses import (
+    UNTRUSTED_ELEMENTS_MAX,
+    CloseConnection,
+    decode_frame,
+    error_response,
+    undecodable_request,
+)
 from coordinator.serve.server.find_coordinator import CoordinatorDirectory, EncodedPart, join_parts
 from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
@@ -30,7 +36,7 @@ from coordinator.serve.server.large_requests import (
     Steps,
 )
 from coordinator.serve.service import Service
-from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
+from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import APIS, request_header, sasl_authenticate, sasl_handshake
 from protocol.messages import api_versions as versions_api
 from protocol.messages import find_coordinator as find_api
@@ -55,30 +61,6 @@ _CLIENT_SOFTWARE_PATTERN = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])
 # before every request, each time for few share-partitions. An entry takes about 400 bytes.
 CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
-
-
-class CloseConnection(Exception):
-    """The connection must be closed; the reason is a metric label, the message is logged.
-
-    `advice`, if set, tells the operator what to do; it is logged at WARNING with a rate limit.
-    """
-
-    def __init__(self, reason: str, message: str, advice: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.advice = advice
-
-
-def undecodable_request(request: str, error: DecodeError) -> CloseConnection:
-    """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
-    if isinstance(error, TooManyElementsError):
-        return CloseConnection(
-            "too_many_elements",
-            f"{request}: {error}",
-            "A request has more elements than request.max.elements allows; its connection was closed. "
-            "Raise request.max.elements if the client is a broker.",
-        )
-    return CloseConnection("undecodable", f"{request}: {error}")
 
 
 _SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
@@ -146,9 +128,10 @@ class Api:
 
     def _handle_queued(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
         """Handle a large request, or one that waited for a large request of its connection."""
-        if frame[:2] == _WRITE_KEY and self._fast_path_requests is not None:
-            yield from self._fast_path_requests.cache_share_partitions(frame)
-            if self._try_fast_path(frame, origin, respond):
+        if frame[:2] == _WRITE_KEY:
+            while (is_executed := self._try_fast_path(frame, origin, respond)) is None:
+                yield
+            if is_executed:
                 return
         yield from self._handle_in_steps(frame, origin, respond)
 
@@ -167,13 +150,11 @@ class Api:
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
-    def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool:
+    def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool | None:
         requests = self._fast_path_requests
-        return (
-            requests is not None
-            and not self._service.is_forwarding
-            and requests.try_execute(frame, origin, respond, self._loop.time())
-        )
+        if requests is None or self._service.is_forwarding:
+            return False
+        return requests.try_execute(frame, origin, respond, self._loop.time())
 
     @property
     def fast_path_requests(self) -> FastPathRequests | None:
@@ -232,22 +213,22 @@ class Api:
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # The response depends on everything in the request except the correlation id.
-        asked = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
+        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
         route_version = self._directory.route_version
         if self._cached_route_version != route_version:
             self._find_coordinator_cache.clear()
             self._cached_route_version = route_version
-        found = None if asked is None else self._find_coordinator_cache.get(asked)
+        found = None if cache_key is None else self._find_coordinator_cache.get(cache_key)
         if found is None:
             parts = []
             for part in self._directory.find_in_steps(self._decode_find(frame, api_version), api_version):
                 parts.append(part)
                 yield
             found = join_parts(parts, api_version)
-            if asked is not None and self._directory.route_version == route_version:
+            if cache_key is not None and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
-                self._find_coordinator_cache[asked] = found
+                self._find_coordinator_cache[cache_key] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
@@ -293,11 +274,8 @@ def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
     if sasl_authenticator is not None:
         sasl_authenticator.handle_authenticated(frame, origin, respond)
         return
-    try:
-        asked = decode_frame(frame)
-    except DecodeError as error:
-        raise undecodable_request("SASL", error) from None
-    respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
+    request = decode_frame(frame)
+    respond(error_response(request, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 
 def _body_offset(frame: bytes) -> int:
@@ -320,11 +298,11 @@ def _encode_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[byte
         yield topic.topic_id + write_uvarint(len(topic.partitions) + 1)
         for begin in range(0, len(topic.partitions), _RESULTS_PER_STEP):
             results = topic.partitions[begin : begin + _RESULTS_PER_STEP]
-            whole = messages.encode_response(
+            encoded = messages.encode_response(
                 rpc.response([rpc.topic_result(topic.topic_id, results)]), api_version
             )
             # One topic, its id and the number of results come first; the tagged fields of both come last.
-            yield whole[17 + len(write_uvarint(len(results) + 1)) : -2]
+            yield encoded[17 + len(write_uvarint(len(results) + 1)) : -2]
         yield b"\0"
     yield b"\0"
 
