@@ -10,6 +10,7 @@ import signal
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 
 from coordinator.cluster.ownership import Assignment, Ownership, Replica, StaticOwnership
 from coordinator.cluster.ownership.group import GroupOwnership
@@ -20,7 +21,7 @@ from coordinator.errors import ConfigError, CoordinatorError
 from coordinator.log.assembly import describe_log, make_log
 from coordinator.log.base import AppendReporter, StateLog
 from coordinator.log.other_process import locate_log
-from coordinator.metrics import Metrics
+from coordinator.metrics import Metrics, membership_families
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.assembly import SignalService
 from coordinator.operate.admin import (
@@ -165,7 +166,7 @@ class _Coordinator:
                 directory.follow(None)
             runtime.add_health_source(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
-                metrics.attach_membership(self._ownership)
+                metrics.add_families(partial(membership_families, self._ownership))
             if self._forwarding is not None:
                 self._forwarding.start()
             shards = _OwnershipHandler(runtime, directory, forwarder, self._owners, one_owner=self._one_owner)

@@ -19,7 +19,6 @@ PURE_PYTHON_ENV = "SHARE_COORDINATOR_PURE_PYTHON"
 # The extension modules in pyproject.toml that have a .py file in the same folder.
 COMPILED_SOURCES = frozenset(
     {
-        "coordinator.fastpath.commit_batch",
         "coordinator.fastpath.histogram",
         "coordinator.fastpath.operation_queue",
         "coordinator.log.journal.pending",

@@ -18,7 +18,7 @@ from coordinator.process.http_request import exchange_http
 
 # The timeout of a whole response. A timeout of each read would allow a server to send single bytes forever.
 _TIMEOUT_S = 30
-# The timeout of a write request; snapshots of a large shard and hand-overs may take minutes.
+# The timeout of a write request; a hand-over may take half a minute, and a round of expiry minutes.
 _WRITE_TIMEOUT_S = 300
 _PAGE = 1_000
 _RESPONSE_BYTES_MAX = 1 << 30

@@ -23,13 +23,13 @@ from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, demo, obser
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top
-from coordinator.cli.write_commands import hand_over, prune, snapshot
+from coordinator.cli.write_commands import hand_over
 
 # Every command belongs to one group; a test compares this with the registered commands.
 COMMAND_GROUPS = {
     "Run": ("serve", "observe", "relay", "demo"),
     "Inspect a running coordinator": ("groups", "state", "shards", "top", "expiry"),
-    "Change": ("snapshot", "prune", "hand-over", "migrate"),
+    "Change": ("hand-over", "migrate"),
     "Inspect and recover logs": ("journal", "recovery"),
     "Other": ("config", "version"),
 }
@@ -94,8 +94,6 @@ app.add_typer(state_app, name="state", cls=CompleteHelp)
 app.command()(shards)
 app.command()(top)
 app.command()(expiry)
-app.command()(snapshot)
-app.command()(prune)
 app.command("hand-over")(hand_over)
 app.command()(demo)
 app.command()(version)

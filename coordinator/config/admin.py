@@ -45,8 +45,7 @@ class HttpSettings(SettingGroup):
     """The principals of client certificates that may read and, with http.writes=true, write."""
 
     http_writes: Switch = "false"
-    """true: authorized clients may write snapshots, prune logs and hand over shards. false: HTTP is
-    read-only."""
+    """true: authorized clients may hand over shards and run expiry. false: HTTP is read-only."""
 
     http_metrics_open: Switch = "false"
     """true: /metrics requires neither token nor certificate."""

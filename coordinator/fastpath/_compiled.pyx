@@ -21,11 +21,12 @@ from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from coordinator.fastpath.commit_batch cimport CommitBatch
 from coordinator.fastpath.histogram cimport Histogram
-from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
+from coordinator.fastpath.operation_queue cimport CommitBatch, OperationQueue, QueuedOperation, WriteDecider
 
 import os
+
+from crc32c import crc32c
 
 from coordinator.shard import Shard
 from coordinator.shard.packed_state import NUMBERS
@@ -52,20 +53,17 @@ cdef extern from "wire.h":
         int64_t first_needed_offset, start_offset, create_timestamp, write_timestamp, last_write_ms, updates, update_bytes
         int32_t snapshot_epoch, state_epoch, leader_epoch, leader_epoch_max, complete_count, unreadable_bytes
     bytes packed_state(const StateNumbers *numbers, const uint8_t *batches, Py_ssize_t batches_bytes)
-    void make_crc_table()
-    uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end)
-    uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before)
     Py_ssize_t send_now(int file, const char *data, Py_ssize_t size)
 
 cdef extern from "syncs.h":
     enum:
-        NOT_OVER
+        IN_PROGRESS
     ctypedef struct Syncs:
-        int told
+        int eventfd
     int prepare_syncs(Syncs *syncs) nogil
     int write_all(int file, const uint8_t *data, Py_ssize_t size, int64_t position) nogil
     int begin_sync(const Syncs *syncs, int file) nogil
-    int take_outcome(const Syncs *syncs)
+    int take_result(const Syncs *syncs)
     void end_syncs(Syncs *syncs) nogil
     int new_timer()
     void set_timer(int timer, int64_t ns)
@@ -87,18 +85,21 @@ cdef enum:
     # Partition, error code, message and tagged fields of a result without an error.
     RESULT_BYTES = 8
     # Maximum size of the cache of topics and partitions, and estimated size of an entry without the group's name.
-    REMEMBERED_BYTES_MAX = 67108864
+    CACHE_BYTES_MAX = 67108864
     TOPIC_BYTES = 1024
     PARTITION_BYTES = 256
-    REMEMBERED_IN_STEP = 2000
+    # More than the share-partitions of a write below 64 KiB, which is executed in one step.
+    ADDED_IN_STEP = 3000
     SIZE_BYTES = 4
+    # Size, correlation id and tagged fields at the beginning of a response.
+    RESPONSE_HEADER_BYTES = 9
     NO_COMPLETE_COUNT = -1
     NOT_UNREADABLE = -1
     # The type of a ShareUpdate in its key.
     UPDATE_TYPE = 1
 
 # The beginning of a request: its group id, the encoded number of topics, and the topics and partitions still allowed.
-cdef struct _Opened:
+cdef struct _RequestBegin:
     const uint8_t *group
     uint32_t group_bytes
     uint32_t topics
@@ -113,18 +114,18 @@ cdef struct _Entry:
     int32_t leader_epoch
     int32_t complete_count
 
-# The state of a share-partition during a write or a replay; `space` is the scratch buffer that contains its batches.
+# The state of a share-partition during a write or a replay; `scratch` is the scratch buffer that contains its batches.
 cdef struct _State:
     StateNumbers numbers
     const uint8_t *batches
     Py_ssize_t batches_bytes
-    int space
+    int scratch
 
 cdef int64_t UNIT_RECORD_BYTES = RECORD_BYTES_IN_BATCH
 cdef int64_t OVERHEAD_BYTES = RECORD_OVERHEAD_BYTES
 cdef object WRITE_STATE = Shard.write_state
 cdef int64_t RESPONSE_BYTES_MAX = 16 << 20
-cdef tuple STORED_KEY = (WRITE_KEY, 0)
+cdef tuple WRITE_WITHOUT_ERROR = (WRITE_KEY, 0)
 
 if NUMBERS.format.encode() != STATE_NUMBERS:
     raise ImportError("the C struct StateNumbers does not have the layout of packed_state.NUMBERS")
@@ -153,18 +154,8 @@ def merge_batches(bytes current, bytes written, int64_t start_offset):
     cdef uint8_t *run = _normalise(<const uint8_t *> PyBytes_AS_STRING(written), count, floor, &run_bytes)
     if run_bytes < 0:
         return None
-    result = _scratch_memory(EVEN_SPACE, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
+    result = _scratch_memory(EVEN_SCRATCH, 2 * (run_bytes + PyBytes_GET_SIZE(current)) + BATCH_BYTES)
     size = _merge(
         <const uint8_t *> PyBytes_AS_STRING(current), PyBytes_GET_SIZE(current), run, run_bytes, floor, &result
     )
     return PyBytes_FromStringAndSize(<const char *> result, size)
-
-
-def crc32c_sums(bytes data, uint32_t before):
-    """Return the CRC-32C computed by the processor's instruction and by the table. For tests."""
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(data)
-    by_table = crc_by_table(~before, begin, begin + PyBytes_GET_SIZE(data))
-    return crc32c_of(begin, PyBytes_GET_SIZE(data), before), ~by_table & 0xFFFFFFFF
-
-
-make_crc_table()

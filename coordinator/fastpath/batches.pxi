@@ -4,40 +4,40 @@ cdef enum:
     BATCH_BYTES = 20
     NO_START_OFFSET = -1
     # Larger scratch buffers are freed after use.
-    SPACE_BYTES_KEPT = 1048576
-    NO_SPACE = -1
+    SCRATCH_BYTES_KEPT = 1048576
+    NO_SCRATCH = -1
 
 # Scratch buffers for one run each. No buffer is in use during a call of Python code, which could overwrite it.
 cdef enum:
-    WRITTEN_SPACE
-    EVEN_SPACE
-    ODD_SPACE
-    SPACES
+    WRITTEN_SCRATCH
+    EVEN_SCRATCH
+    ODD_SCRATCH
+    SCRATCH_BUFFERS
 
-cdef uint8_t *_spaces[SPACES]
-cdef Py_ssize_t _scratch_bytes[SPACES]
+cdef uint8_t *_scratch_buffers[SCRATCH_BUFFERS]
+cdef Py_ssize_t _scratch_bytes[SCRATCH_BUFFERS]
 
 
 cdef uint8_t *_scratch_memory(int which, Py_ssize_t size) except NULL:
     """Return a scratch buffer of at least `size` bytes; its previous content is kept."""
-    cdef void *space
+    cdef void *scratch
     if size > _scratch_bytes[which]:
         # Reserve more than needed, so that a growing run is seldom copied.
         size += size // 2
-        space = PyMem_Realloc(_spaces[which], size)
-        if space == NULL:
+        scratch = PyMem_Realloc(_scratch_buffers[which], size)
+        if scratch == NULL:
             raise MemoryError()
-        _spaces[which], _scratch_bytes[which] = <uint8_t *> space, size
-    return _spaces[which]
+        _scratch_buffers[which], _scratch_bytes[which] = <uint8_t *> scratch, size
+    return _scratch_buffers[which]
 
 
-cdef void give_space_back() noexcept:
+cdef void free_large_scratch_buffers() noexcept:
     """Free the scratch buffers that an unusually large request enlarged."""
     cdef int which
-    for which in range(SPACES):
-        if _scratch_bytes[which] > SPACE_BYTES_KEPT:
-            PyMem_Free(_spaces[which])
-            _spaces[which], _scratch_bytes[which] = NULL, 0
+    for which in range(SCRATCH_BUFFERS):
+        if _scratch_bytes[which] > SCRATCH_BYTES_KEPT:
+            PyMem_Free(_scratch_buffers[which])
+            _scratch_buffers[which], _scratch_bytes[which] = NULL, 0
 
 
 cdef inline int64_t _floor(int64_t start_offset) noexcept:
@@ -81,8 +81,8 @@ cdef inline uint8_t *_add_rest(
 cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor, Py_ssize_t *run_bytes) except NULL:
     """Return the run of `batches.normalise` in a scratch buffer; `run_bytes` is -1 if a batch ends before it begins."""
     # Overlapping batches form a run of at most twice as many batches.
-    cdef uint8_t *run = _scratch_memory(WRITTEN_SPACE, (2 * count + 1) * BATCH_BYTES)
-    cdef uint8_t *space
+    cdef uint8_t *run = _scratch_memory(WRITTEN_SCRATCH, (2 * count + 1) * BATCH_BYTES)
+    cdef uint8_t *scratch
     cdef Py_ssize_t i
     run_bytes[0] = _ascending(batches, count, floor, run)
     if run_bytes[0] >= 0:
@@ -90,28 +90,28 @@ cdef uint8_t *_normalise(const uint8_t *batches, Py_ssize_t count, int64_t floor
     for i in range(count):
         if get64(batches + i * BATCH_BYTES + 8) < get64(batches + i * BATCH_BYTES):
             return run
-    space = <uint8_t *> PyMem_Malloc((4 * count + 64) * BATCH_BYTES)
-    if space == NULL:
+    scratch = <uint8_t *> PyMem_Malloc((4 * count + 64) * BATCH_BYTES)
+    if scratch == NULL:
         raise MemoryError()
-    run_bytes[0] = _sorted(batches, count, floor, run, space)
-    PyMem_Free(space)
+    run_bytes[0] = _sorted(batches, count, floor, run, scratch)
+    PyMem_Free(scratch)
     return run
 
 
 cdef Py_ssize_t _sorted(
-    const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *run, uint8_t *space
+    const uint8_t *batches, Py_ssize_t count, int64_t floor, uint8_t *run, uint8_t *scratch
 ) noexcept:
     """Merge-sort batches in any order into a run; return its size in bytes. Takes O(n log n) for n batches."""
     cdef Py_ssize_t half = count // 2
-    cdef uint8_t *upper = space + (2 * half + 1) * BATCH_BYTES
+    cdef uint8_t *upper = scratch + (2 * half + 1) * BATCH_BYTES
     cdef uint8_t *rest = upper + (2 * (count - half) + 1) * BATCH_BYTES
     cdef const uint8_t *result = run
     cdef Py_ssize_t lower_bytes, upper_bytes, run_bytes = _ascending(batches, count, floor, run)
     if run_bytes >= 0:
         return run_bytes
-    lower_bytes = _sorted(batches, half, floor, space, rest)
+    lower_bytes = _sorted(batches, half, floor, scratch, rest)
     upper_bytes = _sorted(batches + half * BATCH_BYTES, count - half, floor, upper, rest)
-    run_bytes = _merge(space, lower_bytes, upper, upper_bytes, floor, &result)
+    run_bytes = _merge(scratch, lower_bytes, upper, upper_bytes, floor, &result)
     if result != run:
         memcpy(run, result, run_bytes)
     return run_bytes

@@ -2,7 +2,7 @@
 
 
 cdef class Commits:
-    """Writes with asynchronous syncs by the Linux kernel; the eventfd `told` becomes readable when a sync is done.
+    """Writes with asynchronous syncs by the Linux kernel; its `eventfd` becomes readable when a sync is done.
 
     Raises OSError if the system does not support them.
     """
@@ -11,7 +11,7 @@ cdef class Commits:
 
     def __cinit__(self):
         cdef int failure
-        self.syncs.told = -1
+        self.syncs.eventfd = -1
         with nogil:
             failure = prepare_syncs(&self.syncs)
         if failure:
@@ -21,8 +21,8 @@ cdef class Commits:
         end_syncs(&self.syncs)
 
     @property
-    def told(self):
-        return self.syncs.told
+    def eventfd(self):
+        return self.syncs.eventfd
 
     def begin(self, int file, int64_t position, bytes data):
         """Write to the page cache, which takes microseconds, and start to sync the file. Raises OSError."""
@@ -38,8 +38,8 @@ cdef class Commits:
 
     def outcome(self):
         """Return the result of the sync, 0 or an errno, once; None while the sync is in progress."""
-        cdef int failure = take_outcome(&self.syncs)
-        return None if failure == NOT_OVER else failure
+        cdef int failure = take_result(&self.syncs)
+        return None if failure == IN_PROGRESS else failure
 
     def close(self):
         """Wait for the sync in progress, and close the eventfd."""

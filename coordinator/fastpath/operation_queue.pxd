@@ -1,4 +1,35 @@
-from coordinator.fastpath.commit_batch cimport CommitContext, CommitBatch
+from libc.stdint cimport int64_t
+
+cimport cython
+
+
+@cython.final
+cdef class CommitContext:
+    cdef public object now_ms
+    cdef public double now_s
+    cdef public bint accepts_writes
+    cdef public tuple gathered
+    cdef public Py_ssize_t room
+    cdef public Py_ssize_t decided
+
+
+@cython.final
+cdef class CommitBatch:
+    cdef public list operations
+    cdef public Py_ssize_t last
+    cdef public Py_ssize_t done
+    cdef public int64_t bytes_max
+    cdef public object now_ms
+    cdef public list records
+    cdef public list encoded
+    cdef public list units
+    cdef public Py_ssize_t append_bytes
+
+    cpdef bint has_room(self)
+
+
+@cython.locals(batch=CommitBatch)
+cpdef CommitBatch new_batch(list operations, Py_ssize_t last, int64_t bytes_max, now_ms)
 
 
 cdef class QueuedOperation:

@@ -1,12 +1,84 @@
 # cython: annotation_typing=False
-"""Base classes of operations, queues and the write kernel, which compiled callers call without look-ups.
+"""The batches of a commit, and the base classes of operations, queues and the write kernel.
+
+Compiled callers call the methods of these classes without look-ups.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from coordinator.fastpath.commit_batch import CommitBatch, CommitContext
+from protocol.record_batch import RECORD_BYTES_IN_BATCH
+
+Encoded = tuple[bytes, bytes | None]
+
+
+class CommitContext:
+    """Values for all batches of one run: the time, whether the log accepts writes, and where appends go.
+
+    `gathered` is the `PendingEntries` of the log, or None. `room` limits the operations that the run may
+    still decide, so that the event loop serves other connections; `decided` is their number so far.
+    """
+
+    def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
+        self.room = room
+        self.decided = 0
+        self.now_ms = now_ms
+        self.now_s = now_s
+        self.accepts_writes = accepts_writes
+        self.gathered = gathered
+
+
+class CommitBatch:
+    """Operations whose records are appended together, and the records so far; created by `new_batch`.
+
+    Of the first `last` operations, `done` are decided. A unit is a range of `records` that the log stores
+    completely or not at all; the log stores each other record independently. A record is None if the kernel
+    has already applied it, and nothing has to be done for it when it is durable.
+    """
+
+    operations: list[Any]
+    last: int
+    bytes_max: int
+    now_ms: int
+    done: int
+    records: list[Any]
+    encoded: list[Encoded]
+    units: list[tuple[int, int]]
+    append_bytes: int
+
+    def has_room(self) -> bool:
+        """Return whether another operation may be decided."""
+        return self.done < self.last and self.append_bytes < self.bytes_max
+
+    def add(self, records: Sequence[Any], encoded: Sequence[Encoded], *, is_unit: bool) -> None:
+        """Add the records of an operation; the caller has applied them."""
+        if is_unit and len(records) > 1:
+            self.units.append((len(self.records), len(self.records) + len(records)))
+        self.records += records
+        self.encoded += encoded
+        self.append_bytes += sum(map(size_bytes, encoded))
+
+
+def new_batch(operations: list[Any], last: int, bytes_max: int, now_ms: int) -> CommitBatch:
+    """Return a batch for the first `last` operations; none of them is decided."""
+    batch = CommitBatch.__new__(CommitBatch)
+    batch.operations, batch.last = operations, last
+    batch.bytes_max, batch.now_ms = bytes_max, now_ms
+    batch.done = batch.append_bytes = 0
+    batch.records, batch.encoded, batch.units = [], [], []
+    return batch
+
+
+def size_bytes(encoded: Encoded) -> int:
+    """Return the size of key and value in bytes."""
+    return len(encoded[0]) + len(encoded[1] or b"")
+
+
+def unit_bytes(encoded: Sequence[Encoded]) -> int:
+    """Return the size of a unit in bytes, which must not exceed `record_bytes_max`; see `StateLog.append`."""
+    return sum(map(size_bytes, encoded)) + RECORD_BYTES_IN_BATCH * max(0, len(encoded) - 1)
 
 
 class QueuedOperation:

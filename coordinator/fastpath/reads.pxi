@@ -2,7 +2,7 @@
 
 cdef enum:
     # Partition, leader epoch and tagged fields in a request.
-    ASKED_BYTES = 9
+    REQUESTED_BYTES = 9
     # A result without state batches: Read, Summary version 0 and Summary version 1.
     READ_BYTES = 20
     SUMMARY_BYTES = 24
@@ -23,55 +23,55 @@ cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame):
     cdef int64_t batches_bytes = 0
     cdef Py_ssize_t size
     cdef int used
-    cdef _Opened opened
+    cdef _RequestBegin request_begin
     cdef _Topic topic
     cdef bytes group, packed
     cdef list states = []
-    at = topics_at = requests.open(begin, end, 0 if api_key == READ_KEY else 1, &opened)
+    at = topics_at = requests.open(begin, end, 0 if api_key == READ_KEY else 1, &request_begin)
     if at == NULL:
         return None
-    group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
-    size = 10 + uvarint_bytes(opened.topics)
-    for _ in range(opened.topics - 1):
+    group = PyBytes_FromStringAndSize(<const char *> request_begin.group, request_begin.group_bytes)
+    size = 10 + uvarint_bytes(request_begin.topics)
+    for _ in range(request_begin.topics - 1):
         if end - at < 17:
             return None
         topic = requests.topic(group, PyBytes_FromStringAndSize(<const char *> at, 16))
-        if topic is None or topic.named_by == requests.requests:
+        if topic is None or topic.request_number == requests.requests:
             return None
-        topic.named_by = requests.requests
+        topic.request_number = requests.requests
         used = get_uvarint(at + 16, end, &partitions)
         at += 16 + used
         if not used or partitions < 2:
             return None
-        opened.elements_left -= partitions - 1
-        if opened.elements_left < 0:
+        request_begin.elements_left -= partitions - 1
+        if request_begin.elements_left < 0:
             return None
         size += 17 + uvarint_bytes(partitions)
         for _ in range(partitions - 1):
-            packed = None if end - at < ASKED_BYTES or at[8] else _state_to_read(requests, topic, api_key, at)
+            packed = None if end - at < REQUESTED_BYTES or at[8] else _state_to_read(requests, topic, api_key, at)
             if packed is None:
                 return None
             states.append(packed)
             size += _result_bytes(api_key, get16(begin + 2), packed)
             batches_bytes += PyBytes_GET_SIZE(packed) - <Py_ssize_t> sizeof(StateNumbers)
-            at += ASKED_BYTES
+            at += REQUESTED_BYTES
         if at >= end or at[0]:
             return None
         at += 1
     if end - at != 1 or at[0] or (api_key == READ_KEY and batches_bytes >= requests.response_bytes_max):
         return None
-    return _read_answer(api_key, begin, topics_at, opened.topics, size, states)
+    return _read_response(api_key, begin, topics_at, request_begin.topics, size, states)
 
 
 cdef bytes _state_to_read(FastPathRequests requests, _Topic topic, int api_key, const uint8_t *asked):
     """Return the packed state of a share-partition if a read returns it without a record; None otherwise."""
     cdef _Partition named = requests.partition(topic, get32(asked))
     cdef StateNumbers numbers
-    if named is None or named.number < 0 or named.named_by == requests.requests:
+    if named is None or named.number < 0 or named.request_number == requests.requests:
         return None
-    named.named_by = requests.requests
+    named.request_number = requests.requests
     cdef bytes packed = named.queue.state_to_read(named.key)
-    if packed is None or not _knows(requests.topics, named.key):
+    if packed is None or not _topic_exists(requests.topics, named.key):
         return None
     memcpy(&numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
     if numbers.unreadable_bytes >= 0:
@@ -89,7 +89,7 @@ cdef Py_ssize_t _result_bytes(int api_key, int version, bytes packed) noexcept:
     return READ_BYTES + uvarint_bytes(batches_bytes // BATCH_BYTES + 1) + batches_bytes
 
 
-cdef bytes _read_answer(
+cdef bytes _read_response(
     int api_key, const uint8_t *begin, const uint8_t *at, uint32_t topics, Py_ssize_t size, list states
 ):
     """Encode a response of `size` bytes; `at` is the position of the topics in a request that was validated."""
@@ -112,7 +112,7 @@ cdef bytes _read_answer(
         for _ in range(partitions - 1):
             out = _put_state(out, api_key, version, get32(at), <bytes> states[place])
             place += 1
-            at += ASKED_BYTES
+            at += REQUESTED_BYTES
         out[0] = 0
         out += 1
         at += 1

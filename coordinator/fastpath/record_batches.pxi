@@ -60,7 +60,8 @@ def encode_batch(
             out += value_bytes
         memcpy(out, PyBytes_AS_STRING(tail), tail_bytes)
         out += tail_bytes
-    put32(begin + CRC_AT, <int32_t> <uint32_t> crc32c_of(begin + COVERED_AT, covered_bytes, 0))
+    covered = PyBytes_FromStringAndSize(<const char *> begin + COVERED_AT, covered_bytes)
+    put32(begin + CRC_AT, <int32_t> <uint32_t> crc32c(covered))
     return batch
 
 

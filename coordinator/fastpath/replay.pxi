@@ -68,7 +68,7 @@ cdef class Replay:
             else:
                 count += self.decoded(data[at : at + batch_bytes])
             at += batch_bytes
-        give_space_back()
+        free_large_scratch_buffers()
         self.shard.live_bytes += self.live_bytes
         if self.end_log_offset:
             self.shard.mark_updates_durable(self.end_log_offset)
@@ -105,7 +105,7 @@ cdef class Replay:
             if batch.is_control:
                 continue
             for logged in batch.records:
-                _take_apart(logged, &record)
+                _set_record_fields(logged, &record)
                 is_applied = self.apply(&record) or self.general(self.shard, logged)
                 count += self.mark_durable(&record, is_applied)
         return count
@@ -245,7 +245,7 @@ cdef class Replay:
         return 0
 
 
-cdef int _take_apart(logged, _Record *record) except -1:
+cdef int _set_record_fields(logged, _Record *record) except -1:
     """Set pointers to the fields of a decoded record, which must outlive them."""
     record.log_offset = logged.offset
     record.timestamp_ms = logged.timestamp_ms
@@ -337,7 +337,7 @@ cdef const uint8_t *_read_record(
     return at if at == end else NULL
 
 
-cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
+cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) except -1:
     """Return whether a batch is valid, of version 2, and has no compression, transaction or broker timestamp."""
     cdef const uint8_t *at = begin + HEADER_BYTES
     cdef const uint8_t *end = begin + size
@@ -345,7 +345,8 @@ cdef bint _is_plain(const uint8_t *begin, Py_ssize_t size) noexcept:
     cdef _Record record
     if begin[MAGIC_AT] != 2 or get16(begin + COVERED_AT) or get32(begin + 23) < 0:
         return False
-    if crc32c_of(begin + COVERED_AT, size - COVERED_AT, 0) != <uint32_t> get32(begin + CRC_AT):
+    covered = PyBytes_FromStringAndSize(<const char *> begin + COVERED_AT, size - COVERED_AT)
+    if <uint32_t> crc32c(covered) != <uint32_t> get32(begin + CRC_AT):
         return False
     # With these bounds, the sums of base values and deltas cannot overflow.
     if not 0 <= get64(begin) < NUMBER_MAX or not -NUMBER_MAX < get64(begin + 27) < NUMBER_MAX:

@@ -10,7 +10,7 @@ cdef class _Partition:
     cdef OperationQueue queue
     cdef int32_t number
     # The number of the last request that named it, and its index there, to detect a repeated share-partition.
-    cdef uint64_t named_by
+    cdef uint64_t request_number
     cdef Py_ssize_t place
 
 
@@ -25,7 +25,7 @@ cdef class _Topic:
     cdef bytes record_key
     cdef dict partitions
     # The number of the last request that named it, and its index among the topics of that request.
-    cdef uint64_t named_by
+    cdef uint64_t request_number
     cdef Py_ssize_t place
 
     def __cinit__(self, group_id, bytes topic_id):
@@ -64,60 +64,25 @@ cdef class _Request:
         error_code = 0
         answer = self.answer
         if self.refused is not None:
-            answer, error_code = _with_refusals(answer, self.refused)
+            answer, error_code = _add_refusals(answer, self.version, self.refused)
         self.respond(answer)
         return self.owner.count(WRITE_KEY, error_code, <double> self.owner.time() - self.received_s)
 
 
-cdef tuple _with_refusals(bytes answer, dict refused):
+cdef tuple _add_refusals(bytes answer, int version, dict refused):
     """Return the response, including its size field, with the refused results, and the first error code."""
-    cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(answer)
-    cdef const uint8_t *at = begin + 9
-    cdef const uint8_t *copied = begin
-    cdef uint32_t topics, partitions
-    cdef Py_ssize_t place = 0
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(answer)
-    cdef int error_code = 0
-    cdef dict messages = {}
-    for key, result in refused.items():
-        messages[key] = None
-        if result.error_message is not None:
-            messages[key] = message = result.error_message.encode()
-            size += uvarint_bytes(len(message) + 1) + len(message) - 1
-    whole = PyBytes_FromStringAndSize(NULL, size)
-    cdef uint8_t *out = <uint8_t *> PyBytes_AS_STRING(whole)
-    at += get_uvarint(at, at + 4, &topics)
-    for _ in range(topics - 1):
-        at += 16
-        at += get_uvarint(at, at + 4, &partitions)
-        for _ in range(partitions - 1):
+    response = write_api.decode_response(answer, RESPONSE_HEADER_BYTES, version)
+    error_code = place = 0
+    for topic in response.results:
+        for index in range(len(topic.partitions)):
             result = refused.get(place)
             if result is not None:
-                memcpy(out, copied, at + 4 - copied)
-                out += at + 4 - copied
-                out = _put_error(out, result.error_code, <bytes> messages[place])
-                copied = at + RESULT_BYTES
-                if not error_code:
-                    error_code = result.error_code
+                topic.partitions[index] = result
+                error_code = error_code or result.error_code
             place += 1
-            at += RESULT_BYTES
-        at += 1
-    memcpy(out, copied, begin + PyBytes_GET_SIZE(answer) - copied)
-    put32(<uint8_t *> PyBytes_AS_STRING(whole), size - SIZE_BYTES)
-    return whole, error_code
-
-
-cdef uint8_t *_put_error(uint8_t *out, int error_code, bytes message) noexcept:
-    """Encode an error code, its message and no tagged fields; return the end."""
-    cdef Py_ssize_t size = -1 if message is None else PyBytes_GET_SIZE(message)
-    put16(out, error_code)
-    out += 2
-    out += put_uvarint(out, size + 1)
-    if size > 0:
-        memcpy(out, PyBytes_AS_STRING(message), size)
-        out += size
-    out[0] = 0
-    return out + 1
+    body = write_api.encode_response(response, version)
+    size = RESPONSE_HEADER_BYTES - SIZE_BYTES + len(body)
+    return size.to_bytes(4, "big") + answer[SIZE_BYTES:RESPONSE_HEADER_BYTES] + body, error_code
 
 
 @cython.final
@@ -196,7 +161,7 @@ cdef class WriteOperation(QueuedOperation):
         self.request.put(self.place, result)
 
 
-cdef bytes _stored_answer(const uint8_t *correlation_id, list topic_ids, list rows):
+cdef bytes _success_response(const uint8_t *correlation_id, list topic_ids, list rows):
     """Return the response in which all parts are stored, with its size field; set the result index of each part."""
     cdef WriteOperation part
     cdef list row
@@ -246,7 +211,10 @@ cdef class FastPathRequests:
     cdef object topics
     # Cache: encoded group id -> topic id -> _Topic.
     cdef dict groups
-    cdef Py_ssize_t remembered_bytes
+    cdef Py_ssize_t cached_bytes
+    # The share-partitions that the current request may still add to the cache, and whether it needs more of them.
+    cdef Py_ssize_t additions_left
+    cdef bint is_incomplete
     cdef uint64_t requests
     # Maximum numbers of topics and partitions in a request, of state batches that a write has for a partition, and of
     # bytes of state batches in the response of a Read. The Python code handles larger requests, and refuses them.
@@ -265,47 +233,11 @@ cdef class FastPathRequests:
         self.batches_max = 20_000
         self.response_bytes_max = RESPONSE_BYTES_MAX
 
-    def cache_share_partitions(self, bytes frame):
-        """Add the share-partitions of a large write to the cache in steps of a millisecond, so that `try_execute` is fast."""
-        cdef const uint8_t *end = <const uint8_t *> PyBytes_AS_STRING(frame) + PyBytes_GET_SIZE(frame)
-        cdef const uint8_t *at
-        cdef Py_ssize_t fixed_bytes
-        cdef uint32_t topics, partitions, batches
-        cdef int used
-        cdef Py_ssize_t left = REMEMBERED_IN_STEP
-        cdef _Opened opened
-        cdef _Topic topic
-        at = self.open(<const uint8_t *> PyBytes_AS_STRING(frame), end, 1, &opened)
-        if at == NULL:
-            return
-        fixed_bytes = 20 if get16(<const uint8_t *> PyBytes_AS_STRING(frame) + 2) == 0 else 24
-        group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
-        topics = opened.topics
-        while topics > 1 and end - at > 16:
-            topics -= 1
-            topic = self.topic(group, PyBytes_FromStringAndSize(<const char *> at, 16))
-            used = get_uvarint(at + 16, end, &partitions)
-            at += 16 + used
-            opened.elements_left -= partitions
-            if opened.elements_left < 0:
-                return
-            while used and topic is not None and partitions > 1 and end - at > fixed_bytes:
-                partitions -= 1
-                if self.partition(topic, get32(at)) is None:
-                    return
-                used = get_uvarint(at + fixed_bytes, end, &batches)
-                if not used or not batches or end - at <= fixed_bytes + used + <int64_t> batches * BATCH_BYTES:
-                    return
-                # The batches are followed by one byte, for the tagged fields of the partition.
-                at += fixed_bytes + used + <int64_t> (batches - 1) * BATCH_BYTES + 1
-                left -= 1
-                if not left:
-                    left = REMEMBERED_IN_STEP
-                    yield
-            at += 1
-
     def try_execute(self, bytes frame, origin, respond, double received_s):
         """Execute a fast-path request and return True; for any other request, return False without any effect.
+
+        If the request names too many share-partitions that are not in the cache, add some of them, for about a
+        millisecond, and return None. The caller may then try again in another iteration of the event loop.
 
         `frame` begins with the request header. `respond` is called once with the response, including its size field.
         """
@@ -317,35 +249,36 @@ cdef class FastPathRequests:
         cdef int api_key = get16(begin)
         if api_key != WRITE_KEY:
             return self.read(api_key, frame, respond, received_s)
-        cdef _Opened opened
+        cdef _RequestBegin request_begin
         cdef _Topic topic
         cdef _Request request = _Request.__new__(_Request)
         cdef WriteOperation part
         # Parts are in the order in which the request first names their share-partitions. Results are grouped by
         # topic, and in the order of the parts within a topic.
         cdef list parts = [], topic_ids = [], rows = []
-        at = self.open(begin, end, 1, &opened)
+        at = self.open(begin, end, 1, &request_begin)
         if at == NULL:
             return False
         request.version = get16(begin + 2)
-        group = PyBytes_FromStringAndSize(<const char *> opened.group, opened.group_bytes)
-        for _ in range(opened.topics - 1):
+        group = PyBytes_FromStringAndSize(<const char *> request_begin.group, request_begin.group_bytes)
+        for _ in range(request_begin.topics - 1):
             topic = None if end - at < 17 else self.topic(group, PyBytes_FromStringAndSize(<char *> at, 16))
             if topic is None:
                 return False
-            if topic.named_by != self.requests:
-                topic.named_by = self.requests
+            if topic.request_number != self.requests:
+                topic.request_number = self.requests
                 topic.place = len(rows)
                 topic_ids.append(topic.topic_id)
                 rows.append([])
             at = self.split_topic(
-                topic, at + 16, end, frame, begin, request, &opened.elements_left, <list> rows[topic.place], parts
+                topic, at + 16, end, frame, begin, request, &request_begin.elements_left,
+                <list> rows[topic.place], parts
             )
             if at == NULL:
-                return False
+                return None if self.is_incomplete else False
         if end - at != 1 or at[0]:
             return False
-        request.answer = _stored_answer(begin + 4, topic_ids, rows)
+        request.answer = _success_response(begin + 4, topic_ids, rows)
         request.owner = self
         request.origin = origin
         request.respond = respond
@@ -368,14 +301,14 @@ cdef class FastPathRequests:
 
     cdef int count(self, int api_key, int error_code, double seconds) except -1:
         """Do the same as `metrics.request_done`."""
-        key = STORED_KEY if api_key == WRITE_KEY and not error_code else (api_key, error_code)
+        key = WRITE_WITHOUT_ERROR if api_key == WRITE_KEY and not error_code else (api_key, error_code)
         cdef PyObject *before = PyDict_GetItemWithError(self.counts, key)
         self.counts[key] = 1 if before is NULL else <object> before + 1
         (<Histogram> self.durations[api_key]).add(seconds)
         return 0
 
     cdef const uint8_t *open(
-        self, const uint8_t *begin, const uint8_t *end, int version_max, _Opened *opened
+        self, const uint8_t *begin, const uint8_t *end, int version_max, _RequestBegin *request_begin
     ) except? NULL:
         """Parse the header, the group id and the number of topics; return the end, NULL if it is no fast-path request."""
         cdef const uint8_t *at = begin
@@ -392,20 +325,21 @@ cdef class FastPathRequests:
         at += used
         if not used or not 1 < size <= GROUP_BYTES_MAX + 1 or end - at < <Py_ssize_t> size:
             return NULL
-        opened.group, opened.group_bytes = at, size - 1
+        request_begin.group, request_begin.group_bytes = at, size - 1
         at += size - 1
-        used = get_uvarint(at, end, &opened.topics)
-        opened.elements_left = self.elements_max - (<int64_t> opened.topics - 1)
-        if not used or opened.topics < 2 or opened.elements_left < 0:
+        used = get_uvarint(at, end, &request_begin.topics)
+        request_begin.elements_left = self.elements_max - (<int64_t> request_begin.topics - 1)
+        if not used or request_begin.topics < 2 or request_begin.elements_left < 0:
             return NULL
         self.requests += 1
-        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+        self.additions_left, self.is_incomplete = ADDED_IN_STEP, False
+        if self.cached_bytes > CACHE_BYTES_MAX:
             self.groups.clear()
-            self.remembered_bytes = 0
+            self.cached_bytes = 0
         return at + used
 
     cdef const uint8_t *split_topic(
-        self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *decode_frame_at,
+        self, _Topic topic, const uint8_t *at, const uint8_t *end, bytes frame, const uint8_t *frame_begin,
         _Request request, int64_t *elements_left, list row, list parts
     ) except? NULL:
         """Create the parts of one topic; return the end of its entries, NULL if it is not a fast-path write."""
@@ -439,7 +373,7 @@ cdef class FastPathRequests:
                 return NULL
             if end - at <= <int64_t> (batches - 1) * BATCH_BYTES:
                 return NULL
-            entry.batches_at = at - decode_frame_at
+            entry.batches_at = at - frame_begin
             entry.batch_count = batches - 1
             # Neither a batch nor the partition may have tagged fields.
             for batch in range(entry.batch_count):
@@ -449,11 +383,11 @@ cdef class FastPathRequests:
             if at[0]:
                 return NULL
             at += 1
-            if named.named_by == self.requests:
+            if named.request_number == self.requests:
                 if not (<WriteOperation> parts[named.place]).add(&entry, self.batches_max):
                     return NULL
                 continue
-            named.named_by = self.requests
+            named.request_number = self.requests
             named.place = len(parts)
             part = WriteOperation.__new__(WriteOperation)
             part.request = request
@@ -482,22 +416,26 @@ cdef class FastPathRequests:
             return None
         self.groups.setdefault(group, {})[topic_id] = made
         # The cache has the group id in encoded form, as text, and in the record key.
-        self.remembered_bytes += TOPIC_BYTES + 3 * len(group)
+        self.cached_bytes += TOPIC_BYTES + 3 * len(group)
         return made
 
     cdef _Partition partition(self, _Topic topic, int32_t number):
-        """Return a partition of a topic from the cache, or add it; None if the cache is full."""
+        """Return a partition of a topic from the cache, or add it; None if that is not possible now."""
         partition = number
         cdef PyObject *known = PyDict_GetItemWithError(topic.partitions, partition)
         if known is not NULL:
             return <_Partition> known
-        if self.remembered_bytes > REMEMBERED_BYTES_MAX:
+        if self.cached_bytes > CACHE_BYTES_MAX:
             # The next request clears the cache.
             return None
+        if not self.additions_left:
+            self.is_incomplete = True
+            return None
+        self.additions_left -= 1
         cdef _Partition made = _Partition.__new__(_Partition)
         made.number = number
         made.key = SharePartitionKey(topic.group_id, topic.topic_id, partition)
         made.queue = self.queues[state_partition(made.key, len(self.queues))]
         topic.partitions[partition] = made
-        self.remembered_bytes += PARTITION_BYTES
+        self.cached_bytes += PARTITION_BYTES
         return made

@@ -13,11 +13,11 @@
 
 typedef struct {
     unsigned long context;
-    int told;
+    int eventfd;
 } Syncs;
 
 /* One sync at a time.  If the trial sync takes longer than TRIAL_MS, it has failed. */
-enum { SYNCS_MAX = 1, TRIAL_MS = 10000, NOT_OVER = -1 };
+enum { SYNCS_MAX = 1, TRIAL_MS = 10000, IN_PROGRESS = -1 };
 
 /* Return whether a timer has fired since the last call. */
 static int take_timer(int timer) {
@@ -59,7 +59,7 @@ static int begin_sync(const Syncs *syncs, int file) {
     sync.aio_lio_opcode = IOCB_CMD_FDSYNC;
     sync.aio_fildes = (uint32_t)file;
     sync.aio_flags = IOCB_FLAG_RESFD;
-    sync.aio_resfd = (uint32_t)syncs->told;
+    sync.aio_resfd = (uint32_t)syncs->eventfd;
     for (;;) {
         long begun = syscall(SYS_io_submit, syncs->context, 1L, all);
         if (begun == 1) return 0;
@@ -67,44 +67,45 @@ static int begin_sync(const Syncs *syncs, int file) {
     }
 }
 
-/* Return the result of the sync: 0, an errno, or NOT_OVER.  The kernel signals the eventfd after it stored the result. */
-static int take_outcome(const Syncs *syncs) {
+/* Return the result of the sync: 0, an errno, or IN_PROGRESS.  The kernel signals the eventfd afterwards. */
+static int take_result(const Syncs *syncs) {
     uint64_t count;
     struct io_event event;
-    if (read(syncs->told, &count, sizeof count) < 0) return NOT_OVER;
+    if (read(syncs->eventfd, &count, sizeof count) < 0) return IN_PROGRESS;
     for (;;) {
         long events = syscall(SYS_io_getevents, syncs->context, 0L, (long)SYNCS_MAX, &event, NULL);
         if (events == 1) return event.res < 0 ? (int)-event.res : 0;
-        if (events == 0) return NOT_OVER;
+        if (events == 0) return IN_PROGRESS;
         if (errno != EINTR) return errno;
     }
 }
 
 static void end_syncs(Syncs *syncs) {
     if (syncs->context) syscall(SYS_io_destroy, syncs->context);
-    if (syncs->told >= 0) close(syncs->told);
+    if (syncs->eventfd >= 0) close(syncs->eventfd);
     syncs->context = 0;
-    syncs->told = -1;
+    syncs->eventfd = -1;
 }
 
 /* Sync a file in memory as a trial: some systems have io_submit, but not IOCB_CMD_FDSYNC. */
 static int try_sync(const Syncs *syncs) {
-    struct pollfd told = {syncs->told, POLLIN, 0};
+    struct pollfd waiting = {syncs->eventfd, POLLIN, 0};
     int file = memfd_create("sync", MFD_CLOEXEC);
     if (file < 0) return errno;
     int failure = begin_sync(syncs, file);
     if (!failure) {
-        while (poll(&told, 1, TRIAL_MS) < 0 && errno == EINTR) {}
-        failure = take_outcome(syncs);
+        while (poll(&waiting, 1, TRIAL_MS) < 0 && errno == EINTR) {}
+        failure = take_result(syncs);
     }
     close(file);
-    return failure == NOT_OVER ? EIO : failure;
+    return failure == IN_PROGRESS ? EIO : failure;
 }
 
 static int prepare_syncs(Syncs *syncs) {
     syncs->context = 0;
-    syncs->told = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    int failure = syncs->told < 0 || syscall(SYS_io_setup, (long)SYNCS_MAX, &syncs->context) < 0 ? errno : try_sync(syncs);
+    syncs->eventfd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int failure = syncs->eventfd < 0 || syscall(SYS_io_setup, (long)SYNCS_MAX, &syncs->context) < 0;
+    failure = failure ? errno : try_sync(syncs);
     if (failure) end_syncs(syncs);
     return failure;
 }
@@ -112,7 +113,7 @@ static int prepare_syncs(Syncs *syncs) {
 static int new_timer(void) { errno = ENOSYS; return -1; }
 static void set_timer(int timer, int64_t ns) {}
 static int begin_sync(const Syncs *syncs, int file) { return ENOSYS; }
-static int take_outcome(const Syncs *syncs) { return NOT_OVER; }
+static int take_result(const Syncs *syncs) { return IN_PROGRESS; }
 static void end_syncs(Syncs *syncs) {}
 static int prepare_syncs(Syncs *syncs) { return ENOSYS; }
 #endif

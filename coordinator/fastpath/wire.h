@@ -1,4 +1,4 @@
-/* For _compiled.pyx: integers in Kafka's wire format, CRC-32C, packed states, and a direct send. */
+/* For _compiled.pyx: integers in Kafka's wire format, packed states, and a direct send. */
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>
@@ -70,45 +70,6 @@ static inline int uvarint_bytes(uint64_t value) {
     int bytes = 1;
     while (value >>= 7) bytes++;
     return bytes;
-}
-
-/* CRC-32C, 8 bytes at a time if the processor has an instruction for it. */
-static uint32_t crc_table[256];
-
-static void make_crc_table(void) {
-    for (uint32_t i = 0; i < 256; i++) {
-        uint32_t crc = i;
-        for (int bit = 0; bit < 8; bit++) crc = crc & 1 ? crc >> 1 ^ 0x82F63B78u : crc >> 1;
-        crc_table[i] = crc;
-    }
-}
-
-static uint32_t crc_by_table(uint32_t crc, const uint8_t *at, const uint8_t *end) {
-    while (at < end) crc = crc_table[(crc ^ *at++) & 0xFF] ^ crc >> 8;
-    return crc;
-}
-
-#if defined(__x86_64__) && defined(__GNUC__)
-__attribute__((target("sse4.2"))) static uint32_t crc_by_processor(uint32_t crc, const uint8_t *at, const uint8_t *end) {
-    uint64_t wide = crc, next;
-    for (; end - at >= 8; at += 8) {
-        memcpy(&next, at, 8);
-        wide = __builtin_ia32_crc32di(wide, next);
-    }
-    crc = (uint32_t)wide;
-    while (at < end) crc = __builtin_ia32_crc32qi(crc, *at++);
-    return crc;
-}
-#define PROCESSOR_HAS_CRC __builtin_cpu_supports("sse4.2")
-#else
-#define crc_by_processor crc_by_table
-#define PROCESSOR_HAS_CRC 0
-#endif
-
-static uint32_t crc32c_of(const uint8_t *at, Py_ssize_t size, uint32_t before) {
-    uint32_t crc = ~before;
-    crc = PROCESSOR_HAS_CRC ? crc_by_processor(crc, at, at + size) : crc_by_table(crc, at, at + size);
-    return ~crc;
 }
 
 /* The beginning of a packed state; see `shard.packed_state`. State batches and, if unreadable, the reason follow. */

@@ -35,7 +35,7 @@ cdef class WriteKernel(WriteDecider):
 
     def end(self):
         """Return the number of writes decided since `begin`, and free unusually large scratch buffers."""
-        give_space_back()
+        free_large_scratch_buffers()
         return self.decided
 
     cpdef decide_writes(self, shard, CommitBatch batch, list waiting):
@@ -82,18 +82,18 @@ cdef bint _write(WriteKernel kernel, CommitBatch batch, WriteOperation part) exc
     cdef _Entry *entries
     cdef bytes record_key
     cdef Py_ssize_t place, first = len(batch.records), before_bytes = batch.append_bytes, held_bytes
-    if packed is NULL or part.partition < 0 or not _knows(kernel.topics, part.key):
+    if packed is NULL or part.partition < 0 or not _topic_exists(kernel.topics, part.key):
         return False
     if not _open_state(&state, <bytes> packed):
         return False
     held_bytes = state.batches_bytes
     record_key = _record_key(part)
-    if not _fold(kernel, batch, part, record_key, &part.entry, &state):
+    if not _apply_entry(kernel, batch, part, record_key, &part.entry, &state):
         return False
     if part.more is not None:
         entries = <_Entry *> PyByteArray_AS_STRING(part.more)
         for place in range(PyByteArray_GET_SIZE(part.more) // <Py_ssize_t> sizeof(_Entry)):
-            if not _fold(kernel, batch, part, record_key, &entries[place], &state):
+            if not _apply_entry(kernel, batch, part, record_key, &entries[place], &state):
                 del batch.records[first:], batch.encoded[first:]
                 batch.append_bytes = before_bytes
                 return False
@@ -112,7 +112,7 @@ cdef bint _open_state(_State *state, bytes packed) noexcept:
     memcpy(&state.numbers, PyBytes_AS_STRING(packed), sizeof(StateNumbers))
     state.batches = <const uint8_t *> PyBytes_AS_STRING(packed) + sizeof(StateNumbers)
     state.batches_bytes = PyBytes_GET_SIZE(packed) - sizeof(StateNumbers)
-    state.space = NO_SPACE
+    state.scratch = NO_SCRATCH
     return state.numbers.unreadable_bytes == NOT_UNREADABLE
 
 
@@ -121,7 +121,7 @@ cdef void _clear_state(_State *state) noexcept:
     memset(state, 0, sizeof(_State))
     state.numbers.start_offset = NO_START_OFFSET
     state.numbers.unreadable_bytes = NOT_UNREADABLE
-    state.space = NO_SPACE
+    state.scratch = NO_SCRATCH
 
 
 cdef void _count_update(StateNumbers *numbers, Py_ssize_t batches_bytes, int64_t timestamp_ms) noexcept:
@@ -130,7 +130,7 @@ cdef void _count_update(StateNumbers *numbers, Py_ssize_t batches_bytes, int64_t
     numbers.last_write_ms = timestamp_ms
 
 
-cdef bint _knows(topics, key) except -1:
+cdef bint _topic_exists(topics, key) except -1:
     """Return whether the cluster has a topic; False after an exception, because the Python reference checks it again."""
     try:
         return topics is None or topics.contains(key.topic_id, key.partition)
@@ -149,7 +149,9 @@ cdef bint _is_accepted(const _Entry *entry, const StateNumbers *numbers) noexcep
     return entry.start_offset >= NO_START_OFFSET and numbers.start_offset >= NO_START_OFFSET
 
 
-cdef bint _fold(WriteKernel kernel, CommitBatch batch, WriteOperation part, bytes record_key, const _Entry *entry, _State *state) except -1:
+cdef bint _apply_entry(
+    WriteKernel kernel, CommitBatch batch, WriteOperation part, bytes record_key, const _Entry *entry, _State *state
+) except -1:
     """Apply one entry to the state and add its record to the batch; return False if the entry is not accepted."""
     cdef StateNumbers *numbers = &state.numbers
     cdef const uint8_t *written
@@ -201,18 +203,18 @@ cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_byte
     """Merge a run into the batches of a state; the result is in a scratch buffer or is the unchanged state."""
     cdef int64_t floor = _floor(state.numbers.start_offset)
     cdef Py_ssize_t begin_bytes
-    cdef uint8_t *space
+    cdef uint8_t *scratch
     cdef uint8_t *end
     cdef const uint8_t *result
-    cdef int other_space = EVEN_SPACE if state.space != EVEN_SPACE else ODD_SPACE
-    if state.space != NO_SPACE and written_bytes and state.batches_bytes:
+    cdef int other_scratch = EVEN_SCRATCH if state.scratch != EVEN_SCRATCH else ODD_SCRATCH
+    if state.scratch != NO_SCRATCH and written_bytes and state.batches_bytes:
         if get64(state.batches + state.batches_bytes - 12) < get64(written):
             # Append to the result of earlier entries in the scratch buffer, so that it is not copied for each entry.
-            begin_bytes = state.batches - _spaces[state.space]
-            space = _scratch_memory(state.space, begin_bytes + state.batches_bytes + written_bytes)
-            state.batches = space + begin_bytes
+            begin_bytes = state.batches - _scratch_buffers[state.scratch]
+            scratch = _scratch_memory(state.scratch, begin_bytes + state.batches_bytes + written_bytes)
+            state.batches = scratch + begin_bytes
             end = _add_rest(
-                space + begin_bytes, space + begin_bytes + state.batches_bytes, get64(written), get64(written + 8),
+                scratch + begin_bytes, scratch + begin_bytes + state.batches_bytes, get64(written), get64(written + 8),
                 _delivery_rank(written), written + BATCH_BYTES, written + written_bytes
             )
             state.batches_bytes = end - state.batches
@@ -222,11 +224,11 @@ cdef int _combine(_State *state, const uint8_t *written, Py_ssize_t written_byte
             if get64(state.batches) < floor:
                 put64(<uint8_t *> state.batches, floor)
             return 0
-    result = _scratch_memory(other_space, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES)
+    result = _scratch_memory(other_scratch, 2 * (state.batches_bytes + written_bytes) + BATCH_BYTES)
     state.batches_bytes = _merge(state.batches, state.batches_bytes, written, written_bytes, floor, &result)
     if result != state.batches:
         state.batches = result
-        state.space = other_space
+        state.scratch = other_scratch
     return 0
 
 

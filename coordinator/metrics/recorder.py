@@ -8,7 +8,7 @@ All methods must be called on the event loop's thread.
 
 import platform
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 
@@ -29,7 +29,6 @@ from coordinator.metrics.families import (
     HISTOGRAMS,
     PREFIX,
     ForwarderStats,
-    MembershipStats,
     RuntimeStats,
     counter_family,
     forwarder_families,
@@ -37,10 +36,8 @@ from coordinator.metrics.families import (
     histogram_family,
     labelled_counter,
     labelled_gauge,
-    membership_families,
     shard_families,
 )
-from coordinator.metrics.signal_families import GroupFigures, signal_families
 from protocol.errors import ErrorCode
 
 # By API key. Early revisions of KIP-932 call 87 ReadShareGroupOffsetsState.
@@ -76,12 +73,11 @@ class Metrics:
         self.prune_offsets: dict[int, int] = {}
         # Unix time of the last complete round of expiry.
         self.expiry_round_ms = 0
-        self._membership: MembershipStats | None = None
         self._forwards: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._forward_seconds = Histogram(SECONDS)
         self._forwarder: ForwarderStats | None = None
         self._runtime: RuntimeStats | None = None
-        self._groups: Callable[[], Collection[GroupFigures]] | None = None
+        self._added_families: list[Callable[[], Iterable[Metric]]] = []
         self._log = "memory"
         self._log_bytes: Callable[[], int] | None = None
         # Create a series for each API at the start, so that rates include the first request and alerts find a
@@ -128,7 +124,7 @@ class Metrics:
         """Return a histogram of `families.HISTOGRAMS`."""
         return self._histograms[family]
 
-    def counted(self, family: str, label: str = "") -> int:
+    def counter_value(self, family: str, label: str = "") -> int:
         """Return the value of a counter."""
         return self._counts[family][label]
 
@@ -148,13 +144,9 @@ class Metrics:
         self._log = log
         self._log_bytes = log_bytes
 
-    def attach_signals(self, groups: Callable[[], Collection[GroupFigures]]) -> None:
-        """Read the signals of all share groups at each scrape."""
-        self._groups = groups
-
-    def attach_membership(self, membership: MembershipStats) -> None:
-        """Read the values of the group membership at each scrape."""
-        self._membership = membership
+    def add_families(self, families: Callable[[], Iterable[Metric]]) -> None:
+        """Add the families that a function returns at each scrape."""
+        self._added_families.append(families)
 
     def attach_forwarder(self, forwarder: ForwarderStats) -> None:
         """Read the values of the forwarder at each scrape."""
@@ -177,12 +169,10 @@ class Metrics:
             )
             yield gauge_family("append_inflight", "Appends in flight.", self._runtime.appends_in_flight())
             yield from shard_families(self._runtime.shard_views())
-        if self._groups is not None:
-            yield from signal_families(self._groups())
         if self._forwarder is not None:
             yield from self._forward_families(self._forwarder)
-        if self._membership is not None:
-            yield from membership_families(self._membership)
+        for families in self._added_families:
+            yield from families()
         yield gauge_family(
             "expiry_last_round_timestamp_seconds",
             "Unix time of the last complete round of expiry.",

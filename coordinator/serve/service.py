@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from coordinator.client import rpcs
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Rpc
 from coordinator.serve.forwarding import ForwardableOperation, Forwarder
 from coordinator.serve.runtime import OperationOrigin, Runtime
 from coordinator.serve.runtime.operations import Decide, FastPathRequests
@@ -44,42 +44,13 @@ class ServiceLimits(NamedTuple):
     batches_per_write_max: int = 20_000
 
 
-class Rpc(NamedTuple):
-    """The differences between the five RPCs; everything else is the same for all."""
-
-    name: str
-    api_key: int
-    decide: Decide
-    response: Callable[[list[Any]], Any]
-    topic_result: Callable[[bytes, list[Any]], Any]
-    partition_result: Callable[..., Any]
-    writes: bool
-    # Kafka returns an empty response if a topic has no partitions, except for Initialize.
-    empty_topic_empties_answer: bool
-
-
-def _make_rpc(
-    messages: rpcs.Rpc, decide: Decide, *, writes: bool, empty_topic_empties_answer: bool = True
-) -> Rpc:
-    return Rpc(
-        messages.name,
-        messages.api_key,
-        decide,
-        messages.response,
-        messages.topic_result,
-        messages.partition_result,
-        writes,
-        empty_topic_empties_answer,
-    )
-
-
-INITIALIZE = _make_rpc(rpcs.INITIALIZE, Shard.initialize_state, writes=True, empty_topic_empties_answer=False)
-READ = _make_rpc(rpcs.READ, Shard.read_state, writes=False)
-WRITE = _make_rpc(rpcs.WRITE, Shard.write_state, writes=True)
-DELETE = _make_rpc(rpcs.DELETE, Shard.delete_state, writes=True)
-SUMMARY = _make_rpc(rpcs.SUMMARY, Shard.read_state_summary, writes=False)
-RPC_BY_API_KEY = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
-
+_DECISIONS: dict[int, Decide] = {
+    INITIALIZE.api_key: Shard.initialize_state,
+    READ.api_key: Shard.read_state,
+    WRITE.api_key: Shard.write_state,
+    DELETE.api_key: Shard.delete_state,
+    SUMMARY.api_key: Shard.read_state_summary,
+}
 
 # Brokers repeat the Read only for the share-partitions with this error, so it is smaller.
 _RESPONSE_FULL = (
@@ -128,7 +99,10 @@ class _RequestOperation(ForwardableOperation):
         pending: _PendingResponse,
         row: list[Any],
     ) -> None:
-        super().__init__(rpc.decide, key, unit, writes=rpc.writes, origin=origin, received_s=received_s)
+        writes = rpc is not READ and rpc is not SUMMARY
+        super().__init__(
+            _DECISIONS[rpc.api_key], key, unit, writes=writes, origin=origin, received_s=received_s
+        )
         self._partition_result = rpc.partition_result
         self._pending = pending
         self._row = row
@@ -200,7 +174,8 @@ class Service:
         if not request.group_id or not topics:
             done(rpc.response([]))
             return
-        if rpc.empty_topic_empties_answer and not all(topic.partitions for topic in topics):
+        # Kafka returns an empty response if a topic has no partitions, except for Initialize.
+        if rpc is not INITIALIZE and not all(topic.partitions for topic in topics):
             done(rpc.response([]))
             return
         pending = _PendingResponse(rpc, done, self.limits.response_bytes_max)

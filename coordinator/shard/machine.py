@@ -152,20 +152,17 @@ class Shard:
             return state.unreadable is None and not 0 <= now_ms - state.write_timestamp < interval_ms
 
         oldest = self._pruning_offsets.keys_needed_below(end_log_offset)
-        return self.snapshot_keys(takewhile(is_cold, oldest), now_ms=now_ms, limits=limits)
+        return self._snapshot_keys(takewhile(is_cold, oldest), now_ms=now_ms, limits=limits)
 
     def snapshot_before(self, log_offset: int, *, now_ms: int, limits: SnapshotLimits) -> list[StateRecord]:
         """Snapshot share-partitions that need records below a log offset, up to the limits."""
         oldest = self._pruning_offsets.keys_needed_below(log_offset)
-        return self.snapshot_keys(oldest, now_ms=now_ms, limits=limits)
+        return self._snapshot_keys(oldest, now_ms=now_ms, limits=limits)
 
-    def snapshot_keys(
+    def _snapshot_keys(
         self, keys: Iterable[SharePartitionKey], *, now_ms: int, limits: SnapshotLimits
     ) -> list[StateRecord]:
-        """Snapshot the share-partitions in `keys` that have a readable state, up to the limits.
-
-        Keys beyond the limits stay in an iterator.
-        """
+        """Snapshot the share-partitions in `keys` that have a readable state, up to the limits."""
         records: list[StateRecord] = []
         size_bytes = 0
         for key in keys:
@@ -191,11 +188,11 @@ class Shard:
         if after is not None:
             self.live_bytes += after.snapshot_bytes
             if packed is None:
-                self._count_key(len(key.group_id))
+                self._add_key_bytes(len(key.group_id))
             self._states[key] = pack(after, NOT_DURABLE if packed is None else first_needed_offset(packed))
         elif packed is not None:
             del self._states[key]
-            self._count_key(-len(key.group_id))
+            self._add_key_bytes(-len(key.group_id))
             self._pruning_offsets.record_pending_delete(key, packed)
 
     def mark_durable(self, record: StateRecord, log_offset: int) -> None:
@@ -230,7 +227,7 @@ class Shard:
         """
         before = self._states.pop(key, None)
         if before is None:
-            self._count_key(len(key.group_id))
+            self._add_key_bytes(len(key.group_id))
         else:
             self.live_bytes -= snapshot_bytes(before)
         self.live_bytes += snapshot_bytes(packed)
@@ -243,10 +240,10 @@ class Shard:
             return None
         del self._states[key]
         self.live_bytes -= snapshot_bytes(packed)
-        self._count_key(-len(key.group_id))
+        self._add_key_bytes(-len(key.group_id))
         return packed
 
-    def _count_key(self, size_bytes: int) -> None:
+    def _add_key_bytes(self, size_bytes: int) -> None:
         self._key_bytes += size_bytes
         self.live_bytes += size_bytes
 

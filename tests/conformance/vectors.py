@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from coordinator.log.memory import MemoryLog
 from coordinator.serve.runtime import Runtime
-from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE, Service
+from coordinator.serve.service import Service
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
 from protocol.messages import (
     delete_share_group_state,

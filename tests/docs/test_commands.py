@@ -26,7 +26,7 @@ ELSEWHERE = {
     r"share-coordinator migrate --from .*": "tests/e2e/test_migration.py",
     r"share-coordinator observe .*": "tests/e2e/test_observe.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
-    r"share-coordinator (snapshot|prune|hand-over) .*": "tests/topic/test_hand_over.py",
+    r"share-coordinator hand-over .*": "tests/topic/test_hand_over.py",
     r"share-coordinator .* --token-file .*": "tests/unit/cli/test_write_commands.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
     r"kafka-share-groups\.sh .* --(reset|delete)-offsets.*": "tests/e2e/test_share_group_tool.py",

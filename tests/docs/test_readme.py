@@ -171,7 +171,7 @@ def check_release(clone: Path) -> None:
     assert sums.keys() == {"sbom.cdx.json", *archives}
     modules = {name.split(".")[0] for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
     assert modules == {
-        *(f"coordinator/fastpath/{name}" for name in ("_compiled", "commit_batch", "histogram")),
+        *(f"coordinator/fastpath/{name}" for name in ("_compiled", "histogram")),
         "coordinator/fastpath/operation_queue",
         *(f"coordinator/serve/runtime/{name}" for name in ("commit_scheduler", "shard_queue")),
         *(f"coordinator/serve/server/{name}" for name in ("connection", "request_memory")),

@@ -57,7 +57,7 @@ def fuzz(name: str, seconds: int, keep: Path | None) -> bool:
     return True
 
 
-def find_planted(name: str) -> bool:
+def find_planted_defect(name: str) -> bool:
     """Plant a defect in the decoder of a target. Return whether the fuzzer finds it."""
     with tempfile.TemporaryDirectory(prefix="share-coordinator-fuzz-") as temporary:
         folder = Path(temporary)
@@ -97,7 +97,7 @@ def main() -> int:
     FINDINGS.mkdir(parents=True, exist_ok=True)
     names = [options.target] if options.target else _TARGETS
     if options.planted:
-        return run_all(find_planted, names)
+        return run_all(find_planted_defect, names)
     seconds = max(1, int(options.minutes * 60 * min(_AT_A_TIME, len(names)) / len(names)))
     return run_all(lambda name: fuzz(name, seconds, options.keep), names)
 

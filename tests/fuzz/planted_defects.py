@@ -9,6 +9,7 @@ from typing import Any
 from coordinator.log.journal import layout
 from coordinator.security import passwords
 from coordinator.serve.runtime import replay
+from coordinator.serve.server.error_responses import CloseConnection
 from coordinator.shard import Shard, decisions
 from protocol.errors import DecodeError
 from protocol.frames import FrameReader
@@ -23,7 +24,7 @@ def _plant_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
     def decode_with_defect(*arguments: Any) -> Any:
         try:
             return decode(*arguments)
-        except DecodeError as error:
+        except (CloseConnection, DecodeError) as error:
             raise IndexError("planted") from error
 
     return decode_with_defect

@@ -21,7 +21,7 @@ from coordinator.security.passwords import PlainExchange, ScramExchange
 from coordinator.security.sasl import AuthenticationFailed, SaslExchange
 from coordinator.security.users import Users
 from coordinator.serve.runtime.replay import GeneralReplay, replay_record
-from coordinator.serve.server.error_responses import decode_frame, error_response
+from coordinator.serve.server.error_responses import CloseConnection, decode_frame, error_response
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.errors import DecodeError, ErrorCode, FrameError
 from protocol.frames import FrameReader
@@ -37,13 +37,13 @@ _CRC_AT, _COVERED_AT = 17, 21
 def request(data: bytes) -> None:
     """Decode a request of an unauthenticated client, and encode the error response."""
     try:
-        asked = decode_frame(data)
-    except DecodeError:
+        decoded = decode_frame(data)
+    except CloseConnection:
         return
-    error_response(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "refused")
-    module: Any = APIS[asked.api_key].module
-    encoded = module.encode_request(asked.message, asked.version)
-    assert module.decode_request(encoded, 0, asked.version) == asked.message
+    error_response(decoded, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "refused")
+    module: Any = APIS[decoded.api_key].module
+    encoded = module.encode_request(decoded.message, decoded.version)
+    assert module.decode_request(encoded, 0, decoded.version) == decoded.message
 
 
 def frames(data: bytes) -> None:

@@ -51,14 +51,14 @@ def test_target_accepts_its_corpus(target_name: str) -> None:
 def test_target_detects_its_planted_defect(target_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     DEFECTS[target_name](monkeypatch.setattr)
 
-    def is_noticed(data: bytes) -> bool:
+    def is_detected(data: bytes) -> bool:
         try:
             TARGETS[target_name](data)
         except Exception:
             return True
         return False
 
-    assert any(is_noticed(mutated) for _, data in read_corpus(target_name) for mutated in mutate_input(data))
+    assert any(is_detected(mutated) for _, data in read_corpus(target_name) for mutated in mutate_input(data))
 
 
 def test_each_target_has_a_corpus_and_a_planted_defect() -> None:

@@ -50,14 +50,14 @@ async def response_or_close(client: WireClient) -> bytes | None:
         return None
 
 
-async def exchange_frame(one: ServedCoordinator, data: bytes) -> bytes | None:
+async def exchange_frame(served: ServedCoordinator, data: bytes) -> bytes | None:
     """Send a frame on a new connection; return the response."""
-    client = await one.connect()
+    client = await served.connect()
     client.send(data)
     return await response_or_close(client)
 
 
-async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: bool = False) -> float:
+async def longest_callback_s(served: ServedCoordinator, data: bytes, *, answered: bool = False) -> float:
     """Return the CPU seconds of the longest callback for a frame.
 
     The result is the minimum of three runs, because other processes that share the CPU caches only increase
@@ -66,7 +66,7 @@ async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: b
     seconds = []
     for _ in range(3):
         with longest_callback() as longest:
-            answer = await exchange_frame(one, data)
+            answer = await exchange_frame(served, data)
         assert answer is not None or not answered
         seconds.append(longest.seconds)
     return min(seconds)
@@ -75,8 +75,8 @@ async def longest_callback_s(one: ServedCoordinator, data: bytes, *, answered: b
 @pytest.mark.parametrize("name", EXPENSIVE)
 async def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: str) -> None:
     data = EXPENSIVE[name]()
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         gc.collect()
         tracemalloc.start()
         before = tracemalloc.get_traced_memory()[0]
@@ -86,43 +86,43 @@ async def test_largest_frame_neither_blocks_event_loop_nor_exceeds_memory(name: 
         tracemalloc.stop()
         # The client's unsent bytes are in the memory of this process, too.
         assert peak - before < MEMORY_BYTES_MAX + len(data)
-        assert await longest_callback_s(one, data) < CALLBACK_S_MAX
+        assert await longest_callback_s(served, data) < CALLBACK_S_MAX
 
 
 @pytest.mark.parametrize("name", LEGAL)
 async def test_large_valid_request_is_processed_in_steps(name: str) -> None:
     data = LEGAL[name]()
-    async with serve_coordinator() as one:
-        assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
+    async with serve_coordinator() as served:
+        assert await longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
 
 
 async def test_large_write_costs_no_more_per_share_partition_than_smaller_one() -> None:
     """Before, a write of more than 10 000 share-partitions cost 13 times as much for each of them."""
-    async with serve_coordinator() as one:
-        await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
+    async with serve_coordinator() as served:
+        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
         seconds_each = {}
         for count in (5_000, 20_000):
             data = frames.with_one_batch_each(count)
             seconds = []
             for _ in range(3):
                 began_s = time.thread_time()
-                assert await exchange_frame(one, data) is not None
+                assert await exchange_frame(served, data) is not None
                 seconds.append(time.thread_time() - began_s)
             seconds_each[count] = min(seconds) / count
-            assert await longest_callback_s(one, data, answered=True) < CALLBACK_S_MAX
+            assert await longest_callback_s(served, data, answered=True) < CALLBACK_S_MAX
         assert seconds_each[20_000] < 3 * seconds_each[5_000]
 
 
 async def test_find_coordinator_in_steps_equals_small_requests() -> None:
     keys = [b"group:AAECAwQFBgcICQoLDA0ODw:%d" % number for number in range(2_000)]
     keys[700] = b"not a key"
-    async with serve_coordinator() as one:
-        many = await exchange_frame(one, frames.make_find_with_keys(keys))
+    async with serve_coordinator() as served:
+        many = await exchange_frame(served, frames.make_find_with_keys(keys))
         assert many is not None
         together = find_coordinator.decode_response(many, 1, 6).coordinators
         each = []
         for begin in range(0, len(keys), 50):
-            few = await exchange_frame(one, frames.make_find_with_keys(keys[begin : begin + 50]))
+            few = await exchange_frame(served, frames.make_find_with_keys(keys[begin : begin + 50]))
             assert few is not None
             each += find_coordinator.decode_response(few, 1, 6).coordinators
         assert together == each
@@ -134,8 +134,8 @@ async def test_find_coordinator_in_steps_equals_small_requests() -> None:
 
 
 async def test_requests_after_large_request_keep_their_order() -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         client.send(frames.make_request_with_partitions(frames.INITIALIZE, 20_000))
         client.send(frames.make_request_with_partitions(frames.READ, 1))
         await client.read_frame()
@@ -144,8 +144,8 @@ async def test_requests_after_large_request_keep_their_order() -> None:
 
 
 async def test_other_client_is_served_during_large_request() -> None:
-    async with serve_coordinator() as one:
-        large, small = await one.connect(), await one.connect()
+    async with serve_coordinator() as served:
+        large, small = await served.connect(), await served.connect()
         large.send(frames.make_request_with_partitions(frames.DELETE, 29_000))
         answered = asyncio.ensure_future(large.read_frame())
         served_meanwhile = 0
@@ -159,8 +159,8 @@ async def test_other_client_is_served_during_large_request() -> None:
 
 
 async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
-    async with serve_coordinator() as one:
-        leaving, staying = await one.connect(), await one.connect()
+    async with serve_coordinator() as served:
+        leaving, staying = await served.connect(), await served.connect()
         leaving.send(frames.make_request_with_partitions(frames.READ, 29_000))
         await leaving.writer.drain()
         staying.send(frames.make_request_with_partitions(frames.READ, 20_000))
@@ -169,23 +169,23 @@ async def test_disconnect_during_large_request_does_not_stop_next_one() -> None:
 
 
 async def test_response_above_limit_returns_retriable_error_for_rest() -> None:
-    async with serve_coordinator() as one:
-        api: Any = one.listener._listener_security.api
+    async with serve_coordinator() as served:
+        api: Any = served.listener._listener_security.api
         api._service.limits = api._service.limits._replace(response_bytes_max=1_000)
         api._fast_path_requests = api._service.fast_path_requests()
-        await exchange_frame(one, frames.make_request_with_partitions(frames.INITIALIZE, 5))
+        await exchange_frame(served, frames.make_request_with_partitions(frames.INITIALIZE, 5))
         for partition in range(5):
             batches = frames.make_batches(30)
-            await exchange_frame(one, frames.make_write(partition, batches, 30))
-        read = await exchange_frame(one, frames.make_request_with_partitions(frames.READ, 5))
+            await exchange_frame(served, frames.make_write(partition, batches, 30))
+        read = await exchange_frame(served, frames.make_request_with_partitions(frames.READ, 5))
         assert read is not None
         (topic,) = read_share_group_state.decode_response(read, 1, 0).results
         assert [part.error_code for part in topic.partitions] == [0, 0, 15, 15, 15]
 
 
 async def test_too_many_state_batches_are_refused() -> None:
-    async with serve_coordinator() as one:
-        answer = await exchange_frame(one, frames.make_write_with_batches(20_001))
+    async with serve_coordinator() as served:
+        answer = await exchange_frame(served, frames.make_write_with_batches(20_001))
         assert answer is not None
         (topic,) = write_share_group_state.decode_response(answer, 1, 0).results
         assert topic.partitions[0].error_code == 42
@@ -219,26 +219,26 @@ def test_request_for_10_000_share_partitions_is_below_limit() -> None:
 
 async def test_unauthorized_client_gets_smallest_limits() -> None:
     """Only a request of at most 64 KiB and 1 000 elements is decoded, for an error response."""
-    async with serve_coordinator() as one:
-        api: Api = one.listener._listener_security.api
-        refused = UnauthorizedHandler(api, one.metrics)
-        one.listener._listener_security.api = refused  # type: ignore[assignment]
+    async with serve_coordinator() as served:
+        api: Api = served.listener._listener_security.api
+        refused = UnauthorizedHandler(api, served.metrics)
+        served.listener._listener_security.api = refused  # type: ignore[assignment]
         refused.fast_path_requests = None  # type: ignore[attr-defined]
         keys = [b""] * UNTRUSTED_ELEMENTS_MAX
-        answer = await exchange_frame(one, frames.make_find_with_keys(keys))
+        answer = await exchange_frame(served, frames.make_find_with_keys(keys))
         assert answer is not None
         assert len(find_coordinator.decode_response(answer, 1, 6).coordinators) == UNTRUSTED_ELEMENTS_MAX
-        assert await exchange_frame(one, frames.make_find_with_keys([*keys, b""])) is None
-        assert await exchange_frame(one, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
+        assert await exchange_frame(served, frames.make_find_with_keys([*keys, b""])) is None
+        assert await exchange_frame(served, frames.make_find_with_keys([b"a" * LOGIN_BYTES_MAX])) is None
 
 
 async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
     """Before the limit, 30 connections of an unauthorized user delayed brokers by 4 s."""
-    async with serve_coordinator() as one:
-        refused = UnauthorizedHandler(one.listener._listener_security.api, one.metrics)
-        one.listener._listener_security.api = refused  # type: ignore[assignment]
+    async with serve_coordinator() as served:
+        refused = UnauthorizedHandler(served.listener._listener_security.api, served.metrics)
+        served.listener._listener_security.api = refused  # type: ignore[assignment]
         refused.fast_path_requests = None  # type: ignore[attr-defined]
-        client = await one.connect()
+        client = await served.connect()
         with longest_callback() as longest:
             client.send(60 * frames.make_find_with_keys([b""] * UNTRUSTED_ELEMENTS_MAX))
             for _ in range(60):
@@ -247,8 +247,8 @@ async def test_pipeline_of_refused_requests_does_not_block_event_loop() -> None:
 
 
 async def test_pipeline_of_requests_with_many_keys_does_not_block_event_loop() -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         with longest_callback() as longest:
             client.send(10 * frames.make_find_with_keys([b""] * 29_000))
             for _ in range(10):
@@ -271,14 +271,14 @@ async def test_memory_for_decoded_requests_does_not_grow_with_connections() -> N
     decoded_bytes_max = ServiceLimits().decoded_bytes_max
     server_limits = ServerLimits(frame_s=NEVER_S, reading_s=NEVER_S)
     runtime_limits = RuntimeLimits(write_timeout_s=NEVER_S)
-    async with serve_coordinator(server_limits, runtime_limits=runtime_limits) as one:
-        large = one.listener._listener_security.api._large
-        one.log.blocking = True
-        clients = [await one.connect() for _ in range(100)]
+    async with serve_coordinator(server_limits, runtime_limits=runtime_limits) as served:
+        large = served.listener._listener_security.api._large
+        served.log.blocking = True
+        clients = [await served.connect() for _ in range(100)]
         before = resident_bytes(os.getpid())
         for client in clients:
             client.send(data)
-        await one.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
+        await served.wait_until(lambda: len(large._waiting) > 90 and large._current is None)
         growth = resident_bytes(os.getpid()) - before
         # The frames are in the buffers of the clients and in the request memory of the server.
         assert growth < decoded_bytes_max + 2 * len(clients) * len(data) + MEMORY_BYTES_MAX
@@ -286,8 +286,8 @@ async def test_memory_for_decoded_requests_does_not_grow_with_connections() -> N
         assert not any(client.reader._buffer for client in clients)  # type: ignore[attr-defined]
         for client in clients:
             client.writer.close()
-        await one.wait_until(lambda: one.listener.connection_count == 0)
-        one.log.blocking = False
-        one.log.release_appends()
-        await one.wait_until(lambda: not large._waiting and large._current is None)
-        await one.wait_until(lambda: large._decoded_bytes == 0)
+        await served.wait_until(lambda: served.listener.connection_count == 0)
+        served.log.blocking = False
+        served.log.release_appends()
+        await served.wait_until(lambda: not large._waiting and large._current is None)
+        await served.wait_until(lambda: large._decoded_bytes == 0)

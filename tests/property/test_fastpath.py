@@ -14,14 +14,13 @@ import pytest
 from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics, TopicDirectory
 from coordinator.config import HostPort
-from coordinator.fastpath.commit_batch import unit_bytes
-from coordinator.fastpath.operation_queue import WriteDecider
+from coordinator.fastpath.operation_queue import WriteDecider, unit_bytes
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.memory import MemoryLog
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
-from coordinator.serve.server.api import CloseConnection
+from coordinator.serve.server.error_responses import CloseConnection
 from coordinator.serve.service import Service
 from coordinator.shard import SnapshotPolicy, decisions
 from protocol import record_batch

@@ -4,7 +4,6 @@ from time import process_time
 from typing import Any
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,8 +89,3 @@ def test_record_batch_over_the_length_limit_is_refused() -> None:
     value = bytes(1 << 30)
     with pytest.raises(OverflowError, match="31 bits"):
         compiled.encode_batch(0, 0, [(b"k", value), (b"k", value)])
-
-
-@given(st.binary(max_size=100), st.integers(0, 2**32 - 1))
-def test_crc32c_is_equal_with_and_without_cpu_instructions(data: bytes, before: int) -> None:
-    assert compiled.crc32c_sums(data, before) == (crc32c(data, before), crc32c(data, before))

@@ -21,7 +21,7 @@ KINDS: list[tuple[Kind, Kind]] = [((1, 4), (2, 2)), ((1, 2), (1, 4))]
 MERGES = [combine, *([compiled.merge_batches] if compiled else [])]
 
 
-def run_of(offsets: tuple[Kind, ...]) -> bytes:
+def make_run(offsets: tuple[Kind, ...]) -> bytes:
     """Return the run that has these values from offset 0; () means that the offset is not covered."""
     batches: list[StateBatch] = []
     for offset, kind in enumerate(offsets):
@@ -64,8 +64,8 @@ def test_all_merges_of_two_written_batches(
             merged = tuple(map(max, current, greatest))
             for start_offset in range(-1, offsets + 1):
                 expected = tuple(kind if n >= start_offset else () for n, kind in enumerate(merged))
-                found = merge(run_of(current), written_bytes, start_offset)
-                assert found == run_of(expected), (current, written, start_offset)
+                found = merge(make_run(current), written_bytes, start_offset)
+                assert found == make_run(expected), (current, written, start_offset)
 
 
 Step = Callable[[ModelledShard], None]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from coordinator.log.journal import journal
-from coordinator.serve.runtime.completion import refuse_all
+from coordinator.serve.runtime.operations import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import listener
 from coordinator.serve.server.connection import Connection

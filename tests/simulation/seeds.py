@@ -47,7 +47,7 @@ FIRST_SEED_BY_MUTANT = {
     "sends_responses_out_of_order": 17,
     "never_closes_slow_readers": 2,
     "treats_missing_response_as_success": 13,
-    "takes_an_uncommitted_append_for_a_success": 100,
+    "takes_an_uncommitted_append_for_a_success": 44,
     "accepts_records_of_any_owner": 86,
     "treats_missing_response_as_failure": 1_065,
     "has_endless_lease": 71,
@@ -59,6 +59,5 @@ FIRST_SEED_BY_MUTANT = {
     "returns_the_coordinator_of_another_shard": 9,
     "never_expires_the_state_of_an_empty_group": 34,
     "treats_loading_group_coordinator_as_deleted_group": 58,
-    "prunes_all_records_over_http": 110,
     "waits_without_a_margin_for_clock_drift": 5,
 }

@@ -41,8 +41,6 @@ class CoordinatorPair:
         settings = {
             **group_settings(bootstrap, topic, SHARDS),
             **SINGLE_REPLICA,
-            # With a long interval, logs are pruned only by the `prune` command.
-            "share.coordinator.state.topic.prune.interval.ms": "3600000",
             "http.token.file": str(self._token),
             "http.writes": "true",
         }
@@ -58,11 +56,6 @@ class CoordinatorPair:
         """Return the shards that a coordinator serves."""
         shards: list[dict[str, Any]] = json.loads(self.run(coordinator, "shards", "-o", "json").stdout)
         return {shard["state_partition"] for shard in shards if shard["status"] == "ACTIVE"}
-
-    def prunable(self, coordinator: CoordinatorProcess) -> list[dict[str, Any]]:
-        """Return the plan of `prune` for each shard."""
-        rows: list[dict[str, Any]] = json.loads(self.run(coordinator, "prune", "-o", "json").stdout)["shards"]
-        return rows
 
     def is_shared_equally(self) -> bool:
         sizes = sorted(len(self.shards_served_by(each)) for each in self.coordinators)
@@ -171,24 +164,3 @@ def test_repeated_hand_overs_under_load_lose_nothing(pair: CoordinatorPair) -> N
         lines = [json.loads(line) for line in log.splitlines() if '"coordinator.audit"' in line]
         assert len([line for line in lines if line["what"] == "hand-over"]) == HAND_OVERS // 2
         assert {(line["who"], line["address"]) for line in lines} == {("token operator", "127.0.0.1")}
-
-
-def test_snapshots_and_pruning_reach_the_topic(pair: CoordinatorPair) -> None:
-    writers = AcknowledgingWriters(pair)
-    writers.start()
-    writers.wait_for_progress()
-    writers.stop()
-    assert writers.failures == []
-    for each in pair.coordinators:
-        for shard in sorted(pair.shards_served_by(each)):
-            done = pair.run(each, "snapshot", "--shard", str(shard), "--execute")
-            assert done.returncode == 0, done.stderr
-        starts = [row["start_log_offset"] for row in pair.prunable(each)]
-        assert sum(row["records"] for row in pair.prunable(each)) > 0
-        assert pair.run(each, "prune", "--execute").returncode == 0
-
-        def is_pruned(each: CoordinatorProcess = each) -> bool:
-            return all(row["records"] == 0 for row in pair.prunable(each))
-
-        wait_until(is_pruned, seconds=120, what="nothing is left to prune")
-        assert [row["start_log_offset"] for row in pair.prunable(each)] > starts

@@ -65,7 +65,7 @@ class KernelCommitter:
         assert self._done is None, "one write at a time"
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
-            loop.add_reader(self._commits.told, self._on_sync_done)
+            loop.add_reader(self._commits.eventfd, self._on_sync_done)
             self._loop = loop
         try:
             self._commits.begin(descriptor, position, data)
@@ -84,7 +84,7 @@ class KernelCommitter:
 
     def close(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._commits.told)
+            self._loop.remove_reader(self._commits.eventfd)
         self._commits.close()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from coordinator.cluster.kafka.configured_brokers import make_brokers
 from coordinator.config import Config
-from coordinator.metrics import Metrics
+from coordinator.metrics import Metrics, signal_families
 from coordinator.observe.signals.append_sample import AppendSampler
 from coordinator.observe.signals.detectors import SignalLimits
 from coordinator.observe.signals.event_delivery import EventDestination, EventQueue, EventTopic, Webhook
@@ -58,7 +58,7 @@ class SignalService:
             sample=sample,
             read_skips=read_skips,
         )
-        metrics.attach_signals(self.monitor.current_groups)
+        metrics.add_families(lambda: signal_families(self.monitor.current_groups()))
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:

@@ -1,5 +1,4 @@
-from coordinator.fastpath.commit_batch cimport CommitContext
-from coordinator.fastpath.operation_queue cimport OperationQueue, WriteDecider
+from coordinator.fastpath.operation_queue cimport CommitContext, OperationQueue, WriteDecider
 
 cimport cython
 

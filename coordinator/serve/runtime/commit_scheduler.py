@@ -15,14 +15,13 @@ from typing import Any
 
 from coordinator import fastpath
 from coordinator.cluster.topics import AllTopics, TopicDirectory
-from coordinator.fastpath.commit_batch import CommitContext
-from coordinator.fastpath.operation_queue import OperationQueue
+from coordinator.fastpath.operation_queue import CommitContext, OperationQueue
 from coordinator.log.base import GroupCommitLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock
-from coordinator.serve.runtime.completion import report_failure
 from coordinator.serve.runtime.group_commit import GroupCommitLinger
 from coordinator.serve.runtime.limits import RuntimeLimits
+from coordinator.serve.runtime.operations import report_failure
 
 
 class CommitScheduler:

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from coordinator.cluster.topics import TopicDirectory
-from coordinator.fastpath.commit_batch import Encoded, size_bytes, unit_bytes
+from coordinator.fastpath.operation_queue import Encoded, size_bytes, unit_bytes
 from coordinator.log.base import StateLog
+from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock
-from coordinator.serve.runtime.completion import refuse_operation
+from coordinator.serve.runtime.commit_scheduler import CommitScheduler
 from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
-from coordinator.shard import CoordinatorResult, RequestContext, Shard
+from coordinator.serve.runtime.operations import Operation, refuse_operation
+from coordinator.shard import CoordinatorResult, RequestContext, Shard, SnapshotPolicy
 from protocol.errors import ErrorCode
 from protocol.state_records import encode_record
 
@@ -80,6 +82,17 @@ class Decider:
             )
             return None
         return encoded
+
+
+class ShardServices(NamedTuple):
+    """The objects that all shards of a process share."""
+
+    scheduler: CommitScheduler
+    log: StateLog
+    decider: Decider
+    metrics: Metrics
+    policy: SnapshotPolicy
+    limits: RuntimeLimits
 
 
 def is_unit(operation: Operation, result: CoordinatorResult) -> bool:

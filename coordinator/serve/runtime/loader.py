@@ -72,49 +72,55 @@ class ShardLoader:
         self._apart: set[int] = set()
         self._backoffs_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # The state of a burst of loads, which lasts until no load is pending.
-        self._claiming: set[int] = set()
-        self._passes = 0
-        self._burst_began_s: float | None = None
+        # A burst of loads lasts from the first request until no load is pending.
+        self._pending: set[int] = set()
+        self._burst_began_s = 0.0
         self._burst_shards = self._burst_records = 0
 
     def request_load(self, runner: ShardRunner, release_wait_s: float = 0.0) -> None:
         """Load this shard in the next pass; wait at most `release_wait_s` for its owner to release it."""
-        runner.begin_loading()
-        self._is_burst_active()
+        self._begin_load(runner)
         if self._shared is None:
             self._queue_for_pass(runner)
             return
         # Claim each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
-        self._claiming.add(partition)
         owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
         self._claims[partition] = owning
         owning.add_done_callback(partial(self._claim_task_ended, partition))
 
-    def _is_burst_active(self) -> None:
-        if self._burst_began_s is None:
-            self._burst_began_s = asyncio.get_running_loop().time()
-
-    def _record_claim_retry(self, runner: ShardRunner) -> None:
-        """Note that a failed claim will be retried, so the burst continues."""
+    def _begin_load(self, runner: ShardRunner) -> None:
         runner.begin_loading()
-        self._is_burst_active()
-        self._claiming.add(runner.state_partition)
+        if not self._pending:
+            self._burst_began_s = asyncio.get_running_loop().time()
+        self._pending.add(runner.state_partition)
+
+    def _end_load(self, partition: int) -> None:
+        """Record that a load has succeeded, failed or been cancelled; log a summary after the last one.
+
+        There is one summary for many shards, because the shards of a topic are loaded one by one.
+        """
+        self._pending.discard(partition)
+        if self._pending or not self._burst_shards:
+            return
+        took_s = asyncio.get_running_loop().time() - self._burst_began_s
+        _logger.info(
+            "Loaded shards.",
+            extra={
+                "shards": self._burst_shards,
+                "records": self._burst_records,
+                "seconds": round(took_s, 3),
+            },
+        )
+        self._burst_shards = self._burst_records = 0
 
     def _claim_task_ended(self, partition: int, owning: "asyncio.Task[None]") -> None:
-        """Note the end of a claim task, unless a newer one has replaced it."""
-        if self._claims.get(partition, owning) is owning:
-            self._claims.pop(partition, None)
-            self._claim_ended(partition)
-
-    def _claim_ended(self, partition: int) -> None:
-        """Note the end of a claim, which may end the burst of loads."""
-        self._claiming.discard(partition)
-        self._log_load_summary()
+        if self._claims.get(partition) is owning:
+            del self._claims[partition]
 
     async def cancel_load(self, runner: ShardRunner) -> None:
         """Stop loading this shard, because it was closed. A pass in progress drops its records."""
+        self._end_load(runner.state_partition)
         self._waiting.pop(runner.state_partition, None)
         owning = self._claims.pop(runner.state_partition, None)
         if owning is not None:
@@ -151,6 +157,7 @@ class ShardLoader:
                 runner.owner_epoch = await log.own(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
                 if self._is_claim_wanted(runner):
+                    self._end_load(partition)
                     runner.handle_fenced(error)
                 return
             except Exception as error:
@@ -158,12 +165,12 @@ class ShardLoader:
                     return
                 _log_failure(f"shard {partition} cannot be owned", error)
                 runner.loading_failed(str(error))
-                self._claim_ended(partition)
+                self._end_load(partition)
                 await asyncio.sleep(backoff_s)
                 backoff_s = min(2 * backoff_s, self._limits.reload_backoff_max_s)
                 if not self._is_claim_wanted(runner):
                     return
-                self._record_claim_retry(runner)
+                self._begin_load(runner)
             else:
                 if self._is_claim_wanted(runner):
                     self._queue_for_pass(runner)
@@ -178,13 +185,13 @@ class ShardLoader:
         while not self._may_claim():
             if pause_s >= self._limits.tick_s:
                 runner.loading_failed("nothing was heard of the others for too long to claim it")
-                self._claim_ended(runner.state_partition)
+                self._end_load(runner.state_partition)
             await asyncio.sleep(pause_s)
             if not self._is_claim_wanted(runner):
                 return False
             pause_s = min(2 * pause_s, self._limits.tick_s)
         if runner.status is ShardStatus.FAILED:
-            self._record_claim_retry(runner)
+            self._begin_load(runner)
         return True
 
     def _queue_for_pass(self, runner: ShardRunner) -> None:
@@ -199,22 +206,16 @@ class ShardLoader:
                 self._load_requested.clear()
                 runners, self._waiting = self._waiting, {}
                 for partition in self._apart & runners.keys():
-                    self._start_pass({partition: runners.pop(partition)})
+                    self._start_task(self._run_pass({partition: runners.pop(partition)}))
                 if runners:
                     longest_s = None if self._shared is None else BURST_GAP_S
-                    await asyncio.wait({self._start_pass(runners)}, timeout=longest_s)
-                self._log_load_summary()
+                    await asyncio.wait({self._start_task(self._run_pass(runners))}, timeout=longest_s)
         finally:
             for task in (*self._claims.values(), *self._tasks):
                 task.cancel()
 
-    def _start_pass(self, runners: dict[int, ShardRunner]) -> "asyncio.Task[None]":
-        """Begin a pass in addition to those in progress."""
-        self._passes += 1
-        return self._start_task(self._run_pass(runners))
-
     def _start_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Run a task concurrently; it is cancelled when `run` ends."""
+        """Run a task in addition to those in progress; it is cancelled when `run` ends."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -238,8 +239,6 @@ class ShardLoader:
             else:
                 _log_failure(f"loading {len(runners)} shards failed", error)
             failed = dict.fromkeys(runners, error)
-        finally:
-            self._passes -= 1
         # In a shared log, separate passes show which shards caused a common failure.
         apart = self._shared is not None and len(failed) == len(runners) > 1
         if apart:
@@ -253,8 +252,8 @@ class ShardLoader:
                 self.request_load(runner)
             else:
                 runner.loading_failed(str(reason))
+                self._end_load(partition)
                 self._start_task(self._schedule_retry(runner, shard))
-        self._log_load_summary()
 
     async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
         """Load a shard again after a pause, unless it was closed or elected again in the meantime.
@@ -347,24 +346,7 @@ class ShardLoader:
         self._backoffs_s.pop(partition, None)
         self._burst_shards += 1
         self._burst_records += records
-
-    def _log_load_summary(self) -> None:
-        """Log a summary at the end of a burst, including claims: shards of a topic load one by one."""
-        busy = self._waiting or self._claiming or self._passes
-        if busy or self._burst_began_s is None:
-            return
-        took_s = asyncio.get_running_loop().time() - self._burst_began_s
-        if self._burst_shards:
-            _logger.info(
-                "Loaded shards.",
-                extra={
-                    "shards": self._burst_shards,
-                    "records": self._burst_records,
-                    "seconds": round(took_s, 3),
-                },
-            )
-        self._burst_began_s = None
-        self._burst_shards = self._burst_records = 0
+        self._end_load(partition)
 
 
 def _log_failure(what: str, error: Exception) -> None:

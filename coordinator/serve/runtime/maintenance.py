@@ -10,7 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from coordinator.errors import OperationFailed
 from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics
 from coordinator.process.clock import Clock
@@ -33,7 +32,7 @@ _NO_KEY = SharePartitionKey("", bytes(16), -1)
 class _MaintenanceOperation(Operation):
     """An operation of a job. `written` is the number of durable records; None after a refusal."""
 
-    __slots__ = ("refusal", "written")
+    __slots__ = ("written",)
 
     def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
         def decide(
@@ -43,7 +42,6 @@ class _MaintenanceOperation(Operation):
             return CoordinatorResult(records, len(records))
 
         super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
-        self.refusal = ""
         self.written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
     def answer(self, result: Any) -> None:
@@ -51,7 +49,6 @@ class _MaintenanceOperation(Operation):
             self.written.set_result(result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
-        self.refusal = error_message
         if not self.written.done():
             self.written.set_result(None)
 
@@ -145,35 +142,6 @@ class MaintenanceJobs:
             runner,
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),
         )
-        self._prune_log(runner)
-
-    # Jobs on request.
-
-    async def snapshot_now(self, state_partition: int, keys: Sequence[SharePartitionKey]) -> int:
-        """Write snapshots of share-partitions of one shard, in small parts; return their number.
-
-        Share-partitions without a state, or with one that cannot be served, are skipped. Raises
-        OperationFailed.
-        """
-        runner, left, written = self._runners[state_partition], iter(keys), 0
-        while True:
-            job = _MaintenanceOperation(
-                lambda shard, now_ms: shard.snapshot_keys(left, now_ms=now_ms, limits=self._snapshot_limits),
-                asyncio.get_running_loop().time(),
-            )
-            runner.submit(job)
-            count = await job.written
-            if count is None:
-                raise OperationFailed(f"{written} of {len(keys)} snapshots were written: {job.refusal}")
-            if not count:
-                return written
-            written += count
-
-    def prune_now(self, state_partition: int) -> None:
-        """Prune the records of one shard that are no longer needed. Raises OperationFailed."""
-        runner = self._runners[state_partition]
-        if runner.status is not ShardStatus.ACTIVE:
-            raise OperationFailed(f"shard {state_partition} is {runner.status}")
         self._prune_log(runner)
 
     def _active_runners(self) -> list[ShardRunner]:

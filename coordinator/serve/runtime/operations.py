@@ -2,9 +2,14 @@
 
 An operation is the part of a request for one share-partition, or a maintenance job. Operations are decided in
 order of arrival, and each gets exactly one response, through `answer` or `refuse`.
+
+If one of these callbacks raises an exception, only its own operation is affected. The failure is reported to
+the exception handler of the event loop. The client of that operation gets no response, and its request times
+out.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from coordinator.fastpath.operation_queue import QueuedOperation
@@ -38,14 +43,12 @@ class FastPathRequests(Protocol):
     batches_max: int
     response_bytes_max: int
 
-    def cache_share_partitions(self, frame: bytes) -> Iterator[None]:
-        """Cache the share-partitions of a large write in millisecond steps, to speed up `try_execute`."""
-        ...
-
     def try_execute(
         self, frame: bytes, origin: OperationOrigin, respond: Callable[[bytes], None], received_s: float
-    ) -> bool:
+    ) -> bool | None:
         """Execute a fast-path request and return True; ignore any other request and return False.
+
+        The result is None if a large write must be tried again, in another iteration of the event loop.
 
         `frame` begins with the request header; `respond` is called once, with the response and its size.
         """
@@ -90,3 +93,30 @@ class Operation(QueuedOperation):
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         """Send an error response. Records of this operation may have been stored nevertheless."""
         raise AssertionError("an operation must define how it is refused")
+
+
+def send_response(operation: Operation, result: Any) -> None:
+    """Send the response of an operation."""
+    try:
+        operation.answer(result)
+    except Exception as failure:
+        report_failure("answering an operation failed", failure)
+
+
+def refuse_operation(operation: Operation, error_code: ErrorCode, message: str) -> None:
+    """Answer an operation with an error."""
+    try:
+        operation.refuse(error_code, message)
+    except Exception as failure:
+        report_failure("refusing an operation failed", failure)
+
+
+def refuse_all(operations: Iterable[Operation], error_code: ErrorCode, message: str) -> None:
+    """Answer operations with an error."""
+    for operation in operations:
+        refuse_operation(operation, error_code, message)
+
+
+def report_failure(message: str, failure: Exception) -> None:
+    """Report a defect that affected one operation to the exception handler of the event loop."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

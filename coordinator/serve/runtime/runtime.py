@@ -15,12 +15,11 @@ from coordinator.log.base import SharedLog, StateLog
 from coordinator.metrics import Metrics, ShardView
 from coordinator.process.clock import Clock
 from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import report_failure
-from coordinator.serve.runtime.decider import Decider
+from coordinator.serve.runtime.decider import Decider, ShardServices
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.loader import ShardLoader
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.runtime.operations import FastPathRequests, Operation
+from coordinator.serve.runtime.operations import FastPathRequests, Operation, report_failure
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, ShareState, SnapshotPolicy
@@ -68,18 +67,9 @@ class Runtime:
             log=log, clock=clock, topics=topics, metrics=metrics, limits=limits
         )
         decider = Decider(log=log, clock=clock, topics=topics, limits=limits)
+        services = ShardServices(scheduler, log, decider, metrics, policy, limits)
         self._runners = [
-            ShardRunner(
-                partition,
-                scheduler=scheduler,
-                log=log,
-                decider=decider,
-                metrics=metrics,
-                policy=policy,
-                limits=limits,
-                reload=self._loader.request_load,
-                on_fenced=on_fenced,
-            )
+            ShardRunner(partition, services, reload=self._loader.request_load, on_fenced=on_fenced)
             for partition in range(state_partitions)
         ]
         self.jobs = MaintenanceJobs(

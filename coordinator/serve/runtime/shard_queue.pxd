@@ -1,8 +1,8 @@
 from libc.stdint cimport int64_t
 
-from coordinator.fastpath.commit_batch cimport CommitContext, CommitBatch, new_batch
 from coordinator.fastpath.histogram cimport Histogram
-from coordinator.fastpath.operation_queue cimport OperationQueue, QueuedOperation, WriteDecider
+from coordinator.fastpath.operation_queue cimport CommitBatch, CommitContext, OperationQueue, QueuedOperation, WriteDecider
+from coordinator.fastpath.operation_queue cimport new_batch
 from coordinator.serve.runtime.commit_scheduler cimport CommitScheduler
 
 cimport cython
@@ -19,7 +19,6 @@ cdef class ShardQueue(OperationQueue):
     cdef public object _metrics
     cdef public tuple _append_histograms
     cdef public object _limits
-    cdef public object _on_failure
     cdef public Py_ssize_t _queue_max
     cdef public Py_ssize_t _batch_operations_max
     cdef public int64_t _batch_bytes_max

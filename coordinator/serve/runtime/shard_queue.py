@@ -17,20 +17,20 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 """
 
 import asyncio
-from collections.abc import Callable
 
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
-from coordinator.fastpath.commit_batch import CommitBatch, CommitContext, new_batch
-from coordinator.fastpath.operation_queue import OperationQueue
-from coordinator.log.base import AppendCallback, StateLog
-from coordinator.metrics import Metrics
-from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import refuse_all, refuse_operation, report_failure, send_response
-from coordinator.serve.runtime.decider import Decider, is_unit
-from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.fastpath.operation_queue import CommitBatch, CommitContext, OperationQueue, new_batch
+from coordinator.log.base import AppendCallback
+from coordinator.serve.runtime.decider import ShardServices, is_unit
+from coordinator.serve.runtime.operations import (
+    Operation,
+    refuse_all,
+    refuse_operation,
+    report_failure,
+    send_response,
+)
 from coordinator.serve.runtime.status import ShardStatus
-from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.state_records import SharePartitionKey, StateRecord
@@ -43,30 +43,16 @@ _COST_IN_PYTHON = 16
 class ShardQueue(OperationQueue):
     """Executes the operations of a shard while it is active; `ShardRunner` loads and closes the shard."""
 
-    def __init__(
-        self,
-        state_partition: int,
-        *,
-        scheduler: CommitScheduler,
-        log: StateLog,
-        decider: Decider,
-        metrics: Metrics,
-        policy: SnapshotPolicy,
-        limits: RuntimeLimits,
-        on_failure: Callable[[LogError, list[Operation]], None],
-    ) -> None:
-        """Create a closed queue.
-
-        If a failure leaves memory and log different, `on_failure` is called with the waiting operations. The
-        callback refuses the operations, and the shard is loaded again.
-        """
+    def __init__(self, state_partition: int, services: ShardServices) -> None:
+        """Create a closed queue."""
+        metrics, limits = services.metrics, services.limits
         self.state_partition = state_partition
         self.status = ShardStatus.CLOSED
-        self.shard = Shard(state_partition, policy)
+        self.shard = Shard(state_partition, services.policy)
         self._loop = asyncio.get_running_loop()
-        self._scheduler = scheduler
-        self._log = log
-        self._decider = decider
+        self._scheduler = services.scheduler
+        self._log = services.log
+        self._decider = services.decider
         self._metrics = metrics
         self._append_histograms = (
             metrics.histogram("append_batch_records"),
@@ -74,7 +60,6 @@ class ShardQueue(OperationQueue):
             metrics.append_bytes,
         )
         self._limits = limits
-        self._on_failure = on_failure
         self._queue_max = limits.queued_operations_max
         self._batch_operations_max = limits.operations_per_append_max
         self._batch_bytes_max = limits.bytes_per_append_max
@@ -98,6 +83,10 @@ class ShardQueue(OperationQueue):
         # Whether a read arrived after the last renewal of the lease.
         self._reads_arrived = False
         self._append_callback: AppendCallback = self.on_append_done
+
+    def _recover(self, error: LogError, waiting: list[Operation]) -> None:
+        """Refuse the waiting operations and load the shard again: memory and log may differ."""
+        raise AssertionError("a queue must define how it recovers")
 
     # Accepting operations.
 
@@ -235,7 +224,7 @@ class ShardQueue(OperationQueue):
         if batch is not None:
             waiting += batch.operations[batch.done :]
         if self.status is _ACTIVE:
-            self._on_failure(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
+            self._recover(LogUnavailable(f"a batch failed: {failure!r}"), waiting)
         else:
             refuse_all(waiting, ErrorCode.NOT_COORDINATOR, "The shard was closed.")
 
@@ -309,7 +298,7 @@ class ShardQueue(OperationQueue):
             refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
             return
         if error is not None:
-            self._on_failure(error, waiting)
+            self._recover(error, waiting)
             return
         if was_active and not self._mark_durable_or_recover(records, base_offset, waiting):
             return
@@ -339,7 +328,7 @@ class ShardQueue(OperationQueue):
             self._mark_durable(records, base_offset)
         except Exception as failure:
             report_failure("marking the records of an append durable failed", failure)
-            self._on_failure(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
+            self._recover(LogOutcomeUnknown(f"marking records durable failed: {failure!r}"), waiting)
             return False
         return True
 

@@ -13,16 +13,11 @@ import logging
 from collections.abc import Callable
 
 from coordinator.errors import LogError, LogFenced, LogUnavailable
-from coordinator.log.base import StateLog
-from coordinator.metrics import Metrics
-from coordinator.serve.runtime.commit_scheduler import CommitScheduler
-from coordinator.serve.runtime.completion import refuse_all, report_failure
-from coordinator.serve.runtime.decider import Decider
-from coordinator.serve.runtime.limits import RuntimeLimits
-from coordinator.serve.runtime.operations import Operation
+from coordinator.serve.runtime.decider import ShardServices
+from coordinator.serve.runtime.operations import Operation, refuse_all, report_failure
 from coordinator.serve.runtime.shard_queue import ShardQueue
 from coordinator.serve.runtime.status import ShardStatus
-from coordinator.shard import Shard, SnapshotPolicy
+from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 
 _logger = logging.getLogger(__name__)
@@ -47,33 +42,19 @@ class ShardRunner(ShardQueue):
     def __init__(
         self,
         state_partition: int,
+        services: ShardServices,
         *,
-        scheduler: CommitScheduler,
-        log: StateLog,
-        decider: Decider,
-        metrics: Metrics,
-        policy: SnapshotPolicy,
-        limits: RuntimeLimits,
         reload: Callable[["ShardRunner"], None],
         on_fenced: Callable[[int], None] = lambda state_partition: None,
     ) -> None:
-        super().__init__(
-            state_partition,
-            scheduler=scheduler,
-            log=log,
-            decider=decider,
-            metrics=metrics,
-            policy=policy,
-            limits=limits,
-            on_failure=self._recover,
-        )
+        super().__init__(state_partition, services)
         # Whether this process should own the shard; if not, loading stops.
         self.elected = False
         self.failure: str | None = None
         self.owner_epoch = 0
         self.load_ms = 0
         self.loaded_records = 0
-        self._policy = policy
+        self._policy = services.policy
         self._reload = reload
         self._on_fenced = on_fenced
 

@@ -11,13 +11,20 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
+from coordinator.client.rpcs import READ, RPC_BY_API_KEY, SUMMARY, WRITE, Rpc
 from coordinator.metrics import Metrics
 from coordinator.process.clock import monotonic_seconds
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
 from coordinator.serve.runtime.operations import FastPathRequests
-from coordinator.serve.server.error_responses import UNTRUSTED_ELEMENTS_MAX, decode_frame, error_response
+from coordinator.serve.server.error_responses import (
+    UNTRUSTED_ELEMENTS_MAX,
+    CloseConnection,
+    decode_frame,
+    error_response,
+    undecodable_request,
+)
 from coordinator.serve.server.find_coordinator import CoordinatorDirectory, EncodedPart, join_parts
 from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
@@ -28,8 +35,8 @@ from coordinator.serve.server.large_requests import (
     Respond,
     Steps,
 )
-from coordinator.serve.service import READ, RPC_BY_API_KEY, SUMMARY, WRITE, Rpc, Service
-from protocol.errors import DecodeError, ErrorCode, TooManyElementsError
+from coordinator.serve.service import Service
+from protocol.errors import DecodeError, ErrorCode
 from protocol.messages import APIS, request_header, sasl_authenticate, sasl_handshake
 from protocol.messages import api_versions as versions_api
 from protocol.messages import find_coordinator as find_api
@@ -56,45 +63,7 @@ CACHED_RESPONSES_MAX = 8_192
 CACHED_REQUEST_BYTES_MAX = 512
 
 
-class CloseConnection(Exception):
-    """The connection must be closed; the reason is a metric label, the message is logged.
-
-    `advice`, if set, tells the operator what to do; it is logged at WARNING with a rate limit.
-    """
-
-    def __init__(self, reason: str, message: str, advice: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.advice = advice
-
-
-def undecodable_request(request: str, error: DecodeError) -> CloseConnection:
-    """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
-    if isinstance(error, TooManyElementsError):
-        return CloseConnection(
-            "too_many_elements",
-            f"{request}: {error}",
-            "A request has more elements than request.max.elements allows; its connection was closed. "
-            "Raise request.max.elements if the client is a broker.",
-        )
-    return CloseConnection("undecodable", f"{request}: {error}")
-
-
-class _RpcCodec(NamedTuple):
-    rpc: Rpc
-    min_version: int
-    max_version: int
-    decode_request: Callable[[bytes, int, int, int], Any]
-    encode_response: Callable[[Any, int], bytes]
-
-
-def _make_codec(rpc: Rpc) -> _RpcCodec:
-    api: Any = APIS[rpc.api_key].module
-    return _RpcCodec(rpc, api.MIN_VERSION, api.MAX_VERSION, api.decode_request, api.encode_response)
-
-
-_RPCS = {api_key: _make_codec(rpc) for api_key, rpc in RPC_BY_API_KEY.items()}
-_SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *_RPCS)
+_SERVED_KEYS = (versions_api.API_KEY, find_api.API_KEY, *RPC_BY_API_KEY)
 # Results of a large response that are encoded in one step: about 1 ms.
 _RESULTS_PER_STEP = 2_000
 # Fast-path requests below these sizes are executed in one step.
@@ -159,18 +128,19 @@ class Api:
 
     def _handle_queued(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
         """Handle a large request, or one that waited for a large request of its connection."""
-        if frame[:2] == _WRITE_KEY and self._fast_path_requests is not None:
-            yield from self._fast_path_requests.cache_share_partitions(frame)
-            if self._try_fast_path(frame, origin, respond):
+        if frame[:2] == _WRITE_KEY:
+            while (is_executed := self._try_fast_path(frame, origin, respond)) is None:
+                yield
+            if is_executed:
                 return
         yield from self._handle_in_steps(frame, origin, respond)
 
     def _handle_in_steps(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> Steps:
         """Handle a request in steps of about a millisecond; the steps of a small request need no pause."""
         api_key, api_version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
-        codec = _RPCS.get(api_key)
-        if codec is not None:
-            yield from self._handle_rpc(codec, frame, api_version, correlation_id, origin, respond)
+        rpc = RPC_BY_API_KEY.get(api_key)
+        if rpc is not None:
+            yield from self._handle_rpc(rpc, frame, api_version, correlation_id, origin, respond)
         elif api_key == find_api.API_KEY:
             yield from self._find_coordinator(frame, api_version, correlation_id, respond)
         elif api_key == versions_api.API_KEY:
@@ -180,13 +150,11 @@ class Api:
         else:
             raise CloseConnection("unknown_api", f"API key {api_key} is not supported")
 
-    def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool:
+    def _try_fast_path(self, frame: bytes, origin: LargeRequestOrigin, respond: Respond) -> bool | None:
         requests = self._fast_path_requests
-        return (
-            requests is not None
-            and not self._service.is_forwarding
-            and requests.try_execute(frame, origin, respond, self._loop.time())
-        )
+        if requests is None or self._service.is_forwarding:
+            return False
+        return requests.try_execute(frame, origin, respond, self._loop.time())
 
     @property
     def fast_path_requests(self) -> FastPathRequests | None:
@@ -195,39 +163,36 @@ class Api:
 
     def _handle_rpc(
         self,
-        codec: _RpcCodec,
+        rpc: Rpc,
         frame: bytes,
         api_version: int,
         correlation_id: int,
         origin: LargeRequestOrigin,
         respond: Respond,
     ) -> Steps:
-        if not codec.min_version <= api_version <= codec.max_version:
-            raise CloseConnection(
-                "unsupported_version", f"{codec.rpc.name} version {api_version} is not supported"
-            )
+        messages: Any = APIS[rpc.api_key].module
+        if not messages.MIN_VERSION <= api_version <= messages.MAX_VERSION:
+            raise CloseConnection("unsupported_version", f"{rpc.name} version {api_version} is not supported")
         began_s = self._loop.time()
         try:
-            request = codec.decode_request(frame, _body_offset(frame), api_version, self._elements_max)
+            request = messages.decode_request(frame, _body_offset(frame), api_version, self._elements_max)
         except DecodeError as error:
-            raise undecodable_request(f"{codec.rpc.name} v{api_version}", error) from None
+            raise undecodable_request(f"{rpc.name} v{api_version}", error) from None
 
         def finish(response: Any, body: bytes) -> None:
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
-            self._metrics.request_done(
-                codec.rpc.api_key, _first_error_code(response), self._loop.time() - began_s
-            )
+            self._metrics.request_done(rpc.api_key, _first_error_code(response), self._loop.time() - began_s)
 
         def send_response(response: Any) -> None:
             if len(frame) < LARGE_FRAME_BYTES:
-                finish(response, codec.encode_response(response, api_version))
+                finish(response, messages.encode_response(response, api_version))
             else:
-                self._encode_next(_encode_in_steps(codec, response, api_version), [], response, finish)
+                self._encode_next(_encode_in_steps(rpc, response, api_version), [], response, finish)
 
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
-        return service.handle(codec.rpc, request, origin, send_response, forwarded=forwarded)
+        return service.handle(rpc, request, origin, send_response, forwarded=forwarded)
 
     def _encode_next(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
@@ -248,22 +213,22 @@ class Api:
         if not find_api.MIN_VERSION <= api_version <= find_api.MAX_VERSION:
             raise CloseConnection("unsupported_version", f"FindCoordinator version {api_version}")
         # The response depends on everything in the request except the correlation id.
-        asked = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
+        cache_key = frame[:4] + frame[8:] if len(frame) <= CACHED_REQUEST_BYTES_MAX else None
         route_version = self._directory.route_version
         if self._cached_route_version != route_version:
             self._find_coordinator_cache.clear()
             self._cached_route_version = route_version
-        found = None if asked is None else self._find_coordinator_cache.get(asked)
+        found = None if cache_key is None else self._find_coordinator_cache.get(cache_key)
         if found is None:
             parts = []
             for part in self._directory.find_in_steps(self._decode_find(frame, api_version), api_version):
                 parts.append(part)
                 yield
             found = join_parts(parts, api_version)
-            if asked is not None and self._directory.route_version == route_version:
+            if cache_key is not None and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
-                self._find_coordinator_cache[asked] = found
+                self._find_coordinator_cache[cache_key] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
         self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
@@ -309,11 +274,8 @@ def _answer_sasl_request(frame: bytes, origin: Any, respond: Respond) -> None:
     if sasl_authenticator is not None:
         sasl_authenticator.handle_authenticated(frame, origin, respond)
         return
-    try:
-        asked = decode_frame(frame)
-    except DecodeError as error:
-        raise undecodable_request("SASL", error) from None
-    respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
+    request = decode_frame(frame)
+    respond(error_response(request, ErrorCode.ILLEGAL_SASL_STATE, "SASL is not used on this port"))
 
 
 def _body_offset(frame: bytes) -> int:
@@ -328,17 +290,19 @@ def _body_offset(frame: bytes) -> int:
     return offset
 
 
-def _encode_in_steps(codec: _RpcCodec, response: Any, api_version: int) -> Iterator[bytes]:
+def _encode_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[bytes]:
     """Encode a response piece by piece: the topics of a response, and the results of a topic, are arrays."""
-    encode, rpc = codec.encode_response, codec.rpc
+    messages: Any = APIS[rpc.api_key].module
     yield write_uvarint(len(response.results) + 1)
     for topic in response.results:
         yield topic.topic_id + write_uvarint(len(topic.partitions) + 1)
         for begin in range(0, len(topic.partitions), _RESULTS_PER_STEP):
             results = topic.partitions[begin : begin + _RESULTS_PER_STEP]
-            whole = encode(rpc.response([rpc.topic_result(topic.topic_id, results)]), api_version)
+            encoded = messages.encode_response(
+                rpc.response([rpc.topic_result(topic.topic_id, results)]), api_version
+            )
             # One topic, its id and the number of results come first; the tagged fields of both come last.
-            yield whole[17 + len(write_uvarint(len(results) + 1)) : -2]
+            yield encoded[17 + len(write_uvarint(len(results) + 1)) : -2]
         yield b"\0"
     yield b"\0"
 

@@ -24,7 +24,7 @@ from coordinator.process.fair_queue import client_network
 from coordinator.security.receive_buffer import limit_receive_buffer
 from coordinator.security.tls import CertificateTrust
 from coordinator.security.tls_acceptor import peer_address
-from coordinator.serve.server.api import CloseConnection
+from coordinator.serve.server.error_responses import CloseConnection
 from coordinator.serve.server.large_requests import LARGE_WRITE_BYTES
 from coordinator.serve.server.limits import ServerLimits
 from coordinator.serve.server.listener_security import FrameHandler

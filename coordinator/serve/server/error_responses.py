@@ -1,4 +1,6 @@
-"""Encode the error response of an API, with one error code in all its fields, for unauthorized clients.
+"""Close connections for malformed requests, and encode error responses for unauthorized clients.
+
+An error response has one error code in all its fields.
 
 Sources: the `getErrorResponse` methods of Kafka's requests, and KafkaApis of 4.4 for missing CLUSTER_ACTION.
 """
@@ -6,8 +8,8 @@ Sources: the `getErrorResponse` methods of Kafka's requests, and KafkaApis of 4.
 from struct import Struct
 from typing import Any, NamedTuple
 
-from coordinator.serve.service import RPC_BY_API_KEY
-from protocol.errors import DecodeError, ErrorCode, UnsupportedVersionError
+from coordinator.client.rpcs import RPC_BY_API_KEY
+from protocol.errors import DecodeError, ErrorCode, TooManyElementsError, UnsupportedVersionError
 from protocol.messages import (
     APIS,
     api_versions,
@@ -25,6 +27,30 @@ UNTRUSTED_ELEMENTS_MAX = 1_000
 
 _HEADER_BEGIN = Struct(">hhi")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
+
+
+class CloseConnection(Exception):
+    """The connection must be closed; the reason is a metric label, the message is logged.
+
+    `advice`, if set, tells the operator what to do; it is logged at WARNING with a rate limit.
+    """
+
+    def __init__(self, reason: str, message: str, advice: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.advice = advice
+
+
+def undecodable_request(request: str, error: DecodeError) -> CloseConnection:
+    """Return the reason to close a connection whose request cannot be decoded or has too many elements."""
+    if isinstance(error, TooManyElementsError):
+        return CloseConnection(
+            "too_many_elements",
+            f"{request}: {error}",
+            "A request has more elements than request.max.elements allows; its connection was closed. "
+            "Raise request.max.elements if the client is a broker.",
+        )
+    return CloseConnection("undecodable", f"{request}: {error}")
 
 
 class DecodedRequest(NamedTuple):
@@ -52,28 +78,30 @@ def read_api_key(frame: bytes) -> int:
 def decode_frame(frame: bytes) -> DecodedRequest:
     """Decode a request frame of a client that is not authorized.
 
-    Raises DecodeError, also for APIs and versions that are not served, and TooManyElementsError.
+    Raises CloseConnection, also for APIs and versions that are not served.
     """
     if len(frame) < _HEADER_BEGIN.size:
-        raise DecodeError("a frame is shorter than a request header")
+        raise CloseConnection("truncated", "a frame is shorter than a request header")
     api_key, version, correlation_id = _HEADER_BEGIN.unpack_from(frame)
     try:
         _, offset = request_header.decode(frame, 0, request_header_version(api_key, version))
         module: Any = APIS[api_key].module
         message = module.decode_request(frame, offset, version, UNTRUSTED_ELEMENTS_MAX)
-        return DecodedRequest(api_key, version, correlation_id, message)
     except UnsupportedVersionError as error:
-        raise DecodeError(str(error)) from None
+        raise CloseConnection("unsupported_version", str(error)) from None
+    except DecodeError as error:
+        raise undecodable_request(f"API key {api_key} v{version}", error) from None
+    return DecodedRequest(api_key, version, correlation_id, message)
 
 
-def error_response(asked: DecodedRequest, error_code: ErrorCode, message: str) -> bytes:
+def error_response(decoded: DecodedRequest, error_code: ErrorCode, message: str) -> bytes:
     """Return the response frame with an error code."""
-    return asked.answer(_error_result(asked, int(error_code), message))
+    return decoded.answer(_error_result(decoded, int(error_code), message))
 
 
-def _error_result(asked: DecodedRequest, error_code: int, message: str) -> Any:
-    request = asked.message
-    rpc = RPC_BY_API_KEY.get(asked.api_key)
+def _error_result(decoded: DecodedRequest, error_code: int, message: str) -> Any:
+    request = decoded.message
+    rpc = RPC_BY_API_KEY.get(decoded.api_key)
     if rpc is not None:
         return rpc.response(
             [
@@ -84,7 +112,7 @@ def _error_result(asked: DecodedRequest, error_code: int, message: str) -> Any:
                 for topic in request.topics
             ]
         )
-    if asked.api_key == find_coordinator.API_KEY:
+    if decoded.api_key == find_coordinator.API_KEY:
         nobody: dict[str, Any] = {
             "node_id": -1,
             "host": "",
@@ -92,14 +120,14 @@ def _error_result(asked: DecodedRequest, error_code: int, message: str) -> Any:
             "error_code": error_code,
             "error_message": message,
         }
-        if asked.version < 4:
+        if decoded.version < 4:
             return FindCoordinatorResponse(**nobody)
         return FindCoordinatorResponse(
             coordinators=[Coordinator(key=key, **nobody) for key in request.coordinator_keys]
         )
-    if asked.api_key == sasl_handshake.API_KEY:
+    if decoded.api_key == sasl_handshake.API_KEY:
         return sasl_handshake.SaslHandshakeResponse(error_code=error_code)
-    if asked.api_key == sasl_authenticate.API_KEY:
+    if decoded.api_key == sasl_authenticate.API_KEY:
         return sasl_authenticate.SaslAuthenticateResponse(error_code=error_code, error_message=message)
-    assert asked.api_key == api_versions.API_KEY
+    assert decoded.api_key == api_versions.API_KEY
     return api_versions.ApiVersionsResponse(error_code=error_code)

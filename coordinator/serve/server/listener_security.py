@@ -18,14 +18,13 @@ from coordinator.security.principals import (
 from coordinator.security.rate_limited_log import RateLimitedLog
 from coordinator.security.sasl import Mechanism
 from coordinator.security.tls import ServerTls
-from coordinator.serve.server.api import Api, undecodable_request
+from coordinator.serve.server.api import Api
 from coordinator.serve.server.error_responses import decode_frame, error_response, read_api_key
 from coordinator.serve.server.large_requests import LargeRequestOrigin, Respond
-from protocol.errors import DecodeError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 
 _APIS_BEFORE_LOGIN = (api_versions.API_KEY, sasl_handshake.API_KEY, sasl_authenticate.API_KEY)
-_CLUSTER_AUTHORIZATION_FAILED = "Cluster authorization failed."
 
 
 class ReloadableSource(Protocol):
@@ -81,12 +80,10 @@ class UnauthorizedHandler:
         if read_api_key(frame) in _APIS_BEFORE_LOGIN:
             self._api.handle(frame, origin, respond)
             return
-        try:
-            asked = decode_frame(frame)
-        except DecodeError as error:
-            raise undecodable_request(f"API key {read_api_key(frame)}", error) from None
-        respond(error_response(asked, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, _CLUSTER_AUTHORIZATION_FAILED))
-        self._metrics.request_done(asked.api_key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        request = decode_frame(frame)
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        respond(error_response(request, code, "Cluster authorization failed."))
+        self._metrics.request_done(request.api_key, code)
 
 
 class ListenerSecurity:

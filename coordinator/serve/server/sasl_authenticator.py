@@ -18,8 +18,8 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchange, SaslStep
-from coordinator.serve.server.api import CloseConnection, undecodable_request
 from coordinator.serve.server.error_responses import (
+    CloseConnection,
     DecodedRequest,
     decode_frame,
     error_response,
@@ -27,7 +27,7 @@ from coordinator.serve.server.error_responses import (
 )
 from coordinator.serve.server.large_requests import Respond
 from coordinator.serve.server.listener_security import ListenerSecurity
-from protocol.errors import DecodeError, ErrorCode
+from protocol.errors import ErrorCode
 from protocol.messages import api_versions, sasl_authenticate, sasl_handshake
 from protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from protocol.messages.sasl_handshake import SaslHandshakeResponse
@@ -101,10 +101,10 @@ class SaslAuthenticator:
             return
         if self._session_expired(now_s):
             raise CloseConnection("session_expired", "the session expired without re-authentication")
-        asked = _decode_request(frame)
+        request = decode_frame(frame)
         message = "SaslAuthenticate request received after successful authentication"
-        respond(error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message))
-        self._count_request(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
+        respond(error_response(request, ErrorCode.ILLEGAL_SASL_STATE, message))
+        self._count_request(request.api_key, ErrorCode.ILLEGAL_SASL_STATE)
 
     def timeout_reason(self, now_s: float, origin: "Connection") -> str | None:
         """Return the reason for closing a timed-out connection, or None; called periodically."""
@@ -133,71 +133,71 @@ class SaslAuthenticator:
             if self._listener_security.api.answer_api_versions(frame, respond):
                 self._state = _SaslState.HANDSHAKE_REQUEST
         elif api_key == sasl_handshake.API_KEY and self._state is not _SaslState.FAILED:
-            self._handle_handshake(_decode_request(frame), origin, respond)
+            self._handle_handshake(decode_frame(frame), origin, respond)
         else:
             self._listener_security.rate_limited_log.warn(
                 "A client sent a request before its login.", api_key=api_key, peer=origin.peer
             )
             raise CloseConnection("illegal_sasl_state", f"API key {api_key} during the SASL handshake")
 
-    def _handle_handshake(self, asked: DecodedRequest, origin: "Connection", respond: Respond) -> None:
-        wanted = asked.message.mechanism
+    def _handle_handshake(self, request: DecodedRequest, origin: "Connection", respond: Respond) -> None:
+        mechanism_name = request.message.mechanism
         response = SaslHandshakeResponse(mechanisms=list(self._security.mechanisms))
-        mechanism = self._security.mechanisms.get(wanted)
+        mechanism = self._security.mechanisms.get(mechanism_name)
         if mechanism is None:
             response.error_code = int(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
             self._reject_login(
-                origin, respond, asked.answer(response), "a mechanism that is not enabled", wanted
+                origin, respond, request.answer(response), "a mechanism that is not enabled", mechanism_name
             )
         else:
             self._state = _SaslState.AUTHENTICATE
-            self._with_headers = asked.version >= 1
+            self._with_headers = request.version >= 1
             self._exchange = mechanism()
-            if self._identity is not None and wanted != self._mechanism:
-                self._exchange = _MechanismChangeRefusal(wanted, self._mechanism)
+            if self._identity is not None and mechanism_name != self._mechanism:
+                self._exchange = _MechanismChangeRefusal(mechanism_name, self._mechanism)
             else:
-                self._mechanism = wanted
-            respond(asked.answer(response))
-        self._count_request(asked.api_key, response.error_code)
+                self._mechanism = mechanism_name
+            respond(request.answer(response))
+        self._count_request(request.api_key, response.error_code)
 
     # Authentication.
 
     def _handle_authenticate(self, frame: bytes, origin: "Connection", respond: Respond) -> None:
-        asked = _decode_request(frame)
-        if asked.api_key == sasl_authenticate.API_KEY:
-            self._process_token(asked, asked.message.auth_bytes, origin, respond)
+        request = decode_frame(frame)
+        if request.api_key == sasl_authenticate.API_KEY:
+            self._process_token(request, request.message.auth_bytes, origin, respond)
             return
         message = "Request is not valid given the current SASL state."
-        response = error_response(asked, ErrorCode.ILLEGAL_SASL_STATE, message)
-        self._count_request(asked.api_key, ErrorCode.ILLEGAL_SASL_STATE)
+        response = error_response(request, ErrorCode.ILLEGAL_SASL_STATE, message)
+        self._count_request(request.api_key, ErrorCode.ILLEGAL_SASL_STATE)
         self._reject_login(
             origin, respond, response, "another request than SaslAuthenticate", self._mechanism
         )
 
     def _process_token(
-        self, asked: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
+        self, request: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
     ) -> None:
         # Process each token in a task, because a mechanism may wait for a file, a URL or another thread.
-        self._task = self._loop.create_task(self._authenticate(asked, token, origin, respond))
+        self._task = self._loop.create_task(self._authenticate(request, token, origin, respond))
 
     async def _authenticate(
-        self, asked: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
+        self, request: DecodedRequest | None, token: bytes, origin: "Connection", respond: Respond
     ) -> None:
         assert self._exchange is not None
         response = SaslAuthenticateResponse()
         try:
-            turn = await self._exchange.process_token(token)
-            if turn.identity is not None and self._identity is not None:
-                _check_same_principal(self._identity, turn.identity)
-            if turn.refusal:
+            step = await self._exchange.process_token(token)
+            if step.identity is not None and self._identity is not None:
+                _check_same_principal(self._identity, step.identity)
+            if step.refusal:
                 # The exchange continues, so that the client receives the reason.
-                self._log_failed_login(turn.refusal, self._mechanism, origin)
+                self._log_failed_login(step.refusal, self._mechanism, origin)
                 await asyncio.sleep(self._security.failed_delay_s)
         except AuthenticationFailed as error:
             response.error_code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
             response.error_message = str(error)
             # Without request headers, no error response can be sent.
-            answer = asked.answer(response) if asked is not None else None
+            answer = request.answer(response) if request is not None else None
             self._reject_login(origin, respond, answer, str(error), self._mechanism)
         except Exception:
             # An error in this program or a library; the connection closes without authentication.
@@ -205,8 +205,8 @@ class SaslAuthenticator:
             origin.close("internal_error")
             return
         else:
-            self._continue_exchange(turn, response, asked, origin, respond)
-            if turn.refusal:
+            self._continue_exchange(step, response, request, origin, respond)
+            if step.refusal:
                 self._count_request(sasl_authenticate.API_KEY, ErrorCode.SASL_AUTHENTICATION_FAILED)
                 return
         finally:
@@ -215,23 +215,23 @@ class SaslAuthenticator:
 
     def _continue_exchange(
         self,
-        turn: SaslStep,
+        step: SaslStep,
         response: SaslAuthenticateResponse,
-        asked: DecodedRequest | None,
+        request: DecodedRequest | None,
         origin: "Connection",
         respond: Respond,
     ) -> None:
         if origin.disconnected:
             return
-        if turn.identity is not None:
-            response.session_lifetime_ms = self._begin_session(turn.identity)
-            self._is_valid = turn.is_valid
-            origin.set_handler(self._listener_security.choose_handler(turn.identity.principal, origin.peer))
-        response.auth_bytes = turn.response
-        if asked is not None:
-            respond(asked.answer(response))
+        if step.identity is not None:
+            response.session_lifetime_ms = self._begin_session(step.identity)
+            self._is_valid = step.is_valid
+            origin.set_handler(self._listener_security.choose_handler(step.identity.principal, origin.peer))
+        response.auth_bytes = step.response
+        if request is not None:
+            respond(request.answer(response))
         else:
-            respond(len(turn.response).to_bytes(4, "big") + turn.response)
+            respond(len(step.response).to_bytes(4, "big") + step.response)
 
     def _begin_session(self, identity: Identity) -> int:
         """Store the client's identity; return the session lifetime in ms, 0 if unlimited."""
@@ -247,18 +247,18 @@ class SaslAuthenticator:
     # Failure.
 
     def _reject_login(
-        self, origin: "Connection", respond: Respond, response: bytes | None, why: str, mechanism: str
+        self, origin: "Connection", respond: Respond, response: bytes | None, reason: str, mechanism: str
     ) -> None:
         """Send the response after a delay, which slows down password guessing, and close the connection."""
         self._state = _SaslState.FAILED
         self._exchange = None
-        self._log_failed_login(why, mechanism, origin)
+        self._log_failed_login(reason, mechanism, origin)
         origin.stop_reading()
         self._loop.call_later(self._security.failed_delay_s, _respond_and_close, origin, respond, response)
 
-    def _log_failed_login(self, why: str, mechanism: str, origin: "Connection") -> None:
+    def _log_failed_login(self, reason: str, mechanism: str, origin: "Connection") -> None:
         self._listener_security.rate_limited_log.warn(
-            "A login failed.", reason=why, mechanism=mechanism, peer=origin.peer
+            "A login failed.", reason=reason, mechanism=mechanism, peer=origin.peer
         )
 
     def _count_request(self, api_key: int, error_code: int) -> None:
@@ -268,10 +268,10 @@ class SaslAuthenticator:
 class _MechanismChangeRefusal:
     """Exchange that refuses re-authentication with another mechanism at the first token, as Kafka does."""
 
-    def __init__(self, wanted: str, before: str) -> None:
+    def __init__(self, mechanism_name: str, before: str) -> None:
         self._message = (
-            f"SASL mechanism '{wanted}' requested by client is not supported for re-authentication of "
-            f"mechanism '{before}'"
+            f"SASL mechanism '{mechanism_name}' requested by client is not supported for "
+            f"re-authentication of mechanism '{before}'"
         )
 
     async def process_token(self, token: bytes) -> SaslStep:
@@ -284,13 +284,6 @@ def _check_same_principal(before: Identity, now: Identity) -> None:
         raise AuthenticationFailed(
             f"Cannot change principals during re-authentication from User.{before.name}: User.{now.name}"
         )
-
-
-def _decode_request(frame: bytes) -> DecodedRequest:
-    try:
-        return decode_frame(frame)
-    except DecodeError as error:
-        raise undecodable_request("SASL", error) from None
 
 
 def _respond_and_close(origin: "Connection", respond: Respond, response: bytes | None) -> None:

@@ -15,9 +15,8 @@ from coordinator.log.kafka.ownerships import Ownerships
 from coordinator.operate.expiry.remover import StateRemover
 from coordinator.serve.forwarding import Forwarder
 from coordinator.serve.runtime import Runtime
-from coordinator.serve.runtime.completion import refuse_all
 from coordinator.serve.runtime.loader import ShardLoader
-from coordinator.serve.runtime.maintenance import MaintenanceJobs
+from coordinator.serve.runtime.operations import refuse_all
 from coordinator.serve.runtime.shard_runner import ShardRunner
 from coordinator.serve.server import CoordinatorDirectory
 from protocol.errors import ErrorCode
@@ -239,17 +238,6 @@ def never_expires_the_state_of_an_empty_group(patch: Patch) -> None:
 
 async def _return_no_removals(self: Any, group: str, due: Any) -> list[Any]:
     return []
-
-
-# HTTP.
-
-
-def prunes_all_records_over_http(patch: Patch) -> None:
-    def prune_now(self: Any, state_partition: int) -> None:
-        log = self._runners[state_partition]._log
-        log.prune(state_partition, log.end_offset(state_partition))
-
-    patch.setattr(MaintenanceJobs, "prune_now", prune_now)
 
 
 # Claims and resignations.

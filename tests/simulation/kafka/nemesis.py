@@ -201,7 +201,7 @@ async def _write_over_http(world: KafkaWorld, rng: Random) -> None:
         process = world.processes[place]
         assert process is not None
         shard = {"shard": rng.randrange(len(world.brokers.partitions))}
-        process.send_http(*rng.choice((("snapshots", shard), ("prunes", {}), ("hand-overs", shard))))
+        process.send_http("hand-overs", shard)
 
 
 async def _elect_uncleanly(world: KafkaWorld, rng: Random) -> None:

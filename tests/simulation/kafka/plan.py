@@ -64,7 +64,7 @@ class KafkaNemesis(Nemesis):
     # The coordinators of share groups load their groups.
     groups_load_s: float | None = None
     groups_loaded_after_s: float = 20.0
-    # An operator writes snapshots, prunes logs and hands shards over, through HTTP.
+    # An operator hands shards over through HTTP.
     http_writes_s: float | None = None
     # The appends of a coordinator are delayed, at most by the maximum delay of a late request.
     delay_appends_s: float | None = None

@@ -130,6 +130,11 @@ class AdminTester:
         self.wishes.append((state_partition, instance))
 
 
+def enable_group_ownership(coordinator: AdminTester) -> None:
+    """Make the HTTP routes behave as with ownership=group, which Config refuses with log=memory."""
+    object.__setattr__(coordinator.config, "ownership", "group")
+
+
 async def make_memory_log(records: Iterable[StateRecord]) -> MemoryLog:
     """Return a memory log with one append for each record, all with the timestamp NOW_MS."""
     log = MemoryLog(SHARDS)

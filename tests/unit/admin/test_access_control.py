@@ -142,7 +142,7 @@ async def test_executed_write_requires_scope_write(
 ) -> None:
     async with run_admin(http_token_file=token_file, **settings) as coordinator:
         headers = bearer_header(token) if token else {}
-        answer = await coordinator.post("/api/v1/prunes", {"execute": True}, headers)
+        answer = await coordinator.post("/api/v1/hand-overs", {"shard": 0, "execute": True}, headers)
         assert answer.status_code == status
         assert answer.json()["message"].startswith(said)
     noted = [(vars(record)["who"], vars(record)["why"]) for record in caplog.records if record.name == AUDIT]
@@ -153,11 +153,12 @@ async def test_executed_write_requires_scope_write(
 @pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
 async def test_dry_run_requires_scope_read(token_file: str, settings: dict[str, str]) -> None:
     async with run_admin(http_token_file=token_file, **settings) as coordinator:
-        for token, status in ((READING, 200), (WRITING, 200), (WRONG, 401)):
-            answer = await coordinator.post("/api/v1/prunes", {}, bearer_header(token))
+        # An authorized dry run reports that there is no other coordinator.
+        for token, status in ((READING, 409), (WRITING, 409), (WRONG, 401)):
+            answer = await coordinator.post("/api/v1/hand-overs", {"shard": 0}, bearer_header(token))
             assert answer.status_code == status
-        assert not (await coordinator.post("/api/v1/prunes", {}, bearer_header(READING))).json()["executed"]
-        refused = await coordinator.post("/api/v1/prunes", {"execute": True}, bearer_header(READING))
+        order = {"shard": 0, "execute": True}
+        refused = await coordinator.post("/api/v1/hand-overs", order, bearer_header(READING))
         assert (refused.status_code, refused.json()["status"]) == (403, 403)
         text = (await coordinator.get("/metrics", bearer_header(READING))).text
         assert 'share_coordinator_http_refused_total{status="403"} 1.0' in text
@@ -167,7 +168,7 @@ async def test_default_settings_allow_reads_and_refuse_writes() -> None:
     async with run_admin() as coordinator:
         assert (await coordinator.get("/healthz")).status_code == 200
         assert (await coordinator.get("/metrics", bearer_header(WRONG))).status_code == 200
-        answer = await coordinator.post("/api/v1/prunes", {"execute": True})
+        answer = await coordinator.post("/api/v1/hand-overs", {"shard": 0, "execute": True})
         assert answer.status_code == 403
         assert "http.writes=true" in answer.json()["message"]
 

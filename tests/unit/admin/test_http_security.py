@@ -116,13 +116,14 @@ def test_certificate_principals_have_their_configured_rights(certificate_require
     server, files = certificate_required, certificate_required.files
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert server.send_request("/healthz", certificate=certificate)[0] == 200
-    order = {"group": "orders", "execute": True}
+    order = {"shard": 0, "execute": True}
     status, answer = server.send_request(
-        "/api/v1/snapshots", certificate=files.alice.combined_file, order=order
+        "/api/v1/hand-overs", certificate=files.alice.combined_file, order=order
     )
-    assert (status, answer["share_partitions"]) == (200, 1)
+    assert status == 409
+    assert answer["message"].startswith("this coordinator owns all shards")
     status, answer = server.send_request(
-        "/api/v1/snapshots", certificate=files.bob.combined_file, order=order
+        "/api/v1/hand-overs", certificate=files.bob.combined_file, order=order
     )
     assert status == 403
     assert answer["message"].startswith(f"{BOB} may only read")
@@ -163,7 +164,7 @@ def test_body_over_the_limit_returns_413(
     # The server does not read a refused body to its end, so that later sends may fail.
     for chunked in (False, True):
         connection = certificate_requested.connection()
-        connection.putrequest("POST", "/api/v1/prunes")
+        connection.putrequest("POST", "/api/v1/hand-overs")
         connection.putheader("Authorization", f"Bearer {WRITING}")
         connection.putheader("Content-Type", "application/json")
         if chunked:
@@ -207,7 +208,7 @@ def test_write_request_without_json_or_from_another_site_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     connection = certificate_requested.connection()
-    connection.request("POST", "/api/v1/prunes", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
+    connection.request("POST", "/api/v1/hand-overs", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
     response = connection.getresponse()
     answer = json.loads(response.read())
     assert response.status == status

@@ -157,7 +157,7 @@ async def test_incomplete_request_body_closes_its_connection(monkeypatch: pytest
     async with run_server() as server:
         for request in (
             b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
-            b"POST /api/v1/shards/0/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
+            b"POST /api/v1/hand-overs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n",
         ):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(request)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.metrics import Metrics, render_exposition
+from coordinator.metrics import Metrics, render_exposition, signal_families
 from coordinator.observe.signals import GroupSignals, Problem, SignalMonitor
 from coordinator.observe.signals.monitor import SignalEvent
 from tests.unit.admin.admin_server import run_admin
@@ -37,7 +37,7 @@ async def test_without_a_monitor_signals_are_empty() -> None:
 async def test_group_metrics_are_bounded_and_omit_unknown_values() -> None:
     metrics = Metrics()
     many = [GroupSignals(group=f"idle-{number}", lag=0) for number in range(500)]
-    metrics.attach_signals(lambda: [*many, IDLE, BEHIND, STUCK])
+    metrics.add_families(lambda: signal_families([*many, IDLE, BEHIND, STUCK]))
     text = (await render_exposition(metrics)).decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     (lag,) = (family for name, family in families.items() if name.endswith("share_group_lag_records"))

@@ -13,7 +13,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTester, enable_group_ownership, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
@@ -56,106 +56,33 @@ def audit_lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, str, s
     ]
 
 
-async def test_snapshot_is_written_only_with_execute(
-    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    records = [*make_updates(0, 3), *make_updates(1, 2)]
-    async with run_admin(records, **write_settings) as coordinator:
-        before = coordinator.runtime.share_partition(records[0].key)
-        assert before is not None
-        one = {"group": "orders", "topic": TOPIC, "partition": 0}
-        dry = await post_write_request(coordinator, "snapshots", one)
-        assert (dry["executed"], dry["share_partitions"], dry["updates"]) == (False, 1, 3)
-        assert dry["bytes"] == before.snapshot_bytes
-        assert coordinator.runtime.share_partition(records[0].key) == before
-        assert audit_lines(caplog) == []
-
-        done = await post_write_request(coordinator, "snapshots", {**one, "execute": True})
-        assert done == {**dry, "executed": True}
-        after = coordinator.runtime.share_partition(records[0].key)
-        assert after is not None
-        assert (after.updates, after.snapshot_epoch) == (0, before.snapshot_epoch + 1)
-        assert (after.start_offset, after.batches) == (before.start_offset, before.batches)
-        line = ("INFO", "token alice", "snapshot", str(one), "1 snapshots")
-        assert audit_lines(caplog) == [line]
-        # Snapshot the rest of the group. The first share-partition is included, though it has no updates.
-        group = await post_write_request(coordinator, "snapshots", {"group": "orders", "execute": True})
-        assert (group["share_partitions"], group["updates"]) == (2, 2)
-
-
-async def test_snapshot_request_covers_a_whole_shard(write_settings: dict[str, str]) -> None:
-    records = [record for partition in range(20) for record in make_updates(partition, 1)]
-    of_each = [sum(find_shard(record) == number for record in records) // 2 for number in range(SHARDS)]
-    async with run_admin(records, **write_settings) as coordinator:
-        for number in range(SHARDS):
-            order = {"shard": number, "execute": True}
-            assert (await post_write_request(coordinator, "snapshots", order))["share_partitions"] == of_each[
-                number
-            ]
-        assert (await post_write_request(coordinator, "snapshots", {"group": "orders"}))["updates"] == 0
-
-
-async def test_prune_removes_redundant_records(
-    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    records = make_updates(0, 5)
-    shard = find_shard(records[0])
-    async with run_admin(records, **write_settings) as coordinator:
-        await post_write_request(coordinator, "snapshots", {"shard": shard, "execute": True})
-        dry = await post_write_request(coordinator, "prunes", {"shard": shard})
-        needless = {"state_partition": shard, "start_log_offset": 0, "redundant_offset": 6, "records": 6}
-        assert dry == {"executed": False, "shards": [needless]}
-        assert coordinator.runtime.shard_views()[shard].start_log_offset == 0
-        done = await post_write_request(coordinator, "prunes", {"execute": True})
-        assert [each["records"] for each in done["shards"]] == [
-            6 if number == shard else 0 for number in range(SHARDS)
-        ]
-        assert coordinator.runtime.shard_views()[shard].start_log_offset == 6
-    assert audit_lines(caplog)[-1] == ("INFO", "token alice", "prune", "{}", "6 records are redundant")
-
-
 @pytest.mark.parametrize(
-    ("what", "order", "status", "said"),
+    ("order", "status", "said"),
     [
-        ("snapshots", {}, 422, "specify a shard, a group, or a group with a topic and a partition"),
-        ("snapshots", {"shard": 0, "group": "orders"}, 422, "specify a shard, a group"),
-        ("snapshots", {"group": "orders", "topic": TOPIC}, 422, "specify a shard, a group"),
-        ("snapshots", {"shard": 0, "topic": TOPIC, "partition": 0}, 422, "specify a shard, a group"),
-        ("snapshots", {"group": "nobody"}, 404, "group 'nobody' has no state here"),
-        ("snapshots", {"group": "orders", "topic": TOPIC, "partition": 7}, 404, "share-partition orders:"),
-        ("snapshots", {"group": "orders", "topic": "x", "partition": 0}, 422, "topic: 'x' is not a topic id"),
-        (
-            "snapshots",
-            {"group": "orders", "topic": TOPIC, "partition": 2**31},
-            422,
-            "partition: Input should",
-        ),
-        ("snapshots", {"shard": True}, 422, "shard: Input should be a valid integer, not True"),
-        ("snapshots", {"shard": 0, "execute": "yes"}, 422, "execute: Input should be a valid boolean"),
-        ("snapshots", {"shard": SHARDS}, 404, "there is no shard 4; shards are numbered from 0 to 3"),
-        ("snapshots", {"shard": -1}, 422, "shard: Input should be greater than or equal to 0"),
-        ("snapshots", {"shard": 0, "exceute": True}, 422, "exceute: Extra inputs are not permitted"),
-        ("prunes", {"shard": SHARDS}, 404, "there is no shard 4"),
-        ("hand-overs", {"shard": 0}, 409, "this coordinator owns all shards (ownership=static)"),
+        ({"shard": 0}, 409, "this coordinator owns all shards (ownership=static)"),
+        ({"shard": SHARDS}, 404, "there is no shard 4; shards are numbered from 0 to 3"),
+        ({"shard": -1}, 422, "shard: Input should be greater than or equal to 0"),
+        ({"shard": True}, 422, "shard: Input should be a valid integer, not True"),
+        ({"shard": 0, "execute": "yes"}, 422, "execute: Input should be a valid boolean"),
+        ({"shard": 0, "exceute": True}, 422, "exceute: Extra inputs are not permitted"),
     ],
 )
 async def test_invalid_write_request_is_refused(
-    write_settings: dict[str, str], what: str, order: dict[str, object], status: int, said: str
+    write_settings: dict[str, str], order: dict[str, object], status: int, said: str
 ) -> None:
     async with run_admin([make_snapshot()], **write_settings) as coordinator:
         for execute in ({}, {"execute": True}):
-            answer = await post_write_request(coordinator, what, {**execute, **order}, status)
+            answer = await post_write_request(coordinator, "hand-overs", {**execute, **order}, status)
             assert answer["message"].startswith(said)
 
 
-@pytest.mark.parametrize("part", ["group", "topic"])
-async def test_lone_surrogate_in_a_write_request_is_refused(
-    write_settings: dict[str, str], part: str
-) -> None:
+async def test_lone_surrogate_in_a_write_request_is_refused(write_settings: dict[str, str]) -> None:
     async with run_admin([make_snapshot()], **write_settings) as coordinator:
-        order = json.dumps({"group": "orders", "topic": TOPIC, "partition": 0} | {part: "\ud800"})
+        enable_group_ownership(coordinator)
+        coordinator.owners.follow(make_assignment(US, OTHER))
+        order = json.dumps({"shard": 0, "to": "\ud800"})
         headers = {**bearer_header(WRITING), "Content-Type": "application/json"}
-        answer = await coordinator.post_bytes("/api/v1/snapshots", order.encode(), headers)
+        answer = await coordinator.post_bytes("/api/v1/hand-overs", order.encode(), headers)
         assert answer.status_code in (404, 422)
         assert "\\ud800" in answer.json()["message"]
 
@@ -167,31 +94,14 @@ async def test_write_request_for_a_shard_elsewhere_names_its_owner(write_setting
         coordinator.runtime.resign(shard)
         owners = tuple(int(number == shard) for number in range(SHARDS))
         coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
-        for what in ("snapshots", "prunes", "hand-overs"):
-            answer = await post_write_request(coordinator, what, {"shard": shard, "execute": True}, 503)
-            assert answer["message"] == f"shard {shard} is CLOSED here"
-            assert answer["owner"]["page"] == "https://two:9096"
-
-
-async def test_snapshot_request_fails_with_409_if_the_log_takes_no_writes(
-    write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record = make_snapshot()
-    async with run_admin([record], **write_settings) as coordinator:
-        monkeypatch.setattr(coordinator.runtime._log, "health", lambda: "The disk is full.")
-        answer = await post_write_request(coordinator, "snapshots", {"group": "orders", "execute": True}, 409)
-        said = "0 of 1 snapshots were written: The log takes no writes: The disk is full."
-        assert answer["message"] == said
-    assert audit_lines(caplog) == [("WARNING", "token alice", "snapshot", "{'group': 'orders'}", said)]
+        order = {"shard": shard, "execute": True}
+        answer = await post_write_request(coordinator, "hand-overs", order, 503)
+        assert answer["message"] == f"shard {shard} is CLOSED here"
+        assert answer["owner"]["page"] == "https://two:9096"
 
 
 def make_assignment(*replicas: Replica, generation: int = 1, owner: int = 0) -> Assignment:
     return Assignment(generation, replicas, (owner,) * SHARDS)
-
-
-def enable_group_ownership(coordinator: AdminTester) -> None:
-    # Config refuses ownership=group with log=memory. The HTTP routes check only the setting `ownership`.
-    object.__setattr__(coordinator.config, "ownership", "group")
 
 
 async def test_shard_is_handed_over_to_the_named_member(

@@ -1,6 +1,5 @@
-"""The commands `snapshot`, `prune` and `hand-over`, and the TLS and token options of all commands."""
+"""The command `hand-over`, and the TLS and token options of all commands."""
 
-import json
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -9,14 +8,13 @@ import pytest
 
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminServer, serve_admin
+from tests.unit.admin.admin_server import AdminServer, serve_admin
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
-from tests.unit.admin.test_write_routes import find_shard, make_updates
+from tests.unit.admin.test_write_routes import make_updates
 from tests.unit.cli.command_line import CommandLine, CommandResult
 
 TOPIC = topic_id_text(TOPIC_ID)
-DRY = "share-coordinator: dry run: nothing was changed. Repeat with --execute.\n"
 
 
 @pytest.fixture(scope="module")
@@ -60,52 +58,11 @@ def command_operator(
     return CommandOperator(share_coordinator, secured_coordinator.url, certificate_files)
 
 
-def split_rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines()]
-
-
-def test_snapshot_and_prune_are_executed_after_a_dry_run(
-    command_operator: CommandOperator, secured_coordinator: AdminServer
-) -> None:
-    (key, *_) = [record.key for record in make_updates(0, 0)]
-    shard = str(find_shard(make_updates(0, 0)[0]))
-    head = ["SHARE-PARTITIONS", "UPDATES-SINCE-SNAPSHOT", "SNAPSHOT-BYTES"]
-    dry = command_operator("snapshot", "orders", TOPIC, "0")
-    assert (dry.exit_code, dry.err) == (0, DRY)
-    assert [split_rows(dry.out)[0], split_rows(dry.out)[1][:2]] == [head, ["1", "5"]]
-    done = command_operator("snapshot", "orders", TOPIC, "0", "--execute")
-    assert (done.exit_code, done.err) == (0, "")
-    state = secured_coordinator.coordinator.runtime.share_partition(key)
-    assert state is not None
-    assert state.updates == 0
-
-    head = ["SHARD", "LOG-START-OFFSET", "NEW-LOG-START-OFFSET", "RECORDS"]
-    dry = command_operator("prune", shard)
-    assert (dry.exit_code, dry.err) == (0, DRY)
-    assert split_rows(dry.out) == [head, [shard, "0", "6", "6"]]
-    assert command_operator("prune", shard, "--execute").err == ""
-    assert split_rows(command_operator("prune", shard, "--dry-run").out)[1] == [shard, "6", "6", "0"]
-    everything = json.loads(command_operator("prune", "--execute", "-o", "json").out)
-    assert everything["executed"] is True
-    assert len(everything["shards"]) == SHARDS
-    shown = json.loads(command_operator("snapshot", "--shard", shard, "-o", "json").out)
-    assert (shown["executed"], shown["share_partitions"]) == (False, 1)
-
-
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
-        (("snapshot",), 2, "given GROUP, or GROUP TOPIC PARTITION, or --shard SHARD"),
-        (("snapshot", "orders", "topic"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
-        (("snapshot", "orders", "--shard", "0"), 2, "given GROUP, or GROUP TOPIC PARTITION"),
-        (("snapshot", "nobody"), 1, "group 'nobody' has no state here"),
-        (
-            ("snapshot", "orders", "no-such-topic", "0"),
-            1,
-            "'no-such-topic' is not a topic id, and names are unknown",
-        ),
-        (("prune", "99"), 1, "there is no shard 99; shards are numbered from 0 to 3"),
         (("hand-over", "0"), 1, "this coordinator owns all shards (ownership=static)"),
+        (("hand-over", "99"), 1, "there is no shard 99; shards are numbered from 0 to 3"),
         (("hand-over",), 2, "Missing argument 'SHARD'"),
     ],
 )
@@ -120,8 +77,9 @@ def test_invalid_write_command_is_one_error_line(
 
 def test_token_of_scope_read_allows_only_a_dry_run(command_operator: CommandOperator) -> None:
     assert command_operator("shards", scope="read").exit_code == 0
-    assert command_operator("prune", scope="read").exit_code == 0
-    done = command_operator("prune", "--execute", scope="read")
+    dry = command_operator("hand-over", "0", scope="read")
+    assert "this coordinator owns all shards (ownership=static)" in dry.err
+    done = command_operator("hand-over", "0", "--execute", scope="read")
     assert done.exit_code == 1
     assert "token prometheus may only read; a change requires a token of scope write" in done.err
 

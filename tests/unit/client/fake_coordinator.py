@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from coordinator.client import rpcs
+from coordinator.client.rpcs import RPC_BY_API_KEY
 from coordinator.metrics import Metrics
-from coordinator.serve.service import RPC_BY_API_KEY, Service
+from coordinator.serve.service import Service
 from protocol.errors import ErrorCode
 from protocol.messages import (
     APIS,

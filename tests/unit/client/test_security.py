@@ -111,7 +111,7 @@ async def test_refused_login_is_not_retried(
                 await client.read(KEY, leader_epoch=1)
         assert raised.value.error_code == code
         assert "alice-secret" not in str(raised.value)
-        assert one.metrics.counted("connections_opened") == 1
+        assert one.metrics.counter_value("connections_opened") == 1
 
 
 async def test_listener_without_sasl_raises_authentication_failed(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_client_reauthenticates_before_its_session_expires(tmp_path: Path)
                         await asyncio.gather(*(client.read(KEY, leader_epoch=1) for _ in range(20)))
             await client.read(KEY, leader_epoch=1)
         assert logins[36, 0] == 3
-        assert one.metrics.counted("connections_opened") == 1
+        assert one.metrics.counter_value("connections_opened") == 1
 
 
 # TLS.

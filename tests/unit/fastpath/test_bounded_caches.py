@@ -36,7 +36,10 @@ def parse_request(
         write_api.WriteStateData(number.to_bytes(16, "big"), parts) for number in range(first, first + topics)
     ]
     body = write_api.encode_request(write_api.WriteShareGroupStateRequest(group, named), 1)
-    assert not writes.try_execute(request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0", None, None, 0.0)
+    frame = request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0"
+    while (is_executed := writes.try_execute(frame, None, None, 0.0)) is None:
+        pass
+    assert is_executed is False
 
 
 def fast_path_requests() -> Any:
@@ -53,6 +56,19 @@ def test_only_requested_share_partitions_are_cached(cached_keys: list[ShareParti
     ]
     parse_request(writes, 20, [7, 8191, 2**31 - 1])
     assert len(cached_keys) == 60
+
+
+def test_large_request_is_cached_in_steps(cached_keys: list[SharePartitionKey]) -> None:
+    writes = fast_path_requests()
+    topic = write_api.WriteStateData(
+        bytes(16), [write_api.PartitionData(number, 0, 0, -1, -1, b"") for number in range(7_000)]
+    )
+    body = write_api.encode_request(write_api.WriteShareGroupStateRequest("group", [topic]), 1)
+    frame = request_frame(write_api.API_KEY, 1, 1, body)[4:] + b"\0"
+    cached = []
+    for _ in range(3):
+        cached.append((writes.try_execute(frame, None, None, 0.0), len(cached_keys)))
+    assert cached == [(None, 3_000), (None, 6_000), (False, 7_000)]
 
 
 @pytest.mark.slow

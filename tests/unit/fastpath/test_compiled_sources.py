@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.compiled_sources import COMPILED_SOURCES, PURE_PYTHON_ENV
+from coordinator.serve.runtime.shard_queue import ShardQueue
+from coordinator.serve.runtime.shard_runner import ShardRunner
 
 ROOT = Path(__file__).parents[3]
 
@@ -77,3 +79,8 @@ def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
         command = [sys.executable, "-c", program, str(ROOT / "setup.py"), other]
         subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
         assert len(list(tmp_path.glob(f"with-{other}/*.so"))) == count, other
+
+
+def test_runner_of_a_shard_adds_no_instance_dictionary_to_the_compiled_queue() -> None:
+    """With a dictionary, each call between compiled methods of the queue first searches for an override."""
+    assert ShardRunner.__dictoffset__ == ShardQueue.__dictoffset__

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from coordinator.client.rpcs import Rpc
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.cluster.ownership import Assignment, Replica
 from coordinator.config import HostPort
@@ -19,7 +20,7 @@ from coordinator.metrics import Metrics
 from coordinator.process.clock import SystemClock
 from coordinator.serve.forwarding import Forwarder, ForwardingLimits
 from coordinator.serve.server import Api, CoordinatorDirectory, Listener, ServerLimits
-from coordinator.serve.service import Rpc, Service
+from coordinator.serve.service import Service
 from protocol.messages import APIS
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, WRITE, Rpc
 from coordinator.serve.forwarding import ForwardingLimits
-from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.state_records import SharePartitionKey

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.serve.forwarding import ForwardingLimits
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.simulation.loop import run

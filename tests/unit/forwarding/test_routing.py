@@ -3,8 +3,8 @@
 import pytest
 
 from coordinator.client import Connection
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from coordinator.serve.forwarding import FORWARDED_CLIENT_ID
-from coordinator.serve.service import DELETE, INITIALIZE, READ, SUMMARY, WRITE
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import read_share_group_state as read_api

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.log.journal import Journal
 from coordinator.log.journal.scan import segment_name
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from tests.builders import (
     ACKNOWLEDGED,
     AVAILABLE,

@@ -11,7 +11,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.fastpath.histogram import Histogram
-from coordinator.metrics import Metrics, ShardView, render_exposition
+from coordinator.metrics import (
+    Metrics,
+    ShardView,
+    membership_families,
+    render_exposition,
+    signal_families,
+)
 from coordinator.observe.signals import GroupSignals, Problem
 from coordinator.shard import ShareState
 from protocol.state_batches import StateBatch, pack
@@ -95,8 +101,8 @@ class FakeForwarder:
 def metrics_with_events() -> Metrics:
     """Return metrics in which each kind of event has occurred at least once."""
     metrics = Metrics()
-    metrics.attach_signals(lambda: [SIGNALS])
-    metrics.attach_membership(FakeMembership())
+    metrics.add_families(lambda: signal_families([SIGNALS]))
+    metrics.add_families(lambda: membership_families(FakeMembership()))
     metrics.attach_forwarder(FakeForwarder())
     metrics.forward_done(85, 0, 0.001)
     metrics.forward_done(84, 13, 0.1)
@@ -217,9 +223,9 @@ def test_series_exist_before_the_first_request() -> None:
 
 @pytest.mark.parametrize(("value", "bucket"), [(0.0, 0), (1.0, 0), (1.1, 1), (5.0, 1), (5.1, 2)])
 def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: int) -> None:
-    tally = Histogram((1.0, 5.0))
-    tally.add(value)
-    buckets, total = tally.cumulative_counts()
+    histogram = Histogram((1.0, 5.0))
+    histogram.add(value)
+    buckets, total = histogram.cumulative_counts()
     assert [bound for bound, _ in buckets] == ["1.0", "5.0", "+Inf"]
     assert [count for _, count in buckets] == [float(index >= bucket) for index in range(3)]
     assert total == value
@@ -228,7 +234,9 @@ def test_duration_equal_to_a_bound_belongs_to_that_bucket(value: float, bucket: 
 def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
-    text = asyncio.run(render_exposition(metrics_with_events(), no_states(("g", ShareState())), 10)).decode()
+    text = asyncio.run(
+        render_exposition(metrics_with_events(), make_states(("g", ShareState())), 10)
+    ).decode()
     exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)
     for name, _, labels in listed:
@@ -236,7 +244,9 @@ def test_documentation_lists_exactly_the_existing_metric_families() -> None:
         assert sorted(re.findall(r'(\w+)="', found)) == sorted(re.findall(r"\w+", labels))
 
 
-async def no_states(*pairs: tuple[str, ShareState]) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
+async def make_states(
+    *pairs: tuple[str, ShareState],
+) -> AsyncIterator[tuple[SharePartitionKey, ShareState]]:
     for number, (group_id, state) in enumerate(pairs):
         yield SharePartitionKey(group_id, TOPIC_ID, number), state
 
@@ -248,7 +258,7 @@ def test_share_partition_series_are_disabled_by_default() -> None:
 def test_share_partitions_have_their_own_series() -> None:
     batches = pack([StateBatch(10, 19, 0, 2), StateBatch(20, 20, 4, 5), StateBatch(30, 39, 2, 1)])
     text = asyncio.run(
-        render_exposition(Metrics(), no_states(("g", ShareState(start_offset=10, batches=batches))), 10)
+        render_exposition(Metrics(), make_states(("g", ShareState(start_offset=10, batches=batches))), 10)
     )
     found = parse_samples(text.decode())
     labels = "{group=g,topic=AAECAwQFBgcICQoLDA0ODw,partition=0}"
@@ -259,7 +269,7 @@ def test_share_partitions_have_their_own_series() -> None:
 
 def test_any_group_id_is_a_valid_label_value() -> None:
     group = 'a"b\\c\nd:é{}='
-    text = asyncio.run(render_exposition(Metrics(), no_states((group, ShareState())), 10)).decode()
+    text = asyncio.run(render_exposition(Metrics(), make_states((group, ShareState())), 10)).decode()
     (family,) = (
         family
         for family in text_string_to_metric_families(text)
@@ -269,7 +279,7 @@ def test_any_group_id_is_a_valid_label_value() -> None:
 
 
 def test_number_of_share_partition_series_is_limited() -> None:
-    text = asyncio.run(render_exposition(Metrics(), no_states(*[("g", ShareState())] * 5), 3)).decode()
+    text = asyncio.run(render_exposition(Metrics(), make_states(*[("g", ShareState())] * 5), 3)).decode()
     assert text.count("\nshare_coordinator_share_partition_start_offset{") == 3
 
 

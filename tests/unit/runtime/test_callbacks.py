@@ -1,17 +1,18 @@
 """An exception in a callback fails only its own operation; other responses, shards and jobs continue."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.cluster.topics import AllTopics
 from coordinator.config import HostPort
 from coordinator.errors import LogOutcomeUnknown, LogUnavailable
 from coordinator.serve.runtime import Operation, RuntimeLimits
 from coordinator.serve.server import Api, CoordinatorDirectory
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from coordinator.shard import Shard
 from protocol.errors import ErrorCode
 from protocol.messages import write_share_group_state as write_api
@@ -47,183 +48,162 @@ def make_broken_write() -> BrokenOperation:
     return BrokenOperation(Shard.write_state, WRITTEN)
 
 
-def record_failures() -> list[Any]:
-    """Return a list to which the exception handler of the event loop appends exception types."""
-    failures: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: failures.append(type(context["exception"]))
-    )
-    return failures
-
-
-async def check_recovery(one: RuntimeDriver) -> None:
+async def check_recovery(driver: RuntimeDriver) -> None:
     """Assert that the shard recovers and executes a write and a read."""
-    one.log.blocking = False
-    one.log.release_appends()
-    await one.wait_until(lambda: one.runtime.health() == [])
-    assert await one.request_error_code(WRITE, make_write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-    (state,) = await one.send_request(READ, make_read())
+    driver.log.blocking = False
+    driver.log.release_appends()
+    await driver.wait_until(lambda: driver.runtime.health() == [])
+    assert await driver.request_error_code(WRITE, make_write((90, 90, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+    (state,) = await driver.send_request(READ, make_read())
     assert unpack_batches(state.state_batches)[-1][1] == 90
 
 
-def run_scenario(
-    body: Callable[[RuntimeDriver, list[Any]], Awaitable[None]], limits: RuntimeLimits | None = None
-) -> None:
-    async def scenario() -> None:
-        async with run_driver(limits) as one:
-            failures = record_failures()
-            await body(one, failures)
-            await check_recovery(one)
-            assert set(failures) == {InjectedError}
+@asynccontextmanager
+async def run_driver_with_failures(
+    limits: RuntimeLimits | None = None,
+) -> AsyncIterator[tuple[RuntimeDriver, list[Any]]]:
+    """Run a coordinator; afterwards it must recover, and must have reported only InjectedError.
 
-    run(scenario())
+    The list contains the types of the exceptions that the event loop's exception handler received.
+    """
+    failures: list[Any] = []
+    async with run_driver(limits) as driver:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: failures.append(type(context["exception"]))
+        )
+        yield driver, failures
+        await check_recovery(driver)
+    assert set(failures) == {InjectedError}
 
 
-def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.send_request(WRITE, WRITTEN)
-        one.runtime.submit(make_broken_write())
-        last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
-        await one.wait_until(lambda: one.log.held)
-        one.log.release_appends()
+def raise_defect(*_: Any) -> None:
+    raise InjectedError
+
+
+async def test_exception_in_one_response_does_not_affect_others_of_the_append() -> None:
+    async with run_driver_with_failures() as (driver, failures):
+        first = driver.send_request(WRITE, WRITTEN)
+        driver.runtime.submit(make_broken_write())
+        last = driver.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        await driver.wait_until(lambda: driver.log.held)
+        driver.log.release_appends()
         assert [(await answer)[0].error_code for answer in (first, last)] == [ErrorCode.NONE] * 2
         assert len(failures) == 1
 
-    run_scenario(run_test)
 
-
-def test_exception_in_an_immediate_read_response_is_isolated() -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        one.runtime.submit(BrokenOperation(Shard.read_state, make_read(), writes=False))
+async def test_exception_in_an_immediate_read_response_is_isolated() -> None:
+    async with run_driver_with_failures() as (driver, failures):
+        driver.runtime.submit(BrokenOperation(Shard.read_state, make_read(), writes=False))
         assert len(failures) == 1
-
-    run_scenario(run_test)
 
 
 @pytest.mark.parametrize("error", [LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
-def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.send_request(WRITE, WRITTEN)
-        one.runtime.submit(make_broken_write())
-        last = one.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
-        await one.wait_until(lambda: one.log.held)
-        one.log.fail_appends(error)
+async def test_exception_in_one_refusal_does_not_affect_others_of_the_append(error: Any) -> None:
+    async with run_driver_with_failures() as (driver, _):
+        first = driver.send_request(WRITE, WRITTEN)
+        driver.runtime.submit(make_broken_write())
+        last = driver.send_request(WRITE, make_write((7, 7, ACKNOWLEDGED, 1), partition=1))
+        await driver.wait_until(lambda: driver.log.held)
+        driver.log.fail_appends(error)
         assert [(await answer)[0].error_code for answer in (first, last)] == [error.error_code] * 2
 
-    run_scenario(run_test)
 
-
-def test_exception_in_a_refusal_does_not_stop_batch_recovery(
+async def test_exception_in_a_refusal_does_not_stop_batch_recovery(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+    async with run_driver_with_failures() as (driver, _):
         # The broken write comes first; the Initialize after it calls `apply`, which fails.
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "apply", raise_defect)
-            one.runtime.submit(make_broken_write())
+            driver.runtime.submit(make_broken_write())
             answers = [
-                one.send_request(INITIALIZE, make_initialize(1, partition=partition)) for partition in (1, 0)
+                driver.send_request(INITIALIZE, make_initialize(1, partition=partition))
+                for partition in (1, 0)
             ]
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
 
-    run_scenario(run_test)
-
 
 @pytest.mark.parametrize("held", [True, False])
-def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+async def test_exception_in_a_refusal_does_not_stop_the_ticker(held: bool) -> None:
+    async with run_driver_with_failures(RuntimeLimits(write_timeout_s=0.5, tick_s=0.1)) as (driver, failures):
         # The broken operation is either in the overdue append or queued behind it.
         if held:
-            one.runtime.submit(make_broken_write())
-        last = one.send_request(WRITE, WRITTEN)
-        await one.wait_until(lambda: one.log.held)
+            driver.runtime.submit(make_broken_write())
+        last = driver.send_request(WRITE, WRITTEN)
+        await driver.wait_until(lambda: driver.log.held)
         if not held:
-            one.runtime.submit(make_broken_write())
+            driver.runtime.submit(make_broken_write())
         for _ in range(2):
             assert (await last)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-            last = one.send_request(WRITE, WRITTEN)
+            last = driver.send_request(WRITE, WRITTEN)
         await last
         assert failures
 
-    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
-
-def test_exception_in_expire_operations_does_not_stop_the_ticker(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+async def test_exception_in_expire_operations_does_not_stop_the_ticker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with run_driver_with_failures(RuntimeLimits(write_timeout_s=0.5, tick_s=0.1)) as (driver, failures):
         with monkeypatch.context() as patch:
-            patch.setattr(type(one.runtime._runners[0]), "expire_operations", raise_defect)
+            patch.setattr(type(driver.runtime._runners[0]), "expire_operations", raise_defect)
             await asyncio.sleep(0.35)
         assert len(failures) == 3
-        answer = one.send_request(WRITE, WRITTEN)
+        answer = driver.send_request(WRITE, WRITTEN)
         assert (await answer)[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-
-    run_scenario(run_test, RuntimeLimits(write_timeout_s=0.5, tick_s=0.1))
 
 
 @pytest.mark.parametrize("callback", ["close", "too many"])
-def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        first = one.send_request(WRITE, WRITTEN)
-        await one.wait_until(lambda: one.log.held)
+async def test_exception_in_a_refusal_of_a_closed_or_full_shard_is_isolated(callback: str) -> None:
+    async with run_driver_with_failures(
+        RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9)
+    ) as (driver, _):
+        first = driver.send_request(WRITE, WRITTEN)
+        await driver.wait_until(lambda: driver.log.held)
         if callback == "close":
-            one.runtime.submit(make_broken_write())
-            last = one.send_request(WRITE, WRITTEN)
-            one.runtime.resign(0)
+            driver.runtime.submit(make_broken_write())
+            last = driver.send_request(WRITE, WRITTEN)
+            driver.runtime.resign(0)
             assert (await last)[0].error_code == ErrorCode.NOT_COORDINATOR
-            one.runtime.submit(make_broken_write())
-            one.log.release_appends()
-            await one.wait_until(lambda: not one.runtime.resigning_shards)
-            one.runtime.elect(0)
-            await one.wait_until(lambda: one.runtime.health() == [])
+            driver.runtime.submit(make_broken_write())
+            driver.log.release_appends()
+            await driver.wait_until(lambda: not driver.runtime.resigning_shards)
+            driver.runtime.elect(0)
+            await driver.wait_until(lambda: driver.runtime.health() == [])
         else:
-            last = one.send_request(WRITE, WRITTEN)
-            one.runtime.submit(make_broken_write())
-            one.log.release_appends()
-            await one.wait_until(lambda: one.log.held)
-            one.log.release_appends()
+            last = driver.send_request(WRITE, WRITTEN)
+            driver.runtime.submit(make_broken_write())
+            driver.log.release_appends()
+            await driver.wait_until(lambda: driver.log.held)
+            driver.log.release_appends()
             assert (await last)[0].error_code == ErrorCode.NONE
         assert (await first)[0].error_code == ErrorCode.NONE
 
-    run_scenario(run_test, RuntimeLimits(queued_operations_max=1 if callback == "too many" else 9))
 
-
-def test_exception_in_respond_does_not_affect_other_responses() -> None:
+async def test_exception_in_respond_does_not_affect_other_responses() -> None:
     """Use the API, so that the fast path executes the requests if the compiled module exists."""
-
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
+    async with run_driver_with_failures() as (driver, failures):
         directory = CoordinatorDirectory(
             HostPort("localhost", 9095), node_id_first=1, node_ids=1, state_partitions=1
         )
-        api = Api(one.service, directory, one.metrics)
+        api = Api(driver.service, directory, driver.metrics)
         request = write_api.WriteShareGroupStateRequest(
             "group", [write_api.WriteStateData(TOPIC_ID, [WRITTEN])]
         )
         frame = request_frame(85, 1, 1, write_api.encode_request(request, 1))[4:]
         responses: list[bytes] = []
 
-        def raise_defect(response: bytes) -> None:
-            raise InjectedError
-
         for respond in (responses.append, raise_defect, responses.append):
             api.handle(frame, FakeOrigin(), respond)
-        await one.wait_until(lambda: one.log.held)
-        one.log.release_appends()
-        await one.wait_until(lambda: len(responses) == 2)
+        await driver.wait_until(lambda: driver.log.held)
+        driver.log.release_appends()
+        await driver.wait_until(lambda: len(responses) == 2)
         assert len(failures) == 1
-
-    run_scenario(run_test)
 
 
 async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with run_driver() as one:
-        one.log.blocking = False
+    async with run_driver() as driver:
+        driver.log.blocking = False
 
         def raise_error(self: AllTopics, topic_id: bytes, partition: int) -> bool:
             if partition == 1:
@@ -232,42 +212,37 @@ async def test_exception_in_the_topic_check_fails_one_operation(monkeypatch: pyt
 
         with monkeypatch.context() as patch:
             patch.setattr(AllTopics, "contains", raise_error)
-            results = await one.send_request(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
+            results = await driver.send_request(WRITE, WRITTEN, make_write((0, 0, 0, 1), partition=1))
         assert [each.error_code for each in results] == [0, ErrorCode.UNKNOWN_SERVER_ERROR]
-        await check_recovery(one)
+        await check_recovery(driver)
 
 
-def test_failed_mark_durable_reloads_the_shard_and_answers_all(
+async def test_failed_mark_durable_reloads_the_shard_and_answers_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def run_test(one: RuntimeDriver, failures: list[Any]) -> None:
-        def raise_defect(*_: Any) -> None:
-            raise InjectedError
-
+    async with run_driver_with_failures() as (driver, _):
         with monkeypatch.context() as patch:
             patch.setattr(Shard, "mark_durable", raise_defect)
             answers = [
-                one.send_request(INITIALIZE, make_initialize(1, partition=1)),
-                one.send_request(WRITE, WRITTEN),
+                driver.send_request(INITIALIZE, make_initialize(1, partition=1)),
+                driver.send_request(WRITE, WRITTEN),
             ]
-            await one.wait_until(lambda: one.log.held)
-            one.log.release_appends()
+            await driver.wait_until(lambda: driver.log.held)
+            driver.log.release_appends()
             codes = [(await answer)[0].error_code for answer in answers]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
-
-    run_scenario(run_test)
 
 
 async def test_resignation_during_an_append_leaves_no_callback() -> None:
     """After a new election of the shard in this process, appends complete as before."""
-    async with run_driver() as one:
-        writing = one.send_request(WRITE, WRITTEN)
-        await one.wait_until(lambda: one.log.held)
-        one.runtime.resign(0)
-        one.runtime.elect(0)
+    async with run_driver() as driver:
+        writing = driver.send_request(WRITE, WRITTEN)
+        await driver.wait_until(lambda: driver.log.held)
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
         await asyncio.sleep(0)
-        one.log.release_appends()
+        driver.log.release_appends()
         assert (await writing)[0].error_code == ErrorCode.NONE
-        await one.wait_until(lambda: one.runtime.health() == [] and not one.runtime.resigning_shards)
-        assert one.runtime._runners[0]._append_finished is None
-        await check_recovery(one)
+        await driver.wait_until(lambda: driver.runtime.health() == [] and not driver.runtime.resigning_shards)
+        assert driver.runtime._runners[0]._append_finished is None
+        await check_recovery(driver)

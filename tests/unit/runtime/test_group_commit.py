@@ -1,20 +1,21 @@
 """Group commit: the rule that delays a commit, and its effect on concurrent callers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator import fastpath
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.log.journal import Journal
 from coordinator.process import event_loop
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.group_commit import LINGER_S, GroupCommitLinger, LingerTimer
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_read, make_write
@@ -48,85 +49,81 @@ class LingerDriver:
         return self.rule.must_wait()
 
 
-def drive(scenario: Callable[[LingerDriver], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await scenario(LingerDriver())
-
-    SimulatedEnvironment().run(main())
+def run_in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    SimulatedEnvironment().run(test)
 
 
-def test_first_commit_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        assert not await one.arrive()
-
-    drive(run_test)
+in_virtual_time = pytest.mark.run_with(function=run_in_virtual_time)
 
 
-def test_commit_for_one_caller_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        for _ in range(10):
-            await one.commit(1)
-            assert not await one.arrive(after_us=50)
-
-    drive(run_test)
+@in_virtual_time
+async def test_first_commit_does_not_wait() -> None:
+    driver = LingerDriver()
+    assert not await driver.arrive()
 
 
-def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(4)
-        assert await one.arrive(1)
-        assert await one.arrive(2, after_us=10)
-        assert not one.ended
-        assert not await one.arrive(1, after_us=10)
-        assert one.ended == 1
-        await asyncio.sleep(1)
-        assert one.ended == 1
-
-    drive(run_test)
+@in_virtual_time
+async def test_commit_for_one_caller_does_not_wait() -> None:
+    driver = LingerDriver()
+    for _ in range(10):
+        await driver.commit(1)
+        assert not await driver.arrive(after_us=50)
 
 
+@in_virtual_time
+async def test_commit_waits_until_as_many_operations_arrive_as_were_answered() -> None:
+    driver = LingerDriver()
+    await driver.commit(4)
+    assert await driver.arrive(1)
+    assert await driver.arrive(2, after_us=10)
+    assert not driver.ended
+    assert not await driver.arrive(1, after_us=10)
+    assert driver.ended == 1
+    await asyncio.sleep(1)
+    assert driver.ended == 1
+
+
+@in_virtual_time
 @pytest.mark.parametrize(
     ("took_us", "linger_us"), [(200, 100), (20_000, round(LINGER_S * 1e6)), (2_000, round(LINGER_S * 1e6))]
 )
-def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(8, took_us)
-        assert await one.arrive()
-        # An arrival restarts the time limit.
-        assert await one.arrive(after_us=linger_us - 1)
-        await asyncio.sleep((linger_us - 1) / 1e6)
-        assert one.rule.must_wait()
-        await asyncio.sleep((linger_us + 4) / 1e6)
-        assert one.ended == 1
-        assert not one.rule.must_wait()
-
-    drive(run_test)
+async def test_linger_ends_after_a_bounded_time_without_arrivals(took_us: int, linger_us: int) -> None:
+    driver = LingerDriver()
+    await driver.commit(8, took_us)
+    assert await driver.arrive()
+    # An arrival restarts the time limit.
+    assert await driver.arrive(after_us=linger_us - 1)
+    await asyncio.sleep((linger_us - 1) / 1e6)
+    assert driver.rule.must_wait()
+    await asyncio.sleep((linger_us + 4) / 1e6)
+    assert driver.ended == 1
+    assert not driver.rule.must_wait()
 
 
-def test_operation_that_arrives_late_does_not_wait() -> None:
-    async def run_test(one: LingerDriver) -> None:
-        await one.commit(8, took_us=200)
-        assert not await one.arrive(after_us=101)
-
-    drive(run_test)
+@in_virtual_time
+async def test_operation_that_arrives_late_does_not_wait() -> None:
+    driver = LingerDriver()
+    await driver.commit(8, took_us=200)
+    assert not await driver.arrive(after_us=101)
 
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
 def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, int]]) -> None:
-    async def observe(one: LingerDriver) -> list[bool]:
-        await one.commit(8)
-        return [await one.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
+    async def observe(driver: LingerDriver) -> list[bool]:
+        await driver.commit(8)
+        return [await driver.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
 
-    async def run_test(one: LingerDriver) -> None:
+    async def run_test() -> None:
+        driver = LingerDriver()
         fresh = await observe(LingerDriver())
         for operations, arrivals, took_us in history:
-            await one.commit(operations, took_us)
-            await one.arrive(arrivals)
-        while one.rule.must_wait():  # noqa: ASYNC110
+            await driver.commit(operations, took_us)
+            await driver.arrive(arrivals)
+        while driver.rule.must_wait():  # noqa: ASYNC110
             await asyncio.sleep(LINGER_S)
-        assert await observe(one) == fresh
+        assert await observe(driver) == fresh
 
-    drive(run_test)
+    run_in_virtual_time(run_test())
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
@@ -199,12 +196,14 @@ def run_callers(
     world = SimulatedEnvironment(faults=faults)
 
     async def scenario() -> None:
-        one = ConcurrentCallers(world)
-        await one.runtime.start()
+        driver = ConcurrentCallers(world)
+        await driver.runtime.start()
         for caller in range(callers):
-            assert await one.request_error_code(INITIALIZE, make_initialize(), group=f"caller {caller}") == 0
-        await main(one, world)
-        await one.runtime.stop()
+            assert (
+                await driver.request_error_code(INITIALIZE, make_initialize(), group=f"caller {caller}") == 0
+            )
+        await main(driver, world)
+        await driver.runtime.stop()
 
     world.run(scenario())
 
@@ -212,18 +211,18 @@ def run_callers(
 def test_simultaneous_callers_share_each_commit() -> None:
     callers, writes = 8, 200
 
-    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         async def call_concurrently(turns: range) -> None:
             pauses = [0.00002 * (1 + caller) for caller in range(callers)]
             await asyncio.gather(
-                *(one.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
+                *(driver.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
             )
 
         await call_concurrently(range(10))
-        before = one.commits
+        before = driver.commits
         await call_concurrently(range(1_000, 1_000 + writes))
         # If only half of the callers shared a commit, the number of commits would be twice as large.
-        assert one.commits - before < writes * 1.2
+        assert driver.commits - before < writes * 1.2
 
     run_callers(run_test, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
 
@@ -236,15 +235,15 @@ def test_linger_adds_little_latency_for_random_callers(
     callers, writes = 12, 400
     latencies_s = []
 
-    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         rng = Random(7)
         await asyncio.gather(
             *(
-                one.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
+                driver.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
                 for caller in range(callers)
             )
         )
-        latencies_s.append(one.latency_s / callers / writes)
+        latencies_s.append(driver.latency_s / callers / writes)
 
     run_callers(run_test, DiskFaults(sync_s=0.001), callers)
     monkeypatch.setattr(Journal, "set_commit_callback", lambda self, over: False)
@@ -264,13 +263,13 @@ def caller_in_another_shard(caller: int) -> int:
 def test_operations_waiting_for_a_failed_commit_are_answered(
     faults: list[str],
 ) -> None:
-    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
         # Remove the spare segment, so that a fault can hit its creation.
-        one.journal._segments._spare = None
+        driver.journal._segments._spare = None
         world.storage.next_faults = list(faults)
-        first = asyncio.ensure_future(one.write(0, 1))
-        await one.wait_until_committing()
-        other = asyncio.ensure_future(one.write(caller_in_another_shard(0), 1))
+        first = asyncio.ensure_future(driver.write(0, 1))
+        await driver.wait_until_committing()
+        other = asyncio.ensure_future(driver.write(caller_in_another_shard(0), 1))
         async with asyncio.timeout(0.5):
             codes = await asyncio.gather(first, other)
         if "prepare" in faults:
@@ -283,11 +282,11 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
 
 
 def test_reads_do_not_wait_for_a_commit() -> None:
-    async def run_test(one: ConcurrentCallers, world: SimulatedEnvironment) -> None:
-        writing = asyncio.ensure_future(one.write(0, 5))
-        await one.wait_until_committing()
+    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+        writing = asyncio.ensure_future(driver.write(0, 5))
+        await driver.wait_until_committing()
         for caller in range(1, 8):
-            assert await one.request_error_code(READ, make_read(), group=f"caller {caller}") == 0
+            assert await driver.request_error_code(READ, make_read(), group=f"caller {caller}") == 0
         assert not writing.done()
         assert await writing == 0
 

@@ -96,18 +96,18 @@ async def run_members(
     fake: KafkaInMemory, group: GroupInMemory, count: int
 ) -> AsyncIterator[list[RuntimeMember]]:
     """Run `count` members until all shards are served; then reset the counts of elections."""
-    ones = [RuntimeMember(f"member-{number}", fake, group.new_client()) for number in range(count)]
-    for one in ones:
-        await asyncio.create_task(one.start())
-    await wait_until(lambda: {len(one.active_shards()) for one in ones} == {SHARDS // count})
-    for one in ones:
-        one.elections = 0
+    members = [RuntimeMember(f"member-{number}", fake, group.new_client()) for number in range(count)]
+    for member in members:
+        await asyncio.create_task(member.start())
+    await wait_until(lambda: {len(member.active_shards()) for member in members} == {SHARDS // count})
+    for member in members:
+        member.elections = 0
     try:
-        yield ones
+        yield members
     finally:
-        for one in ones:
-            await one.ownership.stop()
-            await one.runtime.stop()
+        for member in members:
+            await member.ownership.stop()
+            await member.runtime.stop()
 
 
 def make_group() -> GroupInMemory:
@@ -119,9 +119,9 @@ def make_group() -> GroupInMemory:
 
 async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
     fake, group = KafkaInMemory(), make_group()
-    async with run_members(fake, group, 2) as ones:
-        (bad,) = [one for one in ones if BAD in one.active_shards()]
-        served, generation = [one.active_shards() - {BAD} for one in ones], group.generation
+    async with run_members(fake, group, 2) as members:
+        (bad,) = [member for member in members if BAD in member.active_shards()]
+        served, generation = [member.active_shards() - {BAD} for member in members], group.generation
         log = fake.topics[TOPIC][BAD]
         whole = log.batches[0]
         log.batches[0] = whole[:-1] + bytes([whole[-1] ^ 1])
@@ -129,11 +129,11 @@ async def test_shard_that_cannot_be_loaded_moves_no_other_shard() -> None:
         await wait_until(lambda: "Shards failed to load" in " ".join(bad.runtime.health()))
         await asyncio.sleep(WATCHED_S)
         assert "Shards failed to load" in " ".join(bad.runtime.health())
-        assert [one.active_shards() for one in ones] == served
-        assert [one.elections for one in ones] == [0, 0]
+        assert [member.active_shards() for member in members] == served
+        assert [member.elections for member in members] == [0, 0]
         assert group.generation == generation
         # Only the owner reports the shard. After the repair, the owner serves it.
-        assert [one.runtime.health() for one in ones if one is not bad] == [[]]
+        assert [member.runtime.health() for member in members if member is not bad] == [[]]
         log.batches[0] = whole
         await wait_until(lambda: BAD in bad.active_shards())
 
@@ -148,17 +148,17 @@ async def test_member_without_brokers_hands_over_its_shards() -> None:
 
 async def test_shards_stay_with_their_owners_after_kafka_returns() -> None:
     for away_s in (4.0, 7.0, 30.0):
-        async with run_members(KafkaInMemory(), make_group(), 2) as ones:
-            served = [one.active_shards() for one in ones]
-            for one in ones:
-                one.set_disconnected(True)
+        async with run_members(KafkaInMemory(), make_group(), 2) as members:
+            served = [member.active_shards() for member in members]
+            for member in members:
+                member.set_disconnected(True)
             await asyncio.sleep(away_s)
             # Each membership reconnects before its log, and the log of the first member is late.
-            for one in ones:
-                one.link.cut = False
-            ones[1].set_disconnected(False)
+            for member in members:
+                member.link.cut = False
+            members[1].set_disconnected(False)
             await asyncio.sleep(1.5)
-            ones[0].set_disconnected(False)
+            members[0].set_disconnected(False)
             await asyncio.sleep(15.0)
-            assert [one.active_shards() for one in ones] == served
-            assert max(one.elections for one in ones) <= SHARDS // 2
+            assert [member.active_shards() for member in members] == served
+            assert max(member.elections for member in members) <= SHARDS // 2

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Collection
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.log.base import LoggedBatch
 from coordinator.log.kafka import KafkaLogLimits
 from coordinator.metrics import render_exposition
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.kafka_in_memory.kafka import KafkaInMemory
@@ -28,23 +28,23 @@ pytestmark = pytest.mark.run_with(function=run)
 
 
 async def test_coordinator_without_elections_owns_nothing_and_is_healthy() -> None:
-    async with run_replica(KafkaInMemory()) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
-        assert one.runtime.health() == []
-        assert one.runtime.owned_shards() == []
-        assert one.runtime.initial_load_done
+    async with run_replica(KafkaInMemory()) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NOT_COORDINATOR
+        assert driver.runtime.health() == []
+        assert driver.runtime.owned_shards() == []
+        assert driver.runtime.initial_load_done
         # The group asks for `can_serve` on joining; a member that is not ready gets no shards.
-        assert one.runtime.can_serve
+        assert driver.runtime.can_serve
 
 
 async def test_loading_counts_only_owned_shards_and_logs_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with run_replica(KafkaInMemory()) as one:
-        one.runtime.elect(0)
-        assert one.runtime.health() == ["1 of 1 shards are loading."]
-        await one.wait_until(lambda: not one.runtime.health())
+    async with run_replica(KafkaInMemory()) as driver:
+        driver.runtime.elect(0)
+        assert driver.runtime.health() == ["1 of 1 shards are loading."]
+        await driver.wait_until(lambda: not driver.runtime.health())
     said = [record for record in caplog.records if record.getMessage() == "Loaded shards."]
     assert [record.shards for record in said] == [1]  # type: ignore[attr-defined]
 
@@ -74,18 +74,18 @@ async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
 
 
 async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
-    async with run_replica(KafkaInMemory()) as one:
-        await elect_shard(one)
+    async with run_replica(KafkaInMemory()) as driver:
+        await elect_shard(driver)
         for state_epoch in (1, 2, 3):
             assert (
-                await one.request_error_code(INITIALIZE, make_initialize(state_epoch=state_epoch))
+                await driver.request_error_code(INITIALIZE, make_initialize(state_epoch=state_epoch))
                 == ErrorCode.NONE
             )
-        await one.runtime.jobs.prune()
+        await driver.runtime.jobs.prune()
         series = b'share_coordinator_prune_offset{shard="0"} '
-        assert series in await render_exposition(one.metrics)
-        one.runtime.resign(0)
-        assert series not in await render_exposition(one.metrics)
+        assert series in await render_exposition(driver.metrics)
+        driver.runtime.resign(0)
+        assert series not in await render_exposition(driver.metrics)
 
 
 async def test_next_owner_waits_for_a_release_for_a_limited_time() -> None:
@@ -125,39 +125,39 @@ async def test_lease_that_ends_during_the_release_wait_prevents_the_claim() -> N
 
 async def test_log_without_an_owner_needs_no_release() -> None:
     limits = LIMITS._replace(release_wait_s=3_600.0)
-    async with run_replica(KafkaInMemory(), limits) as one:
-        await elect_shard(one, release_expected=True)
+    async with run_replica(KafkaInMemory(), limits) as driver:
+        await elect_shard(driver, release_expected=True)
 
 
 async def test_shard_resigned_and_elected_repeatedly_becomes_active() -> None:
-    async with run_replica(KafkaInMemory()) as one:
-        await elect_shard(one)
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        one.runtime.resign(0)
-        one.runtime.elect(0)
-        one.runtime.resign(0)
-        one.runtime.elect(0)
-        await one.wait_until(lambda: shard_status(one) == "ACTIVE")
-        assert owner_epoch(one) == 2
-        assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+    async with run_replica(KafkaInMemory()) as driver:
+        await elect_shard(driver)
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
+        await driver.wait_until(lambda: shard_status(driver) == "ACTIVE")
+        assert owner_epoch(driver) == 2
+        assert await driver.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
 
 
 async def test_shard_resigned_while_loading_is_not_served() -> None:
-    async with run_replica(KafkaInMemory()) as one:
-        one.runtime.elect(0)
-        asking = one.send_request(INITIALIZE, make_initialize())
-        one.runtime.resign(0)
+    async with run_replica(KafkaInMemory()) as driver:
+        driver.runtime.elect(0)
+        asking = driver.send_request(INITIALIZE, make_initialize())
+        driver.runtime.resign(0)
         assert (await asking)[0].error_code == ErrorCode.NOT_COORDINATOR
-        await one.wait_until(lambda: not one.runtime.resigning_shards)
-        assert shard_status(one) == "CLOSED"
-        await elect_shard(one)
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        await driver.wait_until(lambda: not driver.runtime.resigning_shards)
+        assert shard_status(driver) == "CLOSED"
+        await elect_shard(driver)
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
 async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> None:
     fake = KafkaInMemory()
-    async with run_replica(fake) as one:
-        reads, may_read = one.log.read, asyncio.Event()
+    async with run_replica(fake) as driver:
+        reads, may_read = driver.log.read, asyncio.Event()
 
         async def read_when_allowed(
             state_partitions: Collection[int],
@@ -168,26 +168,30 @@ async def test_claim_of_an_ended_ownership_is_not_loaded_for_the_next_one() -> N
             async for chunk in reads(state_partitions):
                 yield chunk
 
-        one.log.read = read_when_allowed  # type: ignore[method-assign]
-        one.runtime.elect(0)
-        await one.wait_until(lambda: owner_epoch(one) == 1)
-        one.runtime.resign(0)
-        one.runtime.elect(0)
-        await one.wait_until(lambda: not one.runtime.resigning_shards)
+        driver.log.read = read_when_allowed  # type: ignore[method-assign]
+        driver.runtime.elect(0)
+        await driver.wait_until(lambda: owner_epoch(driver) == 1)
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
+        await driver.wait_until(lambda: not driver.runtime.resigning_shards)
         fake.requests.clear()
-        await one.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
+        await driver.wait_until(lambda: "produce" in [api for api, _ in fake.requests])
         # The second claim has been sent while the first ownership is still loading.
-        one.runtime.resign(0)
-        one.runtime.elect(0)
-        await one.wait_until(lambda: owner_epoch(one) == 2)
-        assert one.runtime.resigning_shards
-        one.runtime.resign(0)
-        await one.wait_until(lambda: not one.runtime.resigning_shards)
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
+        await driver.wait_until(lambda: owner_epoch(driver) == 2)
+        assert driver.runtime.resigning_shards
+        driver.runtime.resign(0)
+        await driver.wait_until(lambda: not driver.runtime.resigning_shards)
         may_read.set()
         await asyncio.sleep(0.05)
-        assert (shard_status(one), one.runtime.owned_shards(), one.runtime.health()) == ("CLOSED", [], [])
-        await elect_shard(one)
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+        assert (shard_status(driver), driver.runtime.owned_shards(), driver.runtime.health()) == (
+            "CLOSED",
+            [],
+            [],
+        )
+        await elect_shard(driver)
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
 
 
 async def test_claim_sent_before_a_resignation_is_released() -> None:
@@ -242,8 +246,8 @@ async def test_stop_releases_owned_shards() -> None:
 
 async def test_stop_does_not_wait_for_an_unreachable_kafka() -> None:
     fake = KafkaInMemory()
-    async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as one:
-        await elect_shard(one)
+    async with run_replica(fake, LIMITS._replace(release_timeout_s=0.05)) as driver:
+        await elect_shard(driver)
         fake.lose_produce(requests=1_000_000)
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from coordinator.serve.service import INITIALIZE, READ, WRITE
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
 from tests.kafka_in_memory.kafka import KafkaInMemory
@@ -37,32 +37,32 @@ def take_requests(fake: KafkaInMemory) -> list[str]:
 
 async def test_read_within_the_lease_sends_no_broker_request() -> None:
     fake = KafkaInMemory()
-    async with run_owner(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_owner(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
-        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+        assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
         assert take_requests(fake) == []
 
 
 async def test_reads_after_the_lease_share_one_renewal() -> None:
     fake = KafkaInMemory()
-    async with run_owner(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_owner(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         await asyncio.sleep(LEASE_S)
         take_requests(fake)
         for _ in range(3):
-            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+            assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
         assert take_requests(fake) == ["produce"]
 
 
 async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
     fake = KafkaInMemory()
-    async with run_owner(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_owner(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for _ in range(100):
             began_s = loop_time()
-            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+            assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
             assert loop_time() == began_s
             await asyncio.sleep(LEASE_S / 10)
         asked = take_requests(fake)
@@ -72,23 +72,23 @@ async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
 
 async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
     fake = KafkaInMemory()
-    async with run_owner(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_owner(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for offset in range(50):
             assert (
-                await one.request_error_code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1)))
+                await driver.request_error_code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1)))
                 == ErrorCode.NONE
             )
-            assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+            assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
             await asyncio.sleep(LEASE_S / 5)
         assert len(take_requests(fake)) == 50
 
 
 async def test_idle_shard_appends_nothing_for_hours() -> None:
     fake, hours = KafkaInMemory(), [0]
-    async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         take_requests(fake)
         for hours[0] in range(12):
             await asyncio.sleep(1.0)

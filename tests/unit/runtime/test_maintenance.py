@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, WRITE
 from coordinator.errors import LogOutcomeUnknown
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
 from coordinator.serve.runtime.maintenance import MaintenanceJobs
-from coordinator.serve.service import WRITE
-from tests.builders import ACKNOWLEDGED, KEY, make_write
+from tests.builders import ACKNOWLEDGED, KEY, make_initialize, make_write, unpack_batches
 from tests.manual_clock import ManualClock
 from tests.simulation.loop import run
 from tests.unit.runtime.blocking_log import BlockingLog
@@ -19,52 +19,95 @@ pytestmark = pytest.mark.run_with(function=run)
 
 
 async def test_pruning_and_compaction_keep_the_state() -> None:
-    async with run_driver() as one:
-        one.log.blocking = False
+    async with run_driver() as driver:
+        driver.log.blocking = False
         for n in range(600):
-            await one.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-        before = one.runtime.share_partition(KEY)
-        one.clock.ms += 4_000_000
+            await driver.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+        before = driver.runtime.share_partition(KEY)
+        driver.clock.ms += 4_000_000
         of_job = ("share_coordinator_snapshots_total", {"kind": "job"})
-        assert one.metrics.registry.get_sample_value(*of_job) is None
-        await one.runtime.jobs.snapshot_cold()
-        assert one.metrics.registry.get_sample_value(*of_job) == 2
-        await one.runtime.jobs.prune()
-        assert one.log.start_offset(0) > 500
-        lost = one.send_request(WRITE, make_write())
-        one.log.blocking = True
-        await one.wait_until(lambda: one.log.held)
-        one.log.fail_appends(LogOutcomeUnknown("lost"))
+        assert driver.metrics.registry.get_sample_value(*of_job) is None
+        await driver.runtime.jobs.snapshot_cold()
+        assert driver.metrics.registry.get_sample_value(*of_job) == 2
+        await driver.runtime.jobs.prune()
+        assert driver.log.start_offset(0) > 500
+        lost = driver.send_request(WRITE, make_write())
+        driver.log.blocking = True
+        await driver.wait_until(lambda: driver.log.held)
+        driver.log.fail_appends(LogOutcomeUnknown("lost"))
         await lost
-        await one.wait_until(lambda: one.runtime.health() == [])
-        after = one.runtime.share_partition(KEY)
+        await driver.wait_until(lambda: driver.runtime.health() == [])
+        after = driver.runtime.share_partition(KEY)
         assert before is not None
         assert after is not None
         assert after.batches == before.batches
 
 
 async def test_compaction_does_not_prune_a_healthy_small_log() -> None:
-    async with run_driver() as one:
-        one.log.blocking = False
+    async with run_driver() as driver:
+        driver.log.blocking = False
         for n in range(600):
-            await one.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
-        await one.runtime.jobs.compact()
-        assert one.log.start_offset(0) == 0
+            await driver.send_request(WRITE, make_write((2 * n, 2 * n, ACKNOWLEDGED, 1), start_offset=n))
+        await driver.runtime.jobs.compact()
+        assert driver.log.start_offset(0) == 0
         # Compaction prunes if the log takes no writes, because the disk may be full.
-        one.log.unhealthy = "disk full"
-        await one.runtime.jobs.compact()
-        assert one.log.start_offset(0) > 0
+        driver.log.unhealthy = "disk full"
+        await driver.runtime.jobs.compact()
+        assert driver.log.start_offset(0) > 0
 
 
 async def test_compaction_rewrites_once_and_leaves_the_rest_to_its_next_run() -> None:
-    async with run_driver() as one:
-        one.log.blocking = False
-        await one.send_request(WRITE, make_write(), make_write(partition=1))
-        before = one.log.end_offset(0)
+    async with run_driver() as driver:
+        driver.log.blocking = False
+        await driver.send_request(WRITE, make_write(), make_write(partition=1))
+        before = driver.log.end_offset(0)
         # This log always reports pinned records, so that compaction never reaches its goal.
-        one.log.prune_offsets_freeing_storage = lambda live_bytes: {0: one.log.end_offset(0)}
-        await asyncio.wait_for(one.runtime.jobs.compact(), 10)
-        assert one.log.end_offset(0) == before + 2
+        driver.log.prune_offsets_freeing_storage = lambda live_bytes: {0: driver.log.end_offset(0)}
+        await asyncio.wait_for(driver.runtime.jobs.compact(), 10)
+        assert driver.log.end_offset(0) == before + 2
+
+
+async def test_snapshots_are_written_in_portions_between_client_writes() -> None:
+    async with run_driver(RuntimeLimits(job_records_max=2)) as driver:
+        driver.log.blocking = False
+        await driver.send_request(INITIALIZE, *(make_initialize(partition=number) for number in range(2, 5)))
+        await driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        driver.log.blocking = True
+        end = driver.log.end_offset(0)
+        driver.log.prune_offsets_freeing_storage = lambda live_bytes: {0: end}
+        compacting = asyncio.ensure_future(driver.runtime.jobs.compact())
+        await driver.wait_until(lambda: driver.log.held)
+        ((_, records, _, _),) = driver.log.held
+        assert len(records) == 2
+        # A write that arrives meanwhile is appended together with the next portion.
+        answer = driver.send_request(WRITE, make_write((5, 9, ACKNOWLEDGED, 1)))
+        driver.log.release_appends()
+        await driver.wait_until(lambda: driver.log.held)
+        ((_, records, _, _),) = driver.log.held
+        assert len(records) == 3
+        driver.log.release_appends()
+        assert (await answer)[0].error_code == 0
+        driver.log.blocking = False
+        driver.log.release_appends()
+        await compacting
+        state = driver.runtime.share_partition(KEY)
+        assert state is not None
+        assert unpack_batches(state.batches) == [(0, 9, ACKNOWLEDGED, 1)]
+
+
+async def test_shard_that_is_not_owned_is_not_pruned() -> None:
+    async with run_driver() as driver:
+        driver.log.blocking = False
+        for n in range(10):
+            await driver.send_request(WRITE, make_write(start_offset=n))
+        driver.clock.ms += 4_000_000
+        await driver.runtime.jobs.snapshot_cold()
+        redundant_offset = driver.runtime.shard_views()[0].redundant_offset
+        assert redundant_offset > 0
+        driver.runtime.resign(0)
+        await driver.runtime.jobs.prune()
+        assert driver.log.start_offset(0) == 0
+        assert 0 not in driver.metrics.prune_offsets
 
 
 async def test_failing_job_is_retried_and_stops_no_other_job() -> None:

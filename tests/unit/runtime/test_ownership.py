@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.errors import LogFenced
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write, unpack_batches
 from tests.kafka_in_memory.kafka import KafkaInMemory
@@ -42,24 +42,24 @@ async def test_fenced_coordinator_closes_the_shard_at_its_next_operation() -> No
 
 async def test_shard_is_claimed_again_after_an_unknown_outcome() -> None:
     fake = KafkaInMemory()
-    async with run_coordinator(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_coordinator(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         fake.lose_produce(requests=1_000_000)
         assert (
-            await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+            await driver.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             == ErrorCode.NOT_COORDINATOR
         )
         fake.lose_produce()
-        await one.wait_until(lambda: one.runtime.health() == [])
-        assert one.runtime.shard_views()[0].owner_epoch > 1
-        assert await one.request_error_code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
-        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [
+        await driver.wait_until(lambda: driver.runtime.health() == [])
+        assert driver.runtime.shard_views()[0].owner_epoch > 1
+        assert await driver.request_error_code(WRITE, make_write((5, 9, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert unpack_batches((await driver.send_request(READ, make_read()))[0].state_batches) == [
             (5, 9, ACKNOWLEDGED, 1)
         ]
 
 
 async def test_shard_whose_claim_is_fenced_is_closed() -> None:
-    async with run_coordinator(KafkaInMemory()) as one:
+    async with run_coordinator(KafkaInMemory()) as driver:
         claims = 0
 
         async def lose_claim(*_: object) -> int:
@@ -68,11 +68,11 @@ async def test_shard_whose_claim_is_fenced_is_closed() -> None:
             await asyncio.sleep(0)
             raise LogFenced("another owner claims it")
 
-        one.log.own = lose_claim  # type: ignore[attr-defined]
-        one.runtime.resign(0)
-        one.runtime.elect(0)
-        await one.wait_until(lambda: "another owner claims it" in " ".join(one.runtime.health()))
-        assert one.runtime.shard_views()[0].status == "CLOSED"
+        driver.log.own = lose_claim  # type: ignore[attr-defined]
+        driver.runtime.resign(0)
+        driver.runtime.elect(0)
+        await driver.wait_until(lambda: "another owner claims it" in " ".join(driver.runtime.health()))
+        assert driver.runtime.shard_views()[0].status == "CLOSED"
         for _ in range(10):
             await asyncio.sleep(0)
         assert claims == 1, "a fenced claim is not repeated"
@@ -81,10 +81,10 @@ async def test_shard_whose_claim_is_fenced_is_closed() -> None:
 @pytest.mark.slow
 async def test_shard_that_cannot_be_claimed_is_reported_and_recovers() -> None:
     fake = KafkaInMemory()
-    async with run_coordinator(fake) as one:
-        assert await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
+    async with run_coordinator(fake) as driver:
+        assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         fake.lose_produce(requests=1_000_000)
-        await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        await one.wait_until(lambda: "failed to load" in " ".join(one.runtime.health()))
+        await driver.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await driver.wait_until(lambda: "failed to load" in " ".join(driver.runtime.health()))
         fake.lose_produce()
-        assert await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE
+        assert await driver.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1))) == ErrorCode.NONE

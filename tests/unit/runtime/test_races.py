@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import INITIALIZE, READ, WRITE
 from coordinator.errors import LogFenced, LogUnavailable
 from coordinator.log.base import LoggedBatch
-from coordinator.serve.service import INITIALIZE, READ, WRITE
 from protocol.errors import ErrorCode
 from protocol.record_batch import encode_batch
 from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write
@@ -73,14 +73,14 @@ async def test_late_log_end_of_an_ended_ownership_answers_no_read(
 @pytest.mark.parametrize("turns", range(12))
 def test_shard_resigned_at_any_moment_of_loading_is_closed(turns: int) -> None:
     async def run_test(after_s: float) -> None:
-        async with run_replica(KafkaInMemory()) as one:
-            one.runtime.elect(0)
+        async with run_replica(KafkaInMemory()) as driver:
+            driver.runtime.elect(0)
             await asyncio.sleep(after_s)
             for _ in range(turns):
                 await asyncio.sleep(0)
-            one.runtime.resign(0)
+            driver.runtime.resign(0)
             await asyncio.sleep(60)
-            assert (shard_status(one), one.runtime.health()) == ("CLOSED", [])
+            assert (shard_status(driver), driver.runtime.health()) == ("CLOSED", [])
 
     for milliseconds in range(16):
         run(run_test(milliseconds / 1000))
@@ -117,15 +117,15 @@ async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
             runtime.elect(disconnected)
         await asyncio.sleep(60)
         here = {partition for partition in range(5) if elected_again or partition != disconnected}
-        assert shard_statuses(runtime) == ["ACTIVE" if one in here else "CLOSED" for one in range(5)]
+        assert shard_statuses(runtime) == ["ACTIVE" if driver in here else "CLOSED" for driver in range(5)]
         assert (set(runtime.owned_shards()), runtime.health()) == (here, [])
 
 
 @pytest.mark.parametrize("turns", range(4))
 def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     async def run_test() -> None:
-        async with run_replica(KafkaInMemory()) as one:
-            own, first, may_fail = one.log.own, True, asyncio.Event()
+        async with run_replica(KafkaInMemory()) as driver:
+            own, first, may_fail = driver.log.own, True, asyncio.Event()
 
             async def fence_first_claim(*arguments: Any) -> int:
                 nonlocal first
@@ -136,17 +136,17 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
                 claimed: int = await own(*arguments)
                 return claimed
 
-            one.log.own = fence_first_claim  # type: ignore[method-assign]
-            one.runtime.elect(0)
+            driver.log.own = fence_first_claim  # type: ignore[method-assign]
+            driver.runtime.elect(0)
             await asyncio.sleep(0.01)
             may_fail.set()
             for _ in range(turns):
                 await asyncio.sleep(0)
             # Run after the end of the claim, but before its result is processed.
-            asyncio.get_running_loop().call_soon(one.runtime.resign, 0)
-            asyncio.get_running_loop().call_soon(one.runtime.elect, 0)
+            asyncio.get_running_loop().call_soon(driver.runtime.resign, 0)
+            asyncio.get_running_loop().call_soon(driver.runtime.elect, 0)
             await asyncio.sleep(60)
-            assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
+            assert (shard_status(driver), driver.runtime.health()) == ("ACTIVE", [])
 
     run(run_test())
 
@@ -172,45 +172,35 @@ async def test_reelected_former_owner_waits_for_the_release_of_the_current_one()
 
 async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
     fake = KafkaInMemory()
-    async with run_replica(fake) as one:
-        await elect_shard(one)
-        one.runtime.resign(0)
+    async with run_replica(fake) as driver:
+        await elect_shard(driver)
+        driver.runtime.resign(0)
         await asyncio.sleep(1)
         batch = bytearray(encode_batch(0, 1, [(b"key", b"value")]))
         batch[-1] ^= 1
         fake.topics[TOPIC][0].append(bytes(batch))
-        one.runtime.elect(0)
+        driver.runtime.elect(0)
         await asyncio.sleep(HOUR_S)
-        assert (shard_status(one), len(one.runtime.health())) == ("FAILED", 1)
+        assert (shard_status(driver), len(driver.runtime.health())) == ("FAILED", 1)
         fake.topics[TOPIC][0].batches.pop()
         await asyncio.sleep(HOUR_S)
-        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
+        assert (shard_status(driver), driver.runtime.health()) == ("ACTIVE", [])
 
 
-async def test_election_shortly_before_its_lease_is_not_a_failure() -> None:
+@pytest.mark.parametrize(
+    ("without_lease_s", "reason"),
+    [
+        (0.1, "1 of 1 shards are loading."),
+        (1.0, "Shards failed to load: nothing was heard of the others for too long to claim it"),
+    ],
+)
+async def test_missing_lease_is_a_failure_only_after_a_while(without_lease_s: float, reason: str) -> None:
     lease = FakeLease()
     lease.fresh = False
-    async with run_replica(KafkaInMemory(), lease=lease) as one:
-        one.runtime.elect(0)
-        for _ in range(10):
-            await asyncio.sleep(0.01)
-            assert one.runtime.health() == ["1 of 1 shards are loading."]
-        lease.fresh = True
-        await asyncio.sleep(0.2)
-        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
-
-
-async def test_missing_lease_is_reported_until_it_is_fresh() -> None:
-    lease = FakeLease()
-    lease.fresh = False
-    async with run_replica(KafkaInMemory(), lease=lease) as one:
-        one.runtime.elect(0)
-        await asyncio.sleep(1)
-        (reason,) = one.runtime.health()
-        assert (shard_status(one), reason) == (
-            "FAILED",
-            "Shards failed to load: nothing was heard of the others for too long to claim it",
-        )
+    async with run_replica(KafkaInMemory(), lease=lease) as driver:
+        driver.runtime.elect(0)
+        await asyncio.sleep(without_lease_s)
+        assert driver.runtime.health() == [reason]
         lease.fresh = True
         await asyncio.sleep(1)
-        assert (shard_status(one), one.runtime.health()) == ("ACTIVE", [])
+        assert (shard_status(driver), driver.runtime.health()) == ("ACTIVE", [])

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.client.rpcs import DELETE, INITIALIZE, READ, WRITE, Rpc
 from coordinator.errors import LogDamaged, LogOutcomeUnknown, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.serve.runtime import RuntimeLimits
-from coordinator.serve.service import DELETE, INITIALIZE, READ, WRITE, Rpc, Service
+from coordinator.serve.service import Service
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_state as delete_api
 from protocol.messages import initialize_share_group_state as initialize_api
@@ -96,124 +97,124 @@ async def run_driver(
     limits: RuntimeLimits | None = None, *, initialised: bool = True
 ) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator whose shard is loaded; by default, share-partitions 0 and 1 are initialized."""
-    one = RuntimeDriver(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
-    await one.runtime.start()
+    driver = RuntimeDriver(BlockingLog(STATE_PARTITIONS), limits or RuntimeLimits())
+    await driver.runtime.start()
     try:
-        await one.wait_until(lambda: one.runtime.health() == [])
+        await driver.wait_until(lambda: driver.runtime.health() == [])
         if initialised:
-            one.log.blocking = False
-            await one.send_request(INITIALIZE, make_initialize(), make_initialize(partition=1))
-            one.log.blocking = True
-        yield one
+            driver.log.blocking = False
+            await driver.send_request(INITIALIZE, make_initialize(), make_initialize(partition=1))
+            driver.log.blocking = True
+        yield driver
     finally:
-        one.log.blocking = False
-        one.log.release_appends()
-        await one.runtime.stop()
+        driver.log.blocking = False
+        driver.log.release_appends()
+        await driver.runtime.stop()
 
 
 @pytest.mark.parametrize("error", [None, LogUnavailable("disk full"), LogOutcomeUnknown("fsync failed")])
 async def test_write_is_answered_after_its_append_with_its_outcome(error: Any) -> None:
-    async with run_driver() as one:
-        answer = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        await one.wait_until(lambda: one.log.held)
+    async with run_driver() as driver:
+        answer = driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await driver.wait_until(lambda: driver.log.held)
         assert not answer.done()
         if error is None:
-            one.log.release_appends()
+            driver.log.release_appends()
         else:
-            one.log.fail_appends(error)
+            driver.log.fail_appends(error)
         expected = ErrorCode.NONE if error is None else error.error_code
         assert (await answer)[0].error_code == expected
-        assert one.metrics.counted("append_failures") == (error is not None)
+        assert driver.metrics.counter_value("append_failures") == (error is not None)
 
 
 async def test_state_equals_the_log_after_a_failed_append() -> None:
-    async with run_driver() as one:
-        refused = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        await one.wait_until(lambda: one.log.held)
-        one.log.fail_appends(LogOutcomeUnknown("lost"))
+    async with run_driver() as driver:
+        refused = driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await driver.wait_until(lambda: driver.log.held)
+        driver.log.fail_appends(LogOutcomeUnknown("lost"))
         await refused
-        results = await one.send_request(READ, make_read())
+        results = await driver.send_request(READ, make_read())
         assert results[0].error_code == ErrorCode.NONE
         assert results[0].state_batches == b""
 
 
 async def test_hazard_i_a_read_does_not_wait_for_writes_of_other_share_partitions() -> None:
-    async with run_driver() as one:
-        writing = one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        await one.wait_until(lambda: one.log.held)
-        assert await one.request_error_code(READ, make_read(partition=1)) == ErrorCode.NONE
-        same = one.send_request(READ, make_read(partition=0))
+    async with run_driver() as driver:
+        writing = driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        await driver.wait_until(lambda: driver.log.held)
+        assert await driver.request_error_code(READ, make_read(partition=1)) == ErrorCode.NONE
+        same = driver.send_request(READ, make_read(partition=0))
         await asyncio.sleep(0)
         assert not same.done(), "the read waits until the write in flight is durable"
-        one.log.release_appends()
+        driver.log.release_appends()
         await writing
         assert unpack_batches((await same)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
 async def test_read_waits_for_a_queued_write_of_its_share_partition() -> None:
-    async with run_driver() as one:
-        one.send_request(WRITE, make_write(partition=1))
-        await one.wait_until(lambda: one.log.held)
-        one.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
-        reading = one.send_request(READ, make_read())
-        one.log.release_appends()
-        await one.wait_until(lambda: one.log.held)
+    async with run_driver() as driver:
+        driver.send_request(WRITE, make_write(partition=1))
+        await driver.wait_until(lambda: driver.log.held)
+        driver.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+        reading = driver.send_request(READ, make_read())
+        driver.log.release_appends()
+        await driver.wait_until(lambda: driver.log.held)
         assert not reading.done()
-        one.log.release_appends()
+        driver.log.release_appends()
         assert unpack_batches((await reading)[0].state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
 async def test_read_without_a_lease_waits_for_an_append() -> None:
-    async with run_driver() as one:
-        one.log.lease_s = 0.0
-        reading = one.send_request(READ, make_read())
-        await one.wait_until(lambda: one.log.held)
+    async with run_driver() as driver:
+        driver.log.lease_s = 0.0
+        reading = driver.send_request(READ, make_read())
+        await driver.wait_until(lambda: driver.log.held)
         assert not reading.done()
-        assert one.log.held[0][1] == []
-        one.log.release_appends()
+        assert driver.log.held[0][1] == []
+        driver.log.release_appends()
         assert (await reading)[0].error_code == ErrorCode.NONE
 
 
 async def test_reads_continue_and_writes_are_refused_while_the_log_takes_none() -> None:
-    async with run_driver() as one:
-        one.log.unhealthy = "The disk is full."
-        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
-        assert await one.request_error_code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    async with run_driver() as driver:
+        driver.log.unhealthy = "The disk is full."
+        assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
+        assert await driver.request_error_code(WRITE, make_write()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
         # A read with a newer leader epoch needs an append, so it is refused.
         assert (
-            await one.request_error_code(READ, make_read(leader_epoch=3))
+            await driver.request_error_code(READ, make_read(leader_epoch=3))
             == ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
-        assert one.log.held == []
-        assert one.runtime.health() == ["The disk is full."]
-        one.log.unhealthy = None
-        one.log.blocking = False
-        assert await one.request_error_code(WRITE, make_write()) == ErrorCode.NONE
+        assert driver.log.held == []
+        assert driver.runtime.health() == ["The disk is full."]
+        driver.log.unhealthy = None
+        driver.log.blocking = False
+        assert await driver.request_error_code(WRITE, make_write()) == ErrorCode.NONE
 
 
 async def test_operations_queued_during_an_append_share_the_next_one() -> None:
-    async with run_driver() as one:
-        first = one.send_request(WRITE, make_write())
-        await one.wait_until(lambda: one.log.held)
-        rest = [one.send_request(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
-        one.log.release_appends()
+    async with run_driver() as driver:
+        first = driver.send_request(WRITE, make_write())
+        await driver.wait_until(lambda: driver.log.held)
+        rest = [driver.send_request(WRITE, make_write((n, n, ACKNOWLEDGED, 1))) for n in range(5)]
+        driver.log.release_appends()
         await first
-        await one.wait_until(lambda: one.log.held)
-        assert [len(records) for _, records, _, _ in one.log.held] == [5]
-        one.log.release_appends()
+        await driver.wait_until(lambda: driver.log.held)
+        assert [len(records) for _, records, _, _ in driver.log.held] == [5]
+        driver.log.release_appends()
         assert {results[0].error_code for results in await asyncio.gather(*rest)} == {ErrorCode.NONE}
 
 
 async def test_unconfirmed_write_times_out_as_coordinator_not_available() -> None:
-    async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as one:
+    async with run_driver(RuntimeLimits(write_timeout_s=0.3, tick_s=0.005)) as driver:
         assert (
-            await one.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
+            await driver.request_error_code(WRITE, make_write((0, 4, ACKNOWLEDGED, 1)))
             == ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
-        one.log.blocking = False
-        one.log.release_appends()
+        driver.log.blocking = False
+        driver.log.release_appends()
         # The record is stored nevertheless, as in Kafka.
-        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [
+        assert unpack_batches((await driver.send_request(READ, make_read()))[0].state_batches) == [
             (0, 4, ACKNOWLEDGED, 1)
         ]
 
@@ -222,84 +223,87 @@ async def test_requests_wait_while_loading_up_to_a_time_limit() -> None:
     log = BlockingLog(STATE_PARTITIONS)
     log.blocking = False
     log.read_error = LogDamaged("segment", 7, "noise", "restore it")
-    one = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
-    await one.runtime.start()
+    driver = RuntimeDriver(log, RuntimeLimits(load_wait_s=0.05, tick_s=0.005, reload_backoff_first_s=0.01))
+    await driver.runtime.start()
     try:
-        assert await one.request_error_code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        assert "restore it" in " ".join(one.runtime.health())
+        assert await driver.request_error_code(READ, make_read()) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert "restore it" in " ".join(driver.runtime.health())
         log.read_error = None
         # The next load attempt may come after the time limit of a request.
-        while (code := await one.request_error_code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
+        while (code := await driver.request_error_code(INITIALIZE, make_initialize())) != ErrorCode.NONE:
             assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     finally:
-        await one.runtime.stop()
+        await driver.runtime.stop()
 
 
 async def test_request_older_than_the_age_limit_is_not_executed() -> None:
-    async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as one:
+    async with run_driver(RuntimeLimits(request_age_max_s=-1.0), initialised=False) as driver:
         assert (
-            await one.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await driver.request_error_code(INITIALIZE, make_initialize())
+            == ErrorCode.COORDINATOR_NOT_AVAILABLE
         )
-        assert one.log.held == []
+        assert driver.log.held == []
 
 
 async def test_operation_of_a_disconnected_client_is_dropped() -> None:
-    async with run_driver() as one:
+    async with run_driver() as driver:
         origin = FakeOrigin()
-        one.send_request(WRITE, make_write(), origin=origin)
+        driver.send_request(WRITE, make_write(), origin=origin)
         origin.disconnected = True
-        await one.send_request(READ, make_read())
-        assert one.log.held == []
+        await driver.send_request(READ, make_read())
+        assert driver.log.held == []
 
 
 async def test_full_queue_refuses_with_a_retriable_code() -> None:
-    async with run_driver(RuntimeLimits(queued_operations_max=2)) as one:
-        waiting = [one.send_request(WRITE, make_write()) for _ in range(2)]
-        refused = one.send_request(WRITE, make_write())
+    async with run_driver(RuntimeLimits(queued_operations_max=2)) as driver:
+        waiting = [driver.send_request(WRITE, make_write()) for _ in range(2)]
+        refused = driver.send_request(WRITE, make_write())
         # An operation whose time is up gets the same code.
         assert refused.done()
         assert refused.result()[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        one.log.blocking = False
-        one.log.release_appends()
-        await one.wait_until(lambda: one.log.held or all(answer.done() for answer in waiting))
-        one.log.release_appends()
+        driver.log.blocking = False
+        driver.log.release_appends()
+        await driver.wait_until(lambda: driver.log.held or all(answer.done() for answer in waiting))
+        driver.log.release_appends()
         await asyncio.gather(*waiting)
 
 
 async def test_kafka_20634_an_append_that_ends_after_the_shard_was_closed_is_not_success() -> None:
-    async with run_driver() as one:
-        writing = one.send_request(WRITE, make_write())
-        await one.wait_until(lambda: one.log.held)
-        stopping = asyncio.create_task(one.runtime.stop())
+    async with run_driver() as driver:
+        writing = driver.send_request(WRITE, make_write())
+        await driver.wait_until(lambda: driver.log.held)
+        stopping = asyncio.create_task(driver.runtime.stop())
         await asyncio.sleep(0)
-        await one.wait_until(lambda: one.runtime.shard_views()[0].status == "CLOSED")
-        one.log.release_appends()
+        await driver.wait_until(lambda: driver.runtime.shard_views()[0].status == "CLOSED")
+        driver.log.release_appends()
         assert (await writing)[0].error_code == ErrorCode.NOT_COORDINATOR
         await stopping
-        assert await one.request_error_code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
+        assert await driver.request_error_code(READ, make_read()) == ErrorCode.NOT_COORDINATOR
 
 
 async def test_append_at_an_unexpected_offset_reloads_the_shard() -> None:
-    async with run_driver() as one:
-        writing = one.send_request(WRITE, make_write())
-        await one.wait_until(lambda: one.log.held)
-        ((_, _, _, done),) = one.log.held
-        one.log.held.clear()
+    async with run_driver() as driver:
+        writing = driver.send_request(WRITE, make_write())
+        await driver.wait_until(lambda: driver.log.held)
+        ((_, _, _, done),) = driver.log.held
+        driver.log.held.clear()
         done(40, None)
         assert (await writing)[0].error_code != ErrorCode.NONE
-        await one.wait_until(lambda: one.runtime.health() == [])
-        assert await one.request_error_code(READ, make_read()) == ErrorCode.NONE
+        await driver.wait_until(lambda: driver.runtime.health() == [])
+        assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
 
 
 async def test_duplicate_share_partition_gets_one_result_and_is_atomic() -> None:
-    async with run_driver() as one:
-        one.log.blocking = False
-        results = await one.send_request(
+    async with run_driver() as driver:
+        driver.log.blocking = False
+        results = await driver.send_request(
             WRITE, make_write((0, 0, 0, 1)), make_write(partition=1), make_write((1, 1, 0, 1))
         )
         assert [(r.partition, r.error_code) for r in results] == [(0, 0), (1, 0)]
-        results = await one.send_request(
+        results = await driver.send_request(
             WRITE, make_write((5, 5, 0, 1), state_epoch=-1), make_write((6, 6, 0, 1))
         )
         assert [r.error_code for r in results] == [ErrorCode.INVALID_REQUEST]
-        assert unpack_batches((await one.send_request(READ, make_read()))[0].state_batches) == [(0, 1, 0, 1)]
+        assert unpack_batches((await driver.send_request(READ, make_read()))[0].state_batches) == [
+            (0, 1, 0, 1)
+        ]

@@ -52,33 +52,33 @@ async def run_replica(
 ) -> AsyncIterator[RuntimeDriver]:
     """Run a coordinator that owns no shard until it is elected; `log` is passed to `make_kafka_log`."""
     lease = lease or FakeLease()
-    one = RuntimeDriver(
+    driver = RuntimeDriver(
         make_kafka_log(fake, **log),  # type: ignore[arg-type]
         limits,
         may_claim=lambda: lease.fresh,
         on_fenced=lease.taken.append,
     )
-    await one.runtime.start(elect_all=False)
+    await driver.runtime.start(elect_all=False)
     try:
         if is_elected:
-            await elect_shard(one)
-        yield one
+            await elect_shard(driver)
+        yield driver
     finally:
-        await one.runtime.stop()
+        await driver.runtime.stop()
 
 
-async def elect_shard(one: RuntimeDriver, **more: bool) -> RuntimeDriver:
+async def elect_shard(driver: RuntimeDriver, **more: bool) -> RuntimeDriver:
     """Elect the shard, and wait until it is served."""
-    one.runtime.elect(0, **more)
-    await one.wait_until(lambda: shard_status(one) == "ACTIVE")
-    return one
+    driver.runtime.elect(0, **more)
+    await driver.wait_until(lambda: shard_status(driver) == "ACTIVE")
+    return driver
 
 
-def shard_status(one: RuntimeDriver) -> str:
+def shard_status(driver: RuntimeDriver) -> str:
     """Return the status of the shard."""
-    return one.runtime.shard_views()[0].status
+    return driver.runtime.shard_views()[0].status
 
 
-def owner_epoch(one: RuntimeDriver) -> int:
+def owner_epoch(driver: RuntimeDriver) -> int:
     """Return the owner epoch of the shard."""
-    return one.runtime.shard_views()[0].owner_epoch
+    return driver.runtime.shard_views()[0].owner_epoch

@@ -87,8 +87,8 @@ async def served_apis(client: WireClient) -> dict[int, tuple[int, int]]:
     return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
 
-async def get_only_connection(one: ServedCoordinator) -> Connection:
+async def get_only_connection(served: ServedCoordinator) -> Connection:
     """Return the server side of the only connection."""
-    await one.wait_until(lambda: one.listener.connection_count == 1)
-    (connection,) = one.listener._connections
+    await served.wait_until(lambda: served.listener.connection_count == 1)
+    (connection,) = served.listener._connections
     return connection

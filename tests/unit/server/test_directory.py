@@ -26,11 +26,11 @@ def make_replica(number: int, port: int = 9095, connections: int = 4) -> Replica
     return Replica(f"instance {number}", f"kafka-{number}:{port}", connections=connections)
 
 
-def find_all_shards(one: CoordinatorDirectory) -> dict[int, Coordinator]:
+def find_all_shards(directory: CoordinatorDirectory) -> dict[int, Coordinator]:
     """Return the answer for each shard; assert that all its share-partitions get the same answer."""
     request = FindCoordinatorRequest(key_type=2, coordinator_keys=[str(key) for key in KEYS])
     answers: dict[int, Coordinator] = {}
-    for key, answer in zip(KEYS, one.find(request, 6).coordinators, strict=True):
+    for key, answer in zip(KEYS, directory.find(request, 6).coordinators, strict=True):
         shard = state_partition(key, SHARDS)
         assert answer.key == str(key)
         answer.key = ""
@@ -41,32 +41,32 @@ def find_all_shards(one: CoordinatorDirectory) -> dict[int, Coordinator]:
 
 def test_owner_of_each_shard_is_returned() -> None:
     assignment = Assignment(3, (make_replica(1), make_replica(2)), (0, 1) * (SHARDS // 2))
-    one = make_directory()
-    route_version = one.route_version
-    one.follow(assignment)
-    assert one.route_version > route_version
-    for shard, answer in find_all_shards(one).items():
+    directory = make_directory()
+    route_version = directory.route_version
+    directory.follow(assignment)
+    assert directory.route_version > route_version
+    for shard, answer in find_all_shards(directory).items():
         assert (answer.host, answer.port, answer.error_code) == (f"kafka-{shard % 2 + 1}", 9095, 0)
         assert FIRST <= answer.node_id <= INT32_MAX
 
 
 def test_replicas_give_equal_answers_whatever_they_answered_before() -> None:
-    one, other = make_directory(), make_directory()
-    one.follow(Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS))
+    directory, other = make_directory(), make_directory()
+    directory.follow(Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS))
     last = Assignment(9, (make_replica(3), make_replica(1)), (0, 1) * (SHARDS // 2))
-    for each in (one, other):
+    for each in (directory, other):
         each.follow(last)
-    assert find_all_shards(one) == find_all_shards(other)
+    assert find_all_shards(directory) == find_all_shards(other)
 
 
 def test_node_id_always_means_the_same_address() -> None:
     addresses: dict[int, tuple[str, int]] = {}
-    one = make_directory()
+    directory = make_directory()
     for generation in range(50):
         replicas = tuple(make_replica(number, connections=64) for number in range(generation % 7, 12))
         owners = tuple((generation + shard) % len(replicas) for shard in range(SHARDS))
-        one.follow(Assignment(generation, replicas, owners))
-        for answer in find_all_shards(one).values():
+        directory.follow(Assignment(generation, replicas, owners))
+        for answer in find_all_shards(directory).values():
             assert addresses.setdefault(answer.node_id, (answer.host, answer.port)) == (
                 answer.host,
                 answer.port,
@@ -76,31 +76,31 @@ def test_node_id_always_means_the_same_address() -> None:
 def test_replicas_with_equal_address_hashes_get_different_node_ids() -> None:
     # The node ids have space for three replicas, two of which have equal hashes.
     first = INT32_MAX - 3 * NODE_IDS_PER_REPLICA
-    one = CoordinatorDirectory(
+    directory = CoordinatorDirectory(
         HostPort("localhost", 9095), node_id_first=first, node_ids=4, state_partitions=SHARDS
     )
     replicas = tuple(make_replica(number, connections=64) for number in range(3))
     assert len({crc32(each.wire.encode()) % 3 for each in replicas}) == 2
-    one.follow(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
-    hosts = {answer.node_id: answer.host for answer in find_all_shards(one).values()}
+    directory.follow(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
+    hosts = {answer.node_id: answer.host for answer in find_all_shards(directory).values()}
     assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
     assert set(hosts.values()) == {"kafka-0", "kafka-1", "kafka-2"}
     assert all(first <= node_id <= INT32_MAX for node_id in hosts)
 
 
 def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None:
-    one = make_directory()
-    one.follow(Assignment(1, (make_replica(1),), (NOBODY,) * SHARDS))
-    unknown = find_all_shards(one)
-    one.follow(None)
-    for answer in (*unknown.values(), *find_all_shards(one).values()):
+    directory = make_directory()
+    directory.follow(Assignment(1, (make_replica(1),), (NOBODY,) * SHARDS))
+    unknown = find_all_shards(directory)
+    directory.follow(None)
+    for answer in (*unknown.values(), *find_all_shards(directory).values()):
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
 
 
 def test_owner_with_port_0_returns_coordinator_not_available() -> None:
-    one = make_directory()
-    one.follow(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
-    assert {answer.error_code for answer in find_all_shards(one).values()} == {
+    directory = make_directory()
+    directory.follow(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
+    assert {answer.error_code for answer in find_all_shards(directory).values()} == {
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     }

@@ -57,8 +57,8 @@ def trimmed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 async def test_listener_trims_the_heap_after_many_connections(trimmed: asyncio.Event) -> None:
-    async with serve_coordinator(ServerLimits(sweep_s=0.001)) as one:
-        client = await one.connect()
+    async with serve_coordinator(ServerLimits(sweep_s=0.001)) as served:
+        client = await served.connect()
         client.writer.close()
         await asyncio.wait_for(trimmed.wait(), 60)
 

@@ -24,9 +24,9 @@ async def test_only_listed_principals_may_use_a_configured_listener(tmp_path: Pa
         listen_allowed_principals="User:alice",
     )
     context = client_context(str(tmp_path / "authority.pem"))
-    async with serve_coordinator(security=make_listener_security(config, ManualClock())) as one:
+    async with serve_coordinator(security=make_listener_security(config, ManualClock())) as served:
         for user, error in (("alice", 0), ("bob", ErrorCode.CLUSTER_AUTHORIZATION_FAILED)):
-            client = await one.connect(context)
+            client = await served.connect(context)
             await log_in(client, user)
             assert await find_coordinator_error_code(client) == error
 

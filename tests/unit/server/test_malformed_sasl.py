@@ -75,12 +75,12 @@ async def send_corrupted(client: WireClient, rng: random.Random, *, known: bool)
 def test_corrupted_sasl_frames_close_only_their_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool
 ) -> None:
-    async def scenario(one: ServedCoordinator) -> None:
+    async def scenario(served: ServedCoordinator) -> None:
         rng = random.Random(f"{SEED} {known}")
 
         async def send_dialogues() -> None:
             for _ in range(DIALOGUES // AT_A_TIME):
-                client = await one.connect()
+                client = await served.connect()
                 try:
                     await send_corrupted(client, rng, known=known)
                 except (ConnectionError, asyncio.IncompleteReadError):
@@ -90,16 +90,16 @@ def test_corrupted_sasl_frames_close_only_their_connection(
                     client.writer.close()
 
         await asyncio.gather(*(send_dialogues() for _ in range(AT_A_TIME)))
-        assert one.metrics.counted("connections_closed", "internal_error") == 0
-        await one.wait_until(lambda: one.listener.connection_count == 0)
-        assert one.listener.held_bytes == 0
-        client = await one.connect()
+        assert served.metrics.counter_value("connections_closed", "internal_error") == 0
+        await served.wait_until(lambda: served.listener.connection_count == 0)
+        assert served.listener.held_bytes == 0
+        client = await served.connect()
         await log_in(client)
         assert await find_coordinator_error_code(client) == 0
 
     async def run_test() -> None:
-        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as one:
-            await scenario(one)
+        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as served:
+            await scenario(served)
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(run_test())

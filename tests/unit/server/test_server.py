@@ -51,8 +51,8 @@ def find_coordinator_body(*keys: str) -> bytes:
     return find_coordinator.encode_request(request, 6)
 
 
-async def connect_and_initialize(one: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
-    client = await one.connect(tls)
+async def connect_and_initialize(served: ServedCoordinator, tls: ssl.SSLContext | None = None) -> WireClient:
+    client = await served.connect(tls)
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     correlation_id, rest = await client.read_frame()
     response = initialize_api.decode_response(rest, 1, 0)
@@ -62,18 +62,18 @@ async def connect_and_initialize(one: ServedCoordinator, tls: ssl.SSLContext | N
 
 
 async def test_readiness_requires_an_open_listener() -> None:
-    async with serve_coordinator() as one:
-        assert one.listener.health() == []
-        await one.listener.drain(0.0)
-        assert one.listener.health() == ["The listener for brokers accepts no connections."]
+    async with serve_coordinator() as served:
+        assert served.listener.health() == []
+        await served.listener.drain(0.0)
+        assert served.listener.health() == ["The listener for brokers accepts no connections."]
     listener = Listener(cast(Api, None), Metrics(), ServerLimits())
     assert listener.health() == ["The listener for brokers accepts no connections."]
 
 
 @pytest.mark.parametrize("version", range(5))
 async def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         named = api_versions.ApiVersionsRequest("apache-kafka-java", "4.4.0")
         body = api_versions.encode_request(named, version)
         client.send(request_frame(18, version, 5, body, flexible=version >= 3))
@@ -94,8 +94,8 @@ async def test_api_versions_lists_exactly_the_served_apis(version: int) -> None:
 
 
 async def test_newer_api_versions_is_answered_in_version_0() -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         client.send(request_frame(18, 5, 6, b"whatever a later release puts here"))
         _, rest = await client.read_frame()
         response = api_versions.decode_response(rest, 0, 0)
@@ -105,8 +105,8 @@ async def test_newer_api_versions_is_answered_in_version_0() -> None:
 
 @pytest.mark.parametrize(("name", "version"), [("", ""), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-")])
 async def test_api_versions_validates_client_name_and_version_as_kafka(name: str, version: str) -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         body = api_versions.encode_request(api_versions.ApiVersionsRequest(name, version), 4)
         client.send(request_frame(18, 4, 6, body))
         response = api_versions.decode_response((await client.read_frame())[1], 0, 4)
@@ -114,8 +114,8 @@ async def test_api_versions_validates_client_name_and_version_as_kafka(name: str
 
 
 async def test_find_coordinator_returns_own_node_ids_and_advertised_address() -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         keys = [str(KEY._replace(partition=partition)) for partition in range(40)]
         for _ in range(2):  # the second response comes from the cache
             client.send(request_frame(10, 6, 9, find_coordinator_body(*keys)))
@@ -129,8 +129,8 @@ async def test_find_coordinator_returns_own_node_ids_and_advertised_address() ->
 
 @pytest.mark.parametrize("version", range(7))
 async def test_find_coordinator_for_other_key_types_returns_invalid_request(version: int) -> None:
-    async with serve_coordinator() as one:
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        client = await served.connect()
         request = find_coordinator.FindCoordinatorRequest(
             key="group" if version < 4 else "",
             key_type=1 if version >= 1 else 0,
@@ -145,21 +145,21 @@ async def test_find_coordinator_for_other_key_types_returns_invalid_request(vers
 
 
 async def test_responses_are_sent_in_request_order() -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
-        one.log.blocking = True
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
+        served.log.blocking = True
         client.send(request_frame(85, 1, 10, write_state_body(0)))
         client.send(request_frame(84, 0, 11, read_state_body(1)))
         client.send(request_frame(18, 0, 12, b"", flexible=False))
-        await one.wait_until(lambda: one.log.held)
-        one.log.blocking = False
-        one.log.release_appends()
+        await served.wait_until(lambda: served.log.held)
+        served.log.blocking = False
+        served.log.release_appends()
         assert [(await client.read_frame())[0] for _ in range(3)] == [10, 11, 12]
 
 
 async def test_frames_are_assembled_from_pieces_of_any_size() -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
         stream = b"".join(request_frame(84, 0, n, read_state_body()) for n in range(20))
         at = 0
         dice = random.Random(7)
@@ -182,8 +182,8 @@ def frame_with_client_id(client_id: str) -> bytes:
     "client_id", ["ffff 00", "0000 00", "0001 63 00", "0002 c3a9 00", "ffff 01 05 01 aa", "0001 63 01 05 00"]
 )
 async def test_request_with_any_client_id_and_tagged_header_fields_is_answered(client_id: str) -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
         client.send(frame_with_client_id(client_id))
         correlation_id, rest = await client.read_frame()
         (topic,) = read_api.decode_response(rest, 1, 0).results
@@ -217,9 +217,9 @@ async def test_request_with_any_client_id_and_tagged_header_fields_is_answered(c
     ],
 )
 async def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
-    async with serve_coordinator() as one:
-        other = await connect_and_initialize(one)
-        client = await one.connect()
+    async with serve_coordinator() as served:
+        other = await connect_and_initialize(served)
+        client = await served.connect()
         client.send(frame)
         assert await client.wait_until_closed()
         other.send(request_frame(84, 0, 3, read_state_body()))
@@ -227,23 +227,23 @@ async def test_invalid_frame_closes_only_its_connection(frame: bytes) -> None:
 
 
 async def test_connection_at_its_in_flight_limit_is_not_read() -> None:
-    async with serve_coordinator(ServerLimits(requests_in_flight_max=3)) as one:
-        client = await connect_and_initialize(one)
-        one.log.blocking = True
+    async with serve_coordinator(ServerLimits(requests_in_flight_max=3)) as served:
+        client = await connect_and_initialize(served)
+        served.log.blocking = True
         for n in range(50):
             client.send(request_frame(85, 1, n, write_state_body()))
-        await one.wait_until(lambda: one.log.held)
+        await served.wait_until(lambda: served.log.held)
         await client.writer.drain()
         # At most three operations are in progress or queued; later frames are not parsed.
-        assert len(one.log.held[0][1]) <= 3
-        one.log.blocking = False
-        one.log.release_appends()
+        assert len(served.log.held[0][1]) <= 3
+        served.log.blocking = False
+        served.log.release_appends()
         assert [(await client.read_frame())[0] for _ in range(50)] == list(range(50))
 
 
 async def test_many_immediate_responses_are_all_sent() -> None:
-    async with serve_coordinator(ServerLimits(requests_in_flight_max=7)) as one:
-        client = await connect_and_initialize(one)
+    async with serve_coordinator(ServerLimits(requests_in_flight_max=7)) as served:
+        client = await connect_and_initialize(served)
         client.send(b"".join(request_frame(84, 0, n, read_state_body()) for n in range(3)))
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=[str(KEY)])
         body = find_coordinator.encode_request(request, 6)
@@ -251,50 +251,36 @@ async def test_many_immediate_responses_are_all_sent() -> None:
         assert [(await client.read_frame())[0] for _ in range(200)] == list(range(200))
 
 
-async def test_draining_connection_is_not_read_after_a_response() -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
-        one.log.blocking = True
-        client.send(request_frame(85, 1, 1, write_state_body()))
-        await one.wait_until(lambda: one.log.held)
-        draining = asyncio.create_task(one.listener.drain(10))
-        await asyncio.sleep(0)
-        one.log.blocking = False
-        one.log.release_appends()
-        assert (await client.read_frame())[0] == 1
-        await draining
-        client.send(request_frame(84, 0, 2, read_state_body()))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.reader.read(1), 0.05)
-
-
-async def send_half_frames(one: ServedCoordinator) -> list[WireClient]:
+async def send_half_frames(served: ServedCoordinator) -> list[WireClient]:
     """Return clients that sent half of a frame each; together they exceed the request memory."""
-    await connect_and_initialize(one)
-    clients = [await one.connect() for _ in range(20)]
+    await connect_and_initialize(served)
+    clients = [await served.connect() for _ in range(20)]
     for client in clients:
         client.send(pack(">i", 60_000) + b"x" * 30_000)
     return clients
 
 
 async def test_incomplete_frames_are_closed_when_request_memory_is_full() -> None:
-    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=0.2, sweep_s=0.02)) as one:
-        for client in await send_half_frames(one):
+    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=0.2, sweep_s=0.02)) as served:
+        for client in await send_half_frames(served):
             assert await client.wait_until_closed()
-        await one.wait_until(lambda: one.listener.held_bytes == 0)
+        await served.wait_until(lambda: served.listener.held_bytes == 0)
 
 
 async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
-    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=60.0, sweep_s=0.02)) as one:
-        client = await connect_and_initialize(one)
-        small = await one.connect()
+    async with serve_coordinator(ServerLimits(queued_bytes_max=100000, frame_s=60.0, sweep_s=0.02)) as served:
+        client = await connect_and_initialize(served)
+        small = await served.connect()
         small.send(request_frame(84, 0, 5, read_state_body())[:-1])
-        hogs = [await one.connect() for _ in range(4)]
+        hogs = [await served.connect() for _ in range(4)]
         for hog in hogs:
             hog.send(pack(">i", 60_000) + b"x" * 50_000)
         # Wait until the memory is full. If the sweeper ran first, it has already closed a connection.
-        await one.wait_until(
-            lambda: one.listener.held_bytes >= 100_000 or one.metrics.counted("connections_closed", "no_room")
+        await served.wait_until(
+            lambda: (
+                served.listener.held_bytes >= 100_000
+                or served.metrics.counter_value("connections_closed", "no_room")
+            )
         )
         for n in range(3):
             client.send(request_frame(84, 0, n, read_state_body()))
@@ -305,69 +291,72 @@ async def test_incomplete_frames_of_others_do_not_block_a_client() -> None:
 
 
 async def test_incomplete_frame_times_out() -> None:
-    async with serve_coordinator(ServerLimits(frame_s=0.02, sweep_s=0.005)) as one:
-        client = await one.connect()
+    async with serve_coordinator(ServerLimits(frame_s=0.02, sweep_s=0.005)) as served:
+        client = await served.connect()
         client.send(request_frame(84, 0, 3, read_state_body())[:-1])
         assert await client.wait_until_closed()
 
 
 async def test_idle_connection_is_closed_unless_it_awaits_a_response() -> None:
-    async with serve_coordinator(ServerLimits(connection_idle_s=3.0)) as one:
-        idle = await one.connect()
-        busy = await connect_and_initialize(one)
-        one.log.blocking = True
+    async with serve_coordinator(ServerLimits(connection_idle_s=3.0)) as served:
+        idle = await served.connect()
+        busy = await connect_and_initialize(served)
+        served.log.blocking = True
         busy.send(request_frame(85, 1, 4, write_state_body()))
-        await one.wait_until(lambda: one.log.held)
+        await served.wait_until(lambda: served.log.held)
         clock_skipping.skip_time(4.0)
         assert await idle.wait_until_closed()
-        one.log.blocking = False
-        one.log.release_appends()
+        served.log.blocking = False
+        served.log.release_appends()
         assert (await busy.read_frame())[0] == 4
 
 
 async def test_connection_over_the_limit_is_closed_at_once() -> None:
-    async with serve_coordinator(ServerLimits(connections_max=2)) as one:
-        first, second = await connect_and_initialize(one), await one.connect()
-        third = await one.connect()
+    async with serve_coordinator(ServerLimits(connections_max=2)) as served:
+        first, second = await connect_and_initialize(served), await served.connect()
+        third = await served.connect()
         assert await third.wait_until_closed()
         second.writer.close()
-        await one.wait_until(lambda: one.listener.connection_count == 1)
-        fourth = await one.connect()
+        await served.wait_until(lambda: served.listener.connection_count == 1)
+        fourth = await served.connect()
         fourth.send(request_frame(84, 0, 5, read_state_body()))
         assert (await fourth.read_frame())[0] == 5
         first.send(request_frame(84, 0, 6, read_state_body()))
         assert (await first.read_frame())[0] == 6
 
 
-async def test_draining_answers_accepted_requests_and_accepts_no_connections() -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
-        one.log.blocking = True
+async def test_draining_answers_accepted_requests_and_accepts_nothing_else() -> None:
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
+        served.log.blocking = True
         client.send(request_frame(85, 1, 7, write_state_body()))
-        await one.wait_until(lambda: one.log.held)
-        draining = asyncio.create_task(one.listener.drain(10))
+        await served.wait_until(lambda: served.log.held)
+        draining = asyncio.create_task(served.listener.drain(10))
         await asyncio.sleep(0.01)
         assert not draining.done()
         with pytest.raises(ConnectionError):
-            await one.connect()
-        one.log.blocking = False
-        one.log.release_appends()
+            await served.connect()
+        served.log.blocking = False
+        served.log.release_appends()
         assert (await client.read_frame())[0] == 7
         await draining
+        client.send(request_frame(84, 0, 2, read_state_body()))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(client.reader.read(1), 0.05)
 
 
 async def test_draining_does_not_wait_for_idle_connections() -> None:
-    async with serve_coordinator() as one:
-        await connect_and_initialize(one)
+    async with serve_coordinator() as served:
+        await connect_and_initialize(served)
         async with asyncio.timeout(60):
-            await one.listener.drain(3_600.0)
+            await served.listener.drain(3_600.0)
 
 
 async def test_draining_ends_at_its_timeout() -> None:
-    async with serve_coordinator() as one:
-        client = await connect_and_initialize(one)
-        one.log.blocking = True
+    async with serve_coordinator() as served:
+        client = await connect_and_initialize(served)
+        served.log.blocking = True
         client.send(request_frame(85, 1, 7, write_state_body()))
-        await one.wait_until(lambda: one.log.held)
+        await served.wait_until(lambda: served.log.held)
         async with asyncio.timeout(60):
-            await one.listener.drain(0.02)
+            await served.listener.drain(0.02)

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.run_with(function=clock_skipping.run)
 
 
 async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWithSasl) -> None:
-    async with serve_with_sasl(reauth_max_ms=60000) as one:
-        client, idle = await one.connect(), await one.connect()
+    async with serve_with_sasl(reauth_max_ms=60000) as served:
+        client, idle = await served.connect(), await served.connect()
         for each in (client, idle):
             assert (await log_in(each)).session_lifetime_ms == 60_000
         # Requests in flight are answered before a SaslHandshake that follows them.
@@ -49,7 +49,7 @@ async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWi
         assert await find_coordinator_error_code(client) == 0
         idle.send(request_frame(10, 6, 3, FIND_BODY))
         assert await idle.wait_until_closed()
-        assert one.metrics.counted("connections_closed", "session_expired") == 1
+        assert served.metrics.counter_value("connections_closed", "session_expired") == 1
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWi
 async def test_reauthentication_cannot_change_principal_or_mechanism(
     serve_with_sasl: ServeWithSasl, mechanism: str, token: bytes, message: str
 ) -> None:
-    async with serve_with_sasl(reauth_max_ms=60000) as one:
-        client = await one.connect()
+    async with serve_with_sasl(reauth_max_ms=60000) as served:
+        client = await served.connect()
         await log_in(client)
         assert (await send_handshake(client, mechanism)).error_code == 0
         answer = await send_authenticate(client, token)
@@ -97,31 +97,31 @@ async def test_session_ends_when_its_token_expires(serve_with_sasl: ServeWithSas
     ended = SaslStep(b"", Identity("alice", expires_ms=1))
     async with serve_with_sasl(
         mechanisms={"PLAIN": lambda: _FixedMechanism(ended)}, reauth_max_ms=60000
-    ) as one:
-        client = await one.connect()
+    ) as served:
+        client = await served.connect()
         await send_handshake(client, "PLAIN")
         assert (await send_authenticate(client, b"token")).session_lifetime_ms == 0
-        connection = await get_only_connection(one)
+        connection = await get_only_connection(served)
         assert connection.timeout_reason(asyncio.get_running_loop().time(), 0) is None
         client.send(request_frame(10, 6, 3, FIND_BODY))
         assert await client.wait_until_closed()
-        assert one.metrics.counted("connections_closed", "session_expired") == 1
+        assert served.metrics.counter_value("connections_closed", "session_expired") == 1
 
 
 async def test_failing_mechanism_closes_the_connection(serve_with_sasl: ServeWithSasl) -> None:
-    async with serve_with_sasl(mechanisms={"PLAIN": lambda: _FixedMechanism(None)}) as one:
-        client = await one.connect()
+    async with serve_with_sasl(mechanisms={"PLAIN": lambda: _FixedMechanism(None)}) as served:
+        client = await served.connect()
         await send_handshake(client, "PLAIN")
         client.send(authenticate_frame(b"token"))
         assert await client.wait_until_closed()
-        assert one.metrics.counted("connections_closed", "internal_error") == 1
+        assert served.metrics.counter_value("connections_closed", "internal_error") == 1
 
 
 async def test_reauthentication_has_the_full_handshake_timeout(serve_with_sasl: ServeWithSasl) -> None:
-    async with serve_with_sasl(ServerLimits(sweep_s=600.0), reauth_max_ms=60000, handshake_s=30.0) as one:
-        client, loop = await one.connect(), asyncio.get_running_loop()
+    async with serve_with_sasl(ServerLimits(sweep_s=600.0), reauth_max_ms=60000, handshake_s=30.0) as served:
+        client, loop = await served.connect(), asyncio.get_running_loop()
         await log_in(client)
-        connection = await get_only_connection(one)
+        connection = await get_only_connection(served)
         assert connection.sasl_authenticator is not None
         # Pretend that the deadline of the first login has passed.
         connection.sasl_authenticator._deadline_s = loop.time() - 1.0
@@ -131,8 +131,8 @@ async def test_reauthentication_has_the_full_handshake_timeout(serve_with_sasl: 
 
 
 async def test_empty_list_of_principals_allows_no_client(serve_with_sasl: ServeWithSasl) -> None:
-    async with serve_with_sasl(allowed=AllowedPrincipals.parse(";")) as one:
-        client = await one.connect()
+    async with serve_with_sasl(allowed=AllowedPrincipals.parse(";")) as served:
+        client = await served.connect()
         await log_in(client)
         assert await find_coordinator_error_code(client) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
@@ -140,10 +140,10 @@ async def test_empty_list_of_principals_allows_no_client(serve_with_sasl: ServeW
 @pytest.mark.parametrize("change", ["alice=another\n", "bob=bob-secret\n"])
 async def test_removed_user_or_changed_password_closes_its_connections(tmp_path: Path, change: str) -> None:
     security = password_security(tmp_path, handshake_s=600.0)
-    async with serve_coordinator(ServerLimits(sweep_s=0.01), security) as one:
+    async with serve_coordinator(ServerLimits(sweep_s=0.01), security) as served:
         exchange: Any = security.mechanisms["PLAIN"]
         users = exchange.args[0]
-        client = await one.connect()
+        client = await served.connect()
         await log_in(client)
         (tmp_path / "users.properties").write_text(USERS + "# read again\n")
         assert users.reload_if_changed()
@@ -152,4 +152,6 @@ async def test_removed_user_or_changed_password_closes_its_connections(tmp_path:
         (tmp_path / "users.properties").write_text(change)
         assert users.reload_if_changed()
         assert await client.wait_until_closed()
-        await one.wait_until(lambda: one.metrics.counted("connections_closed", "credentials_revoked") == 1)
+        await served.wait_until(
+            lambda: served.metrics.counter_value("connections_closed", "credentials_revoked") == 1
+        )

@@ -63,6 +63,12 @@ class TlsListener:
         security = (base or ListenerSecurityConfig())._replace(**whole)
         return serve_coordinator(limits, security)
 
+    async def request_error_code(
+        self, served: ServedCoordinator, own: IssuedCertificate | None = None, **more: Any
+    ) -> int:
+        """Send FindCoordinator on a new connection; return the error code of the response."""
+        return await find_coordinator_error_code(await served.connect(self.make_client_context(own, **more)))
+
     def make_client_context(self, own: IssuedCertificate | None = None, **more: Any) -> ssl.SSLContext:
         return client_context(str(self.authority.certificate), str(own.combined_file) if own else "", **more)
 
@@ -72,8 +78,8 @@ def tls_listener(request: pytest.FixtureRequest, tmp_path: Path) -> TlsListener:
     return TlsListener(tmp_path, LOOPS[request.param])
 
 
-def closed_connection_counts(one: ServedCoordinator) -> dict[str, int]:
-    return one.metrics._counts["connections_closed"]
+def closed_connection_counts(served: ServedCoordinator) -> dict[str, int]:
+    return served.metrics._counts["connections_closed"]
 
 
 def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -82,26 +88,16 @@ def warning_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_client_certificate_gives_the_principal(tls_listener: TlsListener) -> None:
-    broker, other = (
-        tls_listener.authority.issue_certificate("broker-1"),
-        tls_listener.authority.issue_certificate("broker-2"),
-    )
-    async with tls_listener.serve() as one:
+    issue = tls_listener.authority.issue_certificate
+    broker, other = issue("broker-1"), issue("broker-2")
+    async with tls_listener.serve() as served:
         # With TLS 1.3, the client sends its first request together with the end of its handshake.
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            assert (
-                await find_coordinator_error_code(
-                    await one.connect(tls_listener.make_client_context(broker, newest=newest))
-                )
-                == 0
-            )
-        assert (
-            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(other)))
-            == CLUSTER_AUTHORIZATION_FAILED
-        )
-        assert one.listener.connection_count == 3
+            assert await tls_listener.request_error_code(served, broker, newest=newest) == 0
+        assert await tls_listener.request_error_code(served, other) == CLUSTER_AUTHORIZATION_FAILED
+        assert served.listener.connection_count == 3
         context = tls_listener.make_client_context(broker)
-        assert not await asyncio.to_thread(resumes_session, one.port, context)
+        assert not await asyncio.to_thread(resumes_session, served.port, context)
 
 
 @pytest.mark.run_with(fixture="tls_listener")
@@ -116,29 +112,24 @@ async def test_client_certificate_gives_the_principal(tls_listener: TlsListener)
 async def test_client_without_certificate_is_anonymous(
     tls_listener: TlsListener, client_auth: str, allowed: str, error: int
 ) -> None:
-    async with tls_listener.serve(client_auth=client_auth, allowed=AllowedPrincipals.parse(allowed)) as one:
-        assert (
-            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context())) == error
-        )
+    async with tls_listener.serve(
+        client_auth=client_auth, allowed=AllowedPrincipals.parse(allowed)
+    ) as served:
+        assert await tls_listener.request_error_code(served) == error
 
 
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_mapping_rule_gives_the_principal_and_unmapped_names_are_refused(
     tls_listener: TlsListener,
 ) -> None:
-    broker, other = (
-        tls_listener.authority.issue_certificate("broker-1"),
-        tls_listener.authority.issue_certificate("else"),
-    )
+    issue = tls_listener.authority.issue_certificate
+    broker, other = issue("broker-1"), issue("else")
     rules = MappingRules.parse("RULE:^CN=(broker-.*)$/$1/U")
-    async with tls_listener.serve(rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1")) as one:
-        assert (
-            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(broker)))
-            == 0
-        )
-        client = await one.connect(tls_listener.make_client_context(other))
+    async with tls_listener.serve(rules=rules, allowed=AllowedPrincipals.parse("User:BROKER-1")) as served:
+        assert await tls_listener.request_error_code(served, broker) == 0
+        client = await served.connect(tls_listener.make_client_context(other))
         assert await client.wait_until_closed()
-        assert closed_connection_counts(one)["unmapped_certificate"] == 1
+        assert closed_connection_counts(served)["unmapped_certificate"] == 1
 
 
 @pytest.mark.run_with(fixture="tls_listener")
@@ -168,12 +159,12 @@ async def test_bad_client_certificates_are_refused_with_one_log_line(
         ).issue_certificate("broker-1"),
         "expired": tls_listener.authority.issue_certificate("broker-1", ended=True, file="ended"),
     }[showing]
-    async with tls_listener.serve() as one:
+    async with tls_listener.serve() as served:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await one.connect(tls_listener.make_client_context(own, newest=ssl.TLSVersion.TLSv1_2))
-            await one.wait_until(lambda: closed_connection_counts(one)[reason] == attempt)  # noqa: B023
-        assert one.listener.connection_count == 0
+                await served.connect(tls_listener.make_client_context(own, newest=ssl.TLSVersion.TLSv1_2))
+            await served.wait_until(lambda: closed_connection_counts(served)[reason] == attempt)  # noqa: B023
+        assert served.listener.connection_count == 0
     assert warning_messages(caplog) == [sentence]
 
 
@@ -181,13 +172,14 @@ async def test_bad_client_certificates_are_refused_with_one_log_line(
 async def test_handshake_aborted_by_the_client_is_counted(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
     stranger = CertificateAuthority(tls_listener.folder / "else", "stranger")
-    async with tls_listener.serve() as one:
+    async with tls_listener.serve() as served:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await one.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
+            await served.connect(client_context(str(stranger.certificate), str(broker.combined_file)))
         # Some clients send an alert, others only close the connection.
-        await one.wait_until(
+        await served.wait_until(
             lambda: (
-                closed_connection_counts(one)["tls_failed"] + closed_connection_counts(one)["tls_unfinished"]
+                closed_connection_counts(served)["tls_failed"]
+                + closed_connection_counts(served)["tls_unfinished"]
                 == 1
             )
         )
@@ -202,29 +194,29 @@ async def test_handshake_aborted_by_the_client_is_counted(tls_listener: TlsListe
 async def test_plaintext_to_a_tls_port_is_closed_at_once(
     tls_listener: TlsListener, caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
-    async with tls_listener.serve() as one:
+    async with tls_listener.serve() as served:
         for attempt in range(1, 4):
-            client = await one.connect()
+            client = await served.connect()
             client.send(said)
             # The server sends at most an alert before it closes the connection.
             async with asyncio.timeout(60):
                 assert len(await client.reader.read()) < 10
-            await one.wait_until(lambda: closed_connection_counts(one)["plaintext_to_tls"] == attempt)  # noqa: B023
+            await served.wait_until(lambda: closed_connection_counts(served)["plaintext_to_tls"] == attempt)  # noqa: B023
     assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
 
 
 def test_tls_to_a_plaintext_port_is_closed_at_once(
     tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run_test(one: ServedCoordinator) -> None:
+    async def run_test(served: ServedCoordinator) -> None:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await one.connect(tls_listener.make_client_context())
-            await one.wait_until(lambda: closed_connection_counts(one)["tls_to_plaintext"] == attempt)  # noqa: B023
+                await served.connect(tls_listener.make_client_context())
+            await served.wait_until(lambda: closed_connection_counts(served)["tls_to_plaintext"] == attempt)  # noqa: B023
 
     async def serve_client() -> None:
-        async with serve_coordinator() as one:
-            await run_test(one)
+        async with serve_coordinator() as served:
+            await run_test(served)
 
     asyncio.run(serve_client())
     assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
@@ -234,15 +226,15 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
 async def test_unfinished_handshakes_leave_no_connection_or_memory(
     tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with tls_listener.serve(handshake_s=0.2) as one:
+    async with tls_listener.serve(handshake_s=0.2) as served:
         for _ in range(3):
             # Connect and close, as a TCP health check does.
-            socket.create_connection(("127.0.0.1", one.port)).close()
-        await one.wait_until(lambda: closed_connection_counts(one)["tls_unfinished"] == 3)
-        silent = await one.connect()
+            socket.create_connection(("127.0.0.1", served.port)).close()
+        await served.wait_until(lambda: closed_connection_counts(served)["tls_unfinished"] == 3)
+        silent = await served.connect()
         assert await silent.wait_until_closed()
-        await one.wait_until(lambda: closed_connection_counts(one)["tls_unfinished"] == 4)
-        assert (one.listener.connection_count, one.listener.held_bytes) == (0, 0)
+        await served.wait_until(lambda: closed_connection_counts(served)["tls_unfinished"] == 4)
+        assert (served.listener.connection_count, served.listener.held_bytes) == (0, 0)
     assert warning_messages(caplog) == []
 
 
@@ -250,22 +242,22 @@ async def test_unfinished_handshakes_leave_no_connection_or_memory(
 async def test_removed_authority_closes_connections_and_added_one_does_not(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
     more = CertificateAuthority(tls_listener.folder / "more")
-    async with tls_listener.serve(limits=ServerLimits(sweep_s=0.01)) as one:
-        client = await one.connect(tls_listener.make_client_context(broker))
+    async with tls_listener.serve(limits=ServerLimits(sweep_s=0.01)) as served:
+        client = await served.connect(tls_listener.make_client_context(broker))
         ca = tls_listener.authority.certificate
         ours = ca.read_bytes()
-        tls = one.listener._security.tls
+        tls = served.listener._security.tls
         assert tls is not None
         both = tls_listener.folder / "both.pem"
         both.write_bytes(ours + more.certificate.read_bytes())
         replace_file(ca, both)
-        await one.wait_until(lambda: len(tls._anchors) == 2)
+        await served.wait_until(lambda: len(tls._anchors) == 2)
         await asyncio.sleep(0.05)
         assert await find_coordinator_error_code(client) == 0
         replace_file(ca, more.certificate)
-        await one.wait_until(lambda: tls.removals == 1)
+        await served.wait_until(lambda: tls.removals == 1)
         assert await client.wait_until_closed()
-        await one.wait_until(lambda: closed_connection_counts(one)["certificate_revoked"] == 1)
+        await served.wait_until(lambda: closed_connection_counts(served)["certificate_revoked"] == 1)
 
 
 @pytest.mark.run_with(fixture="tls_listener")
@@ -283,15 +275,15 @@ async def test_removed_certificate_closes_its_connection(tls_listener: TlsListen
     contexts = [client_context(str(server_authority), str(own.combined_file)) for own in (here, gone)]
     async with tls_listener.serve(
         limits=ServerLimits(sweep_s=0.01), allowed=AllowedPrincipals.parse("User:CN=here;User:CN=gone")
-    ) as one:
-        clients = [await one.connect(context) for context in contexts]
+    ) as served:
+        clients = [await served.connect(context) for context in contexts]
         for client in clients:
             assert await find_coordinator_error_code(client) == 0
         replace_file(trusted, left)
         for client in clients:
             assert await client.wait_until_closed()
-        assert await find_coordinator_error_code(await one.connect(contexts[0])) == 0
-        assert await (await one.connect(contexts[1])).wait_until_closed()
+        assert await find_coordinator_error_code(await served.connect(contexts[0])) == 0
+        assert await (await served.connect(contexts[1])).wait_until_closed()
 
 
 def test_expired_client_certificate_ends_trust(tls_listener: TlsListener) -> None:
@@ -307,17 +299,17 @@ async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(
     tls_listener: TlsListener,
 ) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve(limits=ServerLimits(connections_max=2)) as one:
-        first, second = await one.connect(), await one.connect()
-        third = await one.connect()
+    async with tls_listener.serve(limits=ServerLimits(connections_max=2)) as served:
+        first, second = await served.connect(), await served.connect()
+        third = await served.connect()
         assert await first.wait_until_closed()
-        assert closed_connection_counts(one)["too_many_connections"] == 1
+        assert closed_connection_counts(served)["too_many_connections"] == 1
         # A broker can connect although silent clients hold all connections.
-        there = await one.connect(tls_listener.make_client_context(broker))
+        there = await served.connect(tls_listener.make_client_context(broker))
         assert await second.wait_until_closed()
         assert await find_coordinator_error_code(there) == 0
         # An additional handshake may use a file descriptor that is reserved for other uses than connections.
-        late = await one.connect()
+        late = await served.connect()
         assert await third.wait_until_closed()
         assert await find_coordinator_error_code(there) == 0
         late.writer.close()
@@ -326,14 +318,14 @@ async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_renewed_certificate_keeps_existing_connections(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve() as one:
-        client = await one.connect(tls_listener.make_client_context(broker))
+    async with tls_listener.serve() as served:
+        client = await served.connect(tls_listener.make_client_context(broker))
         after = tls_listener.authority.issue_certificate("after")
         replace_file(tls_listener.server.key, after.key)
         replace_file(tls_listener.server.certificate, after.certificate)
 
         async def served_certificate_name() -> str:
-            fresh = await one.connect(tls_listener.make_client_context(broker))
+            fresh = await served.connect(tls_listener.make_client_context(broker))
             (((_, name),),) = fresh.writer.get_extra_info("peercert")["subject"]
             return str(name)
 
@@ -346,8 +338,8 @@ async def test_renewed_certificate_keeps_existing_connections(tls_listener: TlsL
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_large_requests_over_tls_are_answered_in_order(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve() as one:
-        client = await connect_and_initialize(one, tls_listener.make_client_context(broker))
+    async with tls_listener.serve() as served:
+        client = await connect_and_initialize(served, tls_listener.make_client_context(broker))
         for number in range(200):
             client.send(request_frame(85, 1, number, write_state_body()))
             client.send(request_frame(10, 6, 1000 + number, FIND_BODY))
@@ -361,8 +353,8 @@ async def test_large_requests_over_tls_are_answered_in_order(tls_listener: TlsLi
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_consecutive_writes_over_tls_are_answered(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve() as one:
-        client = await connect_and_initialize(one, tls_listener.make_client_context(broker))
+    async with tls_listener.serve() as served:
+        client = await connect_and_initialize(served, tls_listener.make_client_context(broker))
         for number in range(3):
             client.send(request_frame(85, 1, number, write_state_body()))
             assert (await client.read_frame())[0] == number
@@ -371,12 +363,12 @@ async def test_consecutive_writes_over_tls_are_answered(tls_listener: TlsListene
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_sasl_login_works_over_tls(tls_listener: TlsListener, caplog: pytest.LogCaptureFixture) -> None:
     base = password_security(tls_listener.folder)
-    async with tls_listener.serve(client_auth="none", base=base, allowed=base.allowed) as one:
-        client = await one.connect(tls_listener.make_client_context())
+    async with tls_listener.serve(client_auth="none", base=base, allowed=base.allowed) as served:
+        client = await served.connect(tls_listener.make_client_context())
         assert (await log_in(client)).error_code == 0
         assert await find_coordinator_error_code(client) == 0
         assert warning_messages(caplog) == []
-        stranger = await one.connect(tls_listener.make_client_context())
+        stranger = await served.connect(tls_listener.make_client_context())
         stranger.send(request_frame(10, 6, 3, FIND_BODY))
         assert await stranger.wait_until_closed()
 
@@ -384,10 +376,13 @@ async def test_sasl_login_works_over_tls(tls_listener: TlsListener, caplog: pyte
 @pytest.mark.run_with(fixture="tls_listener")
 async def test_stop_closes_tls_connections_and_handshakes(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve() as one:
-        client, silent = await one.connect(tls_listener.make_client_context(broker)), await one.connect()
+    async with tls_listener.serve() as served:
+        client, silent = (
+            await served.connect(tls_listener.make_client_context(broker)),
+            await served.connect(),
+        )
         assert await find_coordinator_error_code(client) == 0
-        await one.listener.drain(1.0)
-        await one.listener.stop()
+        await served.listener.drain(1.0)
+        await served.listener.stop()
         assert await client.wait_until_closed()
         assert await silent.wait_until_closed()

@@ -7,7 +7,7 @@ import pytest
 
 from coordinator.security.tls import ServerTls
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
-from tests.unit.server.sasl_clients import FIND_BODY, find_coordinator_error_code
+from tests.unit.server.sasl_clients import FIND_BODY
 from tests.unit.server.test_tls_port import TlsListener, tls_listener
 from tests.unit.server.wire import request_frame
 
@@ -27,14 +27,11 @@ async def test_handshake_begins_when_the_client_hello_is_complete(
 
     monkeypatch.setattr(ServerTls, "context", property(count_handshakes))
     broker = tls_listener.authority.issue_certificate("broker-1")
-    async with tls_listener.serve() as one:
-        _, incomplete = await one.connect(), await one.connect()
+    async with tls_listener.serve() as served:
+        _, incomplete = await served.connect(), await served.connect()
         incomplete.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
         await incomplete.writer.drain()
-        assert (
-            await find_coordinator_error_code(await one.connect(tls_listener.make_client_context(broker)))
-            == 0
-        )
+        assert await tls_listener.request_error_code(served, broker) == 0
         assert len(begun) == 1
         incomplete.send(bytes(0x200))
         await incomplete.wait_until_closed()
@@ -45,8 +42,8 @@ async def test_handshake_begins_when_the_client_hello_is_complete(
 async def test_requests_larger_than_the_read_buffer_keep_their_order(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
     large = encode_request(FindCoordinatorRequest(key_type=2, coordinator_keys=["abcdefghij"] * 4_000), 6)
-    async with tls_listener.serve() as one:
-        client = await one.connect(tls_listener.make_client_context(broker))
+    async with tls_listener.serve() as served:
+        client = await served.connect(tls_listener.make_client_context(broker))
         for number in range(200):
             client.send(request_frame(10, 6, number, FIND_BODY))
         client.send(request_frame(10, 6, 200, large))

@@ -33,8 +33,8 @@ def make_request(number: int) -> bytes:
 class SlowClient:
     """A client that reads only on demand."""
 
-    def __init__(self, one: ServedCoordinator, own: socket.socket) -> None:
-        self.one = one
+    def __init__(self, served: ServedCoordinator, own: socket.socket) -> None:
+        self.served = served
         self.own = own
         self.sent = 0
         self.read: list[bytes] = []
@@ -45,7 +45,7 @@ class SlowClient:
         await asyncio.get_running_loop().sock_sendall(self.own, make_request(self.sent))
         self.sent += 1
         async with asyncio.timeout(60):
-            while sum(self.one.metrics._requests.values()) < self.sent:  # noqa: ASYNC110
+            while sum(self.served.metrics._requests.values()) < self.sent:  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def read_bytes(self, size: int) -> None:
@@ -62,12 +62,12 @@ async def read_slowly() -> None:
 
 
 async def read_slowly_from_socket(own: socket.socket, served_socket: socket.socket) -> None:
-    async with serve_coordinator() as one:
+    async with serve_coordinator() as served:
         served_socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
-        make_connection = cast(Any, one.listener)._create_connection
+        make_connection = cast(Any, served.listener)._create_connection
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_accepted_socket(make_connection, served_socket)
-        client = SlowClient(one, own)
+        client = SlowClient(served, own)
         while not transport.get_write_buffer_size():
             await client.send_next_request()
             assert client.sent < REQUESTS_MAX, "the socket never became full"

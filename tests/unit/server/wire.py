@@ -115,11 +115,11 @@ async def serve_coordinator(
     runtime_limits: RuntimeLimits | None = None,
 ) -> AsyncIterator[ServedCoordinator]:
     """Serve on a free loopback port until the end of the block."""
-    one = ServedCoordinator(limits or ServerLimits(), security, runtime_limits)
-    await one.runtime.start()
-    await one.listener.start(HostPort("127.0.0.1", 0))
-    one.port = one.listener.port
+    served = ServedCoordinator(limits or ServerLimits(), security, runtime_limits)
+    await served.runtime.start()
+    await served.listener.start(HostPort("127.0.0.1", 0))
+    served.port = served.listener.port
     try:
-        yield one
+        yield served
     finally:
-        await one.close()
+        await served.close()

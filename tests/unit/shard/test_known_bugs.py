@@ -52,7 +52,7 @@ ELSEWHERE = {
         "test_topic_is_created_with_at_most_one_replica_per_broker",
     ),
     "KAFKA-19281, KAFKA-20710: jobs continued for shards that the broker no longer owned": (
-        "runtime/test_requested_maintenance.py",
+        "runtime/test_maintenance.py",
         "test_shard_that_is_not_owned_is_not_pruned",
     ),
     "KAFKA-19455: clients did not retry after UNKNOWN_TOPIC_OR_PARTITION": (

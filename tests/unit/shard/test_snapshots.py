@@ -59,7 +59,7 @@ def test_snapshot_of_a_write_changes_no_epoch(driver: DrivenShard) -> None:
     [
         lambda driven: driven.write(make_write(state_epoch=1, leader_epoch=9, start_offset=50)),
         lambda driven: driven.append(
-            driven.shard.snapshot_keys(iter([KEY]), now_ms=driven.now_ms, limits=make_limits(1))[0]
+            driven.shard.snapshot_before(len(driven.log), now_ms=driven.now_ms, limits=make_limits(1))[0]
         ),
     ],
     ids=["by a write", "by a job"],
