@@ -5,6 +5,8 @@ The same tests for this project's coordinator are in test_jobs_on_coordinators.p
 
 import asyncio
 import shutil
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.kafka import BuiltInRig, wait_until
+from tests.kafka import BuiltInRig, Delivery, ShareConsumer, wait_until
 from tests.recovery.logs_on_disk import TOPIC
 from tests.unit.cli.command_line import CommandLine
 
@@ -67,34 +69,46 @@ def consumed_topic(built_in: BuiltInRig) -> ConsumedTopic:
     built_in.client.set_group_config(GROUP, SETTINGS)
     built_in.client.produce(TOPIC_NAME, 12)
     consumer = built_in.client.share_consumer(GROUP, TOPIC_NAME)
-    settled: list[tuple[int, str]] = []
 
-    def has_progressed() -> bool:
-        deliveries = consumer.poll()
-        types = [
-            "ACCEPT" if each.delivery_count > 1 else OUTCOMES[each.offset % len(OUTCOMES)]
-            for each in deliveries
-        ]
-        settled.extend((each.offset, kind) for each, kind in zip(deliveries, types, strict=True))
-        consumer.acknowledge(types)
-        return {offset for offset, kind in settled if kind != "RELEASE"} == set(range(12))
+    def outcome_of_record(delivery: Delivery) -> str:
+        return "ACCEPT" if delivery.delivery_count > 1 else OUTCOMES[delivery.offset % len(OUTCOMES)]
 
-    wait_until(has_progressed, seconds=120, what="all records are consumed")
+    consume_records(consumer, range(12), outcome_of_record)
     # Leave one record in flight.
     built_in.client.produce(TOPIC_NAME, 4, first=12)
-    in_flight = 0
-
-    def has_settled_records() -> bool:
-        nonlocal in_flight
-        deliveries = consumer.poll()
-        consumer.acknowledge(["RELEASE" if each.offset == 12 else "ACCEPT" for each in deliveries])
-        # The delivery count of that record depends on the number of releases before the other records arrive.
-        in_flight = max([in_flight, *(each.delivery_count for each in deliveries if each.offset == 12)])
-        return any(each.offset == 15 for each in deliveries)
-
-    wait_until(has_settled_records, seconds=120, what="some more are consumed")
+    committed = consume_records(
+        consumer, range(13, 16), lambda delivery: "RELEASE" if delivery.offset == 12 else "ACCEPT"
+    )
+    # The delivery count of that record depends on the number of releases before the other records arrive.
+    in_flight = max(each.delivery_count for each in committed if each.offset == 12)
     consumer.close()
     return ConsumedTopic(built_in, SharePartitionKey(GROUP, parse_topic_id(topic_id), 0), in_flight)
+
+
+def consume_records(
+    consumer: ShareConsumer, offsets: range, choose_type: Callable[[Delivery], str]
+) -> list[Delivery]:
+    """Poll until all records at these offsets are finished; return the deliveries with a committed type.
+
+    If the broker cannot store an acknowledgement, it discards the acknowledgement and delivers the record
+    again. So a record counts as finished only if its commit has succeeded.
+    """
+    committed: list[Delivery] = []
+    finished: set[int] = set()
+
+    def is_finished() -> bool:
+        deliveries = consumer.poll()
+        types = list(map(choose_type, deliveries))
+        results = consumer.acknowledge(types)
+        if deliveries and set(results.values()) == {None}:
+            committed.extend(deliveries)
+            finished.update(
+                each.offset for each, kind in zip(deliveries, types, strict=True) if kind != "RELEASE"
+            )
+        return finished.issuperset(offsets)
+
+    wait_until(is_finished, seconds=120, what=f"the records {offsets} are consumed")
+    return committed
 
 
 def test_rebuilt_state_equals_answer_of_kafkas_coordinator(consumed_topic: ConsumedTopic) -> None:
@@ -187,11 +201,12 @@ def test_brokers_disk_has_same_states_and_loss_on_copy_is_found(
     assert checks_of_test_group(whole) == []
     # Remove the snapshot, as if pruned too far: only updates remain.
     (segment,) = (copied / f"{TOPIC}-{state['state_partition']}").glob("*.log")
-    lost = _drop_first_records(segment, state["needed_from"])
+    updates = read_batches_after(segment, state["needed_from"])
     segment.unlink()
-    (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(lost)
+    (segment.parent / f"{state['needed_from'] + 1:020}.log").write_bytes(updates)
     found = audit(ALONE, source, AuditOptions(baseline=Baseline.read(tmp_path / "whole")))
-    assert "K1" in checks_of_test_group(found)
+    # If no write follows for five minutes, Kafka writes a snapshot. No update is then after the snapshot.
+    assert ("K1" if updates else "X3") in checks_of_test_group(found)
     assert found.exit_code == 2
     # Remove all records: only the baseline of the earlier audit contains the state.
     shutil.rmtree(segment.parent)
@@ -210,11 +225,15 @@ def checks_of_test_group(found: object) -> list[str]:
     return [row["check"] for row in found.findings.to_pylist() if row["group_id"] == GROUP]  # type: ignore[attr-defined]
 
 
-def _drop_first_records(segment: Path, last_gone: int) -> bytes:
+def read_batches_after(segment: Path, log_offset: int) -> bytes:
+    """Return the record batches of a segment after a log offset; empty if there are none."""
     data = segment.read_bytes()
     at = 0
-    while int.from_bytes(data[at : at + 8]) <= last_gone:
-        at += 12 + int.from_bytes(data[at + 8 : at + 12])
+    while at < len(data):
+        base_offset, length = struct.unpack_from(">qi", data, at)
+        if base_offset > log_offset:
+            break
+        at += 12 + length
     return data[at:]
 
 
