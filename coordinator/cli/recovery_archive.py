@@ -1,6 +1,7 @@
 """`recovery archive`: copy the records of a log before pruning removes them, with or without Spark."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,7 +52,7 @@ def archive(
     state_checkpoint: StateCheckpoint = "1d",
     keep: Keep = "",
     metrics_listen: recovery.MetricsListen = "",
-    engine: recovery.EngineName = "local",
+    engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
@@ -70,30 +71,24 @@ def archive(
     period = recovery.parse_period(every, metrics_listen)
     interval_ms = round(recovery.parse_duration_s(state_checkpoint, "--state-checkpoint") * 1000)
     keep_ms = round(recovery.parse_duration_s(keep, "--keep") * 1000) if keep else None
-    spark: Any = None
-    if engine == "spark" or master:
-        from coordinator.recovery.archive_stream import archive_stream
-        from coordinator.recovery.engines.spark_session import get_or_start_session
+    worker: Any
+    with closing(recovery.open_engine(engine, master, None)) as worker:
 
-        spark = get_or_start_session(master)
+        def archive_new_records() -> "Sequence[ArchiveResult]":
+            if worker.name == "spark":
+                from coordinator.recovery.archive_stream import archive_stream
 
-    def run() -> "Sequence[ArchiveResult]":
-        if spark is None:
-            done = [copy_new_records(opened, to)]
-        else:
-            done = archive_stream(spark, opened, to, checkpoint=checkpoint)
-        _maintain(to, interval_ms, keep_ms)
-        return done
+                done = archive_stream(worker.spark, opened, to, checkpoint=checkpoint)
+            else:
+                done = [copy_new_records(opened, to)]
+            _maintain(to, interval_ms, keep_ms)
+            return done
 
-    try:
         if period is not None:
             metrics = ArchiveMetrics(partial(archive_lag, opened, to))
-            recovery.run_periodically("copy", run, metrics, period, _describe)
+            recovery.run_periodically("copy", archive_new_records, metrics, period, _describe)
             return
-        done = run()
-    finally:
-        if spark is not None:
-            spark.stop()
+        done = archive_new_records()
     for each in done:
         _print_result(each, output)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
@@ -107,11 +102,8 @@ def _maintain(to: str, interval_ms: int, keep_ms: int | None) -> None:
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
     now_ms = SystemClock().now_ms()
-    worker = LocalEngine()
-    try:
+    with closing(LocalEngine()) as worker:
         checkpoint_states(worker, to, interval_ms=interval_ms, now_ms=now_ms)
-    finally:
-        worker.close()
     if keep_ms is not None:
         remove_old_records(to, keep_ms=keep_ms, now_ms=now_ms)
 

@@ -205,20 +205,21 @@ def _external_checks(
     config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None"
 ) -> list[Any]:
     """Return the checks of cluster and live coordinator that the options allow."""
-    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
+    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck
     from coordinator.recovery.sources.topic_access import make_topic_options
 
     found: list[Any] = []
     if config.bootstrap_servers:
         kind, _, topic = source.text.partition(":")
-        cluster = ClusterCheck(
-            **make_topic_options(config),
-            topic=topic if kind == "kafka" else None,
-            state_partitions=options.state_partitions,
-            limits=options.limits,
-            cut=options.cut,
+        found.append(
+            ClusterCheck(
+                **make_topic_options(config),
+                topic=topic if kind == "kafka" else None,
+                state_partitions=options.state_partitions,
+                limits=options.limits,
+                cut=options.cut,
+            )
         )
-        found.append(OptionalCheck(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
-        found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
+        found.append(LiveCheck(source, live))
     return found

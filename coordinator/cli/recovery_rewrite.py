@@ -1,5 +1,6 @@
 """`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
 
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -90,8 +91,7 @@ def rewrite(
     from coordinator.recovery.rewrite import rewrite as write_anew
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.open_engine(engine, master, processes)
-    try:
+    with closing(recovery.open_engine(engine, master, processes)) as worker:
         done = write_anew(
             worker,
             opened,
@@ -103,8 +103,6 @@ def rewrite(
             incomplete=incomplete,
             work=work,
         )
-    finally:
-        worker.close()
     if output is Output.JSON:
         print_json(_as_json(done, source))
     else:

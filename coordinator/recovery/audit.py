@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,8 +27,14 @@ from coordinator.recovery.checks.partition_audit import AuditSettings, Partition
 from coordinator.recovery.checks.partition_stats import PartitionStats, check_partition_stats, partition_stats
 from coordinator.recovery.checks.writer_sequence import complete_open_transaction
 from coordinator.recovery.engines import Engine
+from coordinator.recovery.external_checks import (
+    DIFFERENT_OUTPUT,
+    NOT_CHECKED_OUTPUT,
+    TOPICS_OUTPUT,
+    ExternalCheck,
+)
 from coordinator.recovery.folders import Location, open_folder
-from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows, read_log
 from coordinator.recovery.manifest import StoredStates, check_empty_folder, make_manifest, write_results
 from coordinator.recovery.rebuild import (
     check_written_states,
@@ -49,6 +55,7 @@ from coordinator.recovery.state_tasks import (
     no_states,
     select_states,
 )
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import (
     CONCERNED_OUTPUT,
     GROUPS_OUTPUT,
@@ -60,41 +67,6 @@ from coordinator.recovery.verdict import (
 
 # The exit codes.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
-
-
-class ExternalFindings(NamedTuple):
-    """Findings of checks that compare the log with another system, and which of these checks were made.
-
-    `not_checked` maps a check that could not be made to the reason. `missed` has those of these checks that
-    the user requested; if there are any, the audit is not clean. `topics` maps topic ids as text to topic
-    names. `states` are the rows of `STATES` that the findings concern.
-    """
-
-    findings: Sequence[Finding] = ()
-    checked: Collection[str] = ()
-    not_checked: Mapping[str, str] = {}
-    missed: Collection[str] = ()
-    topics: Mapping[str, str] = {}
-    states: Sequence[Mapping[str, Any]] = ()
-
-
-class ExternalCheck(Protocol):
-    """A check that needs data besides the log."""
-
-    def begin(self) -> None:
-        """Read the data of the other system that must be older than the log. Raises LogError."""
-        ...
-
-    def task(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
-        ...
-
-    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
-        """Return the findings that the tasks did not yield; the log has the outputs of all tasks.
-
-        Raises LogError.
-        """
-        ...
 
 
 # Optional checks, and the reason that the result gives if the input of a check is missing.
@@ -244,17 +216,24 @@ def _make_result(
 ) -> AuditResult:
     """Make the result of a log that was read, or could not be read (None)."""
     log = read or LogReadResult(ReadPlan((), {}, {}), ())
-    external = ExternalFindings() if read is None else _run_external_checks(engine, log, options)
+    external: list[NamedOutput] = []
+    if read is not None:
+        external = [output for check in options.external for output in check.finish(engine, log)]
+    failed = {row["check"]: row["reason"] for row in output_rows(external, NOT_CHECKED_OUTPUT)}
     totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
     partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
     found += _findings_of_log(log, options.limits)
     found += check_partition_stats(partitions, options.limits)
-    found = [each for each in found if each.check not in external.not_checked]
-    table = findings_table([*found, *external.findings])
-    not_checked = _not_checked(read, options, external)
+    found = [each for each in found if each.check not in failed]
+    table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
+    not_checked = _not_checked(read, options, failed)
+    missed = [
+        name for check in options.external if check.is_requested for name in check.checks if name in failed
+    ]
     servers = log.plan.facts.get("bootstrap_servers", "")
-    context = AuditContext(source.text, servers, options.copy, external.topics, read is None)
-    answer = _verdict(log, table.to_pylist(), external.states, context)
+    topics = {row["topic_id"]: row["name"] for row in log.rows(TOPICS_OUTPUT)}
+    context = AuditContext(source.text, servers, options.copy, topics, read is None)
+    answer = _verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
@@ -275,34 +254,21 @@ def _make_result(
         written = {STATES_OUTPUT: manifest["states"]}
         write_results(folder, {"findings": table, "ranges": range_rows}, manifest, written)
     stored = stored_states(log, folder)
-    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, external.missed)
-
-
-def _run_external_checks(engine: Engine, log: LogReadResult, options: AuditOptions) -> ExternalFindings:
-    """Return the results of all external checks as one."""
-    results = [check.result(engine, log) for check in options.external]
-    return ExternalFindings(
-        [finding for each in results for finding in each.findings],
-        {name for each in results for name in each.checked},
-        {name: why for each in results for name, why in each.not_checked.items()},
-        [name for each in results for name in each.missed],
-        {topic_id: name for each in results for topic_id, name in each.topics.items()},
-        [row for each in results for row in each.states],
-    )
+    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, missed)
 
 
 def _not_checked(
-    log: LogReadResult | None, options: AuditOptions, external: ExternalFindings
+    log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
     if log is None:
         return {name: _NEEDS[name] if name == "X4" else _UNREAD for name in CATALOGUE if name != "P4"}
-    checked = set(external.checked)
+    checked = {name for check in options.external for name in check.checks if name not in external}
     if options.state_partitions or count_state_partitions(log.plan.starts) is not None:
         checked.add("R8")
     if options.baseline is not None:
         checked.add("X3")
-    return {name: why for name, why in {**_NEEDS, **external.not_checked}.items() if name not in checked}
+    return {name: why for name, why in {**_NEEDS, **external}.items() if name not in checked}
 
 
 def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:

@@ -4,12 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
-import yaml
-from typer.main import get_command
 
-from coordinator.cli.recovery import recovery_app
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
@@ -18,8 +14,6 @@ from tests.recovery.share_groups import SimulatedShareGroups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
-COMPOSE_FILE = PAGE.parents[1] / "docker-compose.yml"
-MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
 # Examples with this option need a running coordinator; test_jobs_on_coordinators.py runs them.
 LIVE = "--live"
@@ -91,30 +85,3 @@ def test_columns_of_data_frames_are_documented() -> None:
     ):
         columns = ", ".join(f"`{field.name}`" for field in schema)
         assert f"| {name} | {columns} |" in page
-
-
-def test_audit_manifest_is_valid_and_its_arguments_are_accepted() -> None:
-    documents = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
-    for document in documents:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
-    check_arguments(container["args"])
-
-
-def test_audit_service_audits_the_journal_of_the_coordinator() -> None:
-    services = yaml.safe_load(COMPOSE_FILE.read_text("utf-8"))["services"]
-    service = services["audit"]
-    check_arguments(service["command"])
-    assert service["profiles"] == ["audit"]
-    assert "--from=journal:/journal" in service["command"]
-    (volume,) = services["coordinator"]["volumes"]
-    assert f"{volume.partition(':')[0]}:/journal:ro" in service["volumes"]
-
-
-def check_arguments(arguments: list[str]) -> None:
-    """Check that `recovery audit` knows the flags of a command."""
-    assert arguments[:2] == ["recovery", "audit"]
-    known = get_command(recovery_app).commands["audit"].params  # type: ignore[attr-defined]
-    flags = {flag for parameter in known for flag in parameter.opts}
-    given = {argument.partition("=")[0] for argument in arguments[2:]}
-    assert given - {"--bootstrap-servers"} <= flags

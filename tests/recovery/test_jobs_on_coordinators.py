@@ -25,7 +25,7 @@ from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.external_checks import LiveCheck, OptionalCheck
+from coordinator.recovery.external_checks import LiveCheck
 from coordinator.recovery.folders import open_folder
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
@@ -167,7 +167,7 @@ def test_executors_compare_states_and_driver_reads_none(
     assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(
         baseline=Baseline.read(tmp_path / "earlier"),
-        external=[OptionalCheck(LiveCheck(source, live), ("X1",))],
+        external=[LiveCheck(source, live)],
         to=tmp_path / "audit",
     )
     checked = audit(spark_engine, source, options)
@@ -178,8 +178,7 @@ def test_executors_compare_states_and_driver_reads_none(
     assert {each.name for each in fetched_outputs} >= {"compared", "totals"}
     assert "states" not in {each.name for each in fetched_outputs}
     journal.stop()
-    unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
-    missed = audit(spark_engine, source, AuditOptions(external=unreachable))
+    missed = audit(spark_engine, source, AuditOptions(external=[LiveCheck(source, live)]))
     assert (list(missed.missed), missed.exit_code) == (["X1"], 1)
     assert "the coordinator cannot be reached" in missed.not_checked["X1"]
 

@@ -1,6 +1,7 @@
 """Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,44 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
     with pytest.raises(LogError, match=r"damaged at byte \d+: a commit that was valid") as caught:
         rebuild(spark_engine, DamagedAfterPlanning(str(tmp_path)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("command", "exit_code"), [("archive", 1), ("audit", 3)])
+def test_repeated_job_ends_when_the_jvm_dies(command: str, exit_code: int, tmp_path: Path) -> None:
+    """The supervisor (Compose, Kubernetes) then restarts the process with a new JVM."""
+    write_journal(tmp_path / "journal", {0: make_varied_records(50)})
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
+    }
+    options = [
+        *("--from", f"journal:{tmp_path / 'journal'}", "--to", str(tmp_path / "results")),
+        *("--engine", "spark", "--every", "1s"),
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator", "recovery", command, *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            first_result = process.stdout.readline()
+            assert "failed" not in first_result
+            kill_child_jvm(process.pid)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == exit_code
+    # Threads of PySpark may also print tracebacks.
+    reason = "the Spark session has ended (its JVM died or was stopped); restart this command"
+    assert f"share-coordinator: {reason}" in error.splitlines()
+
+
+def kill_child_jvm(parent: int) -> None:
+    """Kill the JVM that a driver has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (jvm,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    os.kill(int(jvm), signal.SIGKILL)
