@@ -28,18 +28,8 @@ def source_option(tmp_path: Path) -> str:
 
 
 def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_option: str) -> None:
-    _, out, _ = share_coordinator(
-        "recovery",
-        "rebuild",
-        "--from",
-        source_option,
-        "--as-of-offset",
-        "0:30",
-        "-o",
-        "json",
-        "--engine",
-        "local",
-    )
+    options = ("--from", source_option, "--as-of-offset", "0:30", "-o", "json", "--engine", "local")
+    _, out, _ = share_coordinator("recovery", "rebuild", *options)
     said = json.loads(out)
     assert said["manifest"]["partitions"]["0"]["records"] == 30
     assert said["manifest"]["as_of_offsets"] == {"0": 30}
@@ -51,20 +41,8 @@ def test_cut_skips_comparison_with_current_cluster(
     cut: tuple[str, str], share_coordinator: CommandLine, source_option: str
 ) -> None:
     # No broker listens at this address, and no request is sent.
-    said = share_coordinator(
-        *(
-            "recovery",
-            "audit",
-            "--from",
-            source_option,
-            "--bootstrap-servers",
-            "127.0.0.1:1",
-            "-o",
-            "json",
-            *cut,
-        )
-    )
-    not_checked = json.loads(said.out)["not_checked"]
+    options = ("--from", source_option, "--bootstrap-servers", "127.0.0.1:1", "-o", "json", *cut)
+    not_checked = json.loads(share_coordinator("recovery", "audit", *options).out)["not_checked"]
     why = "the log was read up to a cut, and only the current state of the cluster is known"
     assert (not_checked["X2"], not_checked["X5"]) == (why, why)
 

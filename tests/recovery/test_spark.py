@@ -14,7 +14,7 @@ from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine
 from coordinator.recovery.manifest import read_manifest
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.schema import HISTORY, RECORDS, STATES
+from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -27,6 +27,7 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
+from tests.recovery.test_spark_connect import compare_frames
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
@@ -70,33 +71,15 @@ def test_only_selected_states_reach_driver(
     assert ours.states.slice(0, 3).equals(rebuild(ALONE, segment_source).states.slice(0, 3))
 
 
-def test_data_source_returns_stored_records(
-    spark_engine: "SparkEngine", segment_source: SegmentSource
-) -> None:
-    frame: Any = api.records(segment_source.text, spark=spark_engine.spark)
-    assert frame.columns == RECORDS.names
-    table: Any = api.records(segment_source.text)
-    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
-    got = frame.toArrow().cast(RECORDS).sort_by(order)
-    assert got.equals(table.sort_by(order))
-    assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
-    states = spark_engine.spark.createDataFrame(rebuild(ALONE, segment_source).states)
-    assert states.where("start_offset = 80").count() > 0
-
-
-def test_states_history_and_findings_are_data_frames(
+def test_api_returns_data_frames_with_the_rows_of_the_local_engine(
     spark_engine: "SparkEngine", segment_source: SegmentSource, tmp_path: Path
 ) -> None:
     spark = spark_engine.spark
-    frame = api.states(spark, segment_source.text, to=str(tmp_path / "states"))
-    order = [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
-    assert frame.toArrow().cast(STATES).sort_by(order).equals(rebuild(ALONE, segment_source).states)
+    compare_frames(spark, segment_source.text, tmp_path)
     assert not list(tmp_path.glob("share-coordinator-*"))
-    table: Any = api.history(segment_source.text)
-    history: Any = api.history(segment_source.text, spark=spark)
-    assert history.columns == HISTORY.names
-    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
-    assert history.toArrow().cast(HISTORY).sort_by(order).equals(table.sort_by(order))
+    frame: Any = api.records(segment_source.text, spark=spark)
+    assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
+    assert spark.read.parquet(str(tmp_path / "states")).where("start_offset = 80").count() > 0
     assert api.findings(spark, segment_source.text).where("check = 'K1'").count() > 0
 
 
