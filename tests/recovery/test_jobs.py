@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from coordinator.recovery.job import ResultsIncomplete
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.share_partitions import deduplicate, row_share_partition
-from coordinator.recovery.sources.base import LogCut, ReadPlan
+from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_update import ShareUpdateValue
@@ -127,10 +128,11 @@ def test_explain_finds_share_partition_in_wrong_state_partition(
 
 
 def rewrite_journal(
-    source: object, folder: Path, partitions: int, options: Allowed = EXECUTE
+    source: Source, folder: Path, partitions: int, options: Allowed = EXECUTE, **more: Any
 ) -> RewriteResult:
-    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-    return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
+    config = load_config({"journal.segment.bytes": str(1 << 20)}).config
+    target = f"journal:{folder}"
+    return rewrite(ALONE, source, target, config, state_partitions=partitions, options=options, **more)
 
 
 def test_log_is_rewritten_and_rewritten_back(
@@ -246,19 +248,12 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups
     source = SegmentSource(str(write_log(tmp_path / "spoilt", share_groups.log)))
     found = audit_segments(tmp_path / "spoilt", AuditOptions(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
-    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-    done = rewrite(
-        *(ALONE, source, f"journal:{tmp_path / 'restored'}", config),
-        state_partitions=STATE_PARTITIONS,
-        cut=LogCut({bad["state_partition"]: bad["log_offset"]}),
-        options=EXECUTE,
-    )
-    assert done.is_good
+    cut = LogCut({bad["state_partition"]: bad["log_offset"]})
+    assert rewrite_journal(source, tmp_path / "restored", STATE_PARTITIONS, cut=cut).is_good
     key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
     held = _states_of(tmp_path / "restored")[key]
-    number = bad["state_partition"]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
-    wanted = explain(intact, key, cut=LogCut({number: bad["log_offset"]})).events[-1].step.after
+    wanted = explain(intact, key, cut=cut).events[-1].step.after
     assert wanted is not None
     batches = [StateBatch(**batch) for batch in held["state_batches"]]
     assert (batches, held["start_offset"]) == (list(unpack(wanted.batches)), wanted.start_offset)
@@ -271,17 +266,11 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
 
-    def rewrite_with_options(options: Allowed, **more: bool) -> RewriteResult:
-        config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-        return rewrite(
-            *(ALONE, source, f"journal:{target}", config),
-            **(dict(state_partitions=STATE_PARTITIONS, cut=LogCut({1: 40}), options=options) | more),  # type: ignore[arg-type]
-        )
-
+    rewrite_part = partial(rewrite_journal, source, target, STATE_PARTITIONS, cut=LogCut({1: 40}))
     for options in (Allowed(), EXECUTE):
         with pytest.raises(MigrationRefused, match="the beginning of state partition 1 was pruned"):
-            rewrite_with_options(options)
+            rewrite_part(options)
     assert not target.exists()
-    (note,) = rewrite_with_options(Allowed(), incomplete=True).notes
+    (note,) = rewrite_part(Allowed(), incomplete=True).notes
     assert "missing or incomplete" in note
-    assert rewrite_with_options(EXECUTE, incomplete=True).is_good
+    assert rewrite_part(EXECUTE, incomplete=True).is_good

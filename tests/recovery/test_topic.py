@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.claims import owner_epoch_headers
@@ -23,9 +22,6 @@ from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
-from protocol.state_batches import StateBatch
-from protocol.state_records import SharePartitionKey, topic_id_text
-from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
 from tests.recovery.log_strategies import comparable_rows, fold_with_shard_core, shard_core_rows, sort_by_key
 from tests.recovery.logs_on_disk import make_varied_records
@@ -236,30 +232,6 @@ def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) 
         TopicSource("no-such-topic", built_in.broker.bootstrap).plan(LogCut())
     with pytest.raises(LogUnavailable, match=r"No broker of 127\.0\.0\.1:1 can be reached"):
         TopicSource("topic", "127.0.0.1:1").plan(LogCut())
-
-
-async def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
-    peer = built_in_coordinator
-    key = SharePartitionKey("recovered", peer.topic_id, 1)
-    async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-        await client.initialize(key, 3, 10)
-        await client.read(key, 5)
-        batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 1)]
-        await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
-        await client.write(
-            key, state_epoch=3, leader_epoch=5, start_offset=15, batches=[StateBatch(17, 17, 4, 2)]
-        )
-    run = api.rebuild(
-        "kafka:__share_group_state", bootstrap_servers=f"{peer.host}:{peer.port}", engine="local", processes=1
-    )
-    (state,) = [row for row in run.states.to_pylist() if row["group_id"] == key.group_id]
-    assert (state["topic_id"], state["partition"]) == (topic_id_text(key.topic_id), 1)
-    assert (state["state_epoch"], state["leader_epoch"], state["start_offset"]) == (3, 5, 15)
-    assert [tuple(batch.values()) for batch in state["state_batches"]] == [
-        (15, 16, 0, 1),
-        (17, 17, 4, 2),
-        (18, 19, 0, 1),
-    ]
 
 
 @pytest.mark.spark
