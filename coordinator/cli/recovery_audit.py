@@ -116,10 +116,12 @@ def audit(
         options = _make_options(
             loaded, recovery.parse_cut(as_of_offset, as_of_time), state_partitions, to, baseline, archive
         )
-        asked = None
+        live_coordinator = None
         if live:
-            asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
-        options = replace(options, external=_external_checks(loaded, opened, options, asked))
+            live_coordinator = recovery.parse_live_coordinator(
+                live, flags.client_security(live_config, loaded)
+            )
+        options = replace(options, external=_external_checks(loaded, opened, options, live_coordinator))
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             if period is not None:
                 _audit_periodically(worker, opened, options, period, keep)

@@ -10,7 +10,7 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 EXIT_FAILED = 1
-UNLIKE_SHOWN_MAX = 10
+DIFFERENCES_SHOWN_MAX = 10
 
 
 Target = Annotated[
@@ -88,11 +88,11 @@ def rewrite(
     from coordinator.operate.migration import MigrationOptions
     from coordinator.process.logging_setup import set_up_logging
     from coordinator.recovery.rewrite import default_partitions
-    from coordinator.recovery.rewrite import rewrite as write_anew
+    from coordinator.recovery.rewrite import rewrite as rewrite_log
 
     set_up_logging("WARNING", loaded.config.log_format)
     with closing(recovery.open_engine(engine, master, processes)) as worker:
-        done = write_anew(
+        done = rewrite_log(
             worker,
             opened,
             target,
@@ -124,7 +124,7 @@ def _print_result(done: Any, source: str) -> None:
     elif done.is_good:
         print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
-    for difference in done.different[:UNLIKE_SHOWN_MAX]:
+    for difference in done.different[:DIFFERENCES_SHOWN_MAX]:
         print_line(f"X4 {difference}", err=True)
 
 

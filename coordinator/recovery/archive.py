@@ -254,10 +254,10 @@ def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Rec
                 if _record_digest(records, 0) != digests[number]:
                     return msgspec.structs.replace(copied, replaced=(number, end - 1))
                 is_verified = True
-            fresh = records.between(end, END)
-            if len(fresh):
-                copied.last[number] = (int(fresh.log_offset[-1]), _record_digest(fresh, -1))
-                writer.add_records(fresh)
+            new_records = records.between(end, END)
+            if len(new_records):
+                copied.last[number] = (int(new_records.log_offset[-1]), _record_digest(new_records, -1))
+                writer.add_records(new_records)
     finally:
         writer.close()
     return msgspec.structs.replace(copied, is_verified=is_verified)

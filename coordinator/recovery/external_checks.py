@@ -22,10 +22,9 @@ from coordinator.recovery.checks.cluster import (
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.diff import resolve_differences
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.job import LogReadResult
-from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison
+from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison, resolve_differences
 from coordinator.recovery.live_coordinator import LiveCoordinator
 from coordinator.recovery.schema import NONE, STATES
 from coordinator.recovery.share_partitions import (
@@ -110,14 +109,14 @@ class ExternalCheck:
 
 
 def _compare_or_yield_failure(
-    comparison: StateTask, checks: Sequence[str], inside: PartitionStates
+    comparison: StateTask, checks: Sequence[str], partition: PartitionStates
 ) -> Iterable[NamedOutput]:
     """Run a comparison; if it fails, return the reason as its only output."""
     try:
-        return list(comparison(inside))
+        return list(comparison(partition))
     except _FAILURES as error:
         row = {"checks": list(checks), "reason": str(error)}
-        return [NamedOutput.from_rows(_FAILURE_OUTPUT, inside.state_partition, row)]
+        return [NamedOutput.from_rows(_FAILURE_OUTPUT, partition.state_partition, row)]
 
 
 def not_checked_output(reasons: Mapping[str, str]) -> NamedOutput:
@@ -154,18 +153,22 @@ class ClusterCheck(ExternalCheck):
         self._state_partitions = state_partitions
         self._limits = limits
         self._is_cut = cut is not None and not cut.is_log_end
-        self._shown: list[bytes] = []
+        self._initialised: list[bytes] = []
 
     def read_before_log(self) -> None:
         """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
-            self._shown = sorted({record_key_identity(key) for key in list_initialised_keys(**self._access)})
+            self._initialised = sorted(
+                {record_key_identity(key) for key in list_initialised_keys(**self._access)}
+            )
 
     def comparison(self, plan: ReadPlan) -> StateTask | None:
         """Return the comparison of states with groups and user topics."""
         if self._is_cut:
             return None
-        return partial(compare_with_cluster, self._access, pa.array(self._shown, pa.binary()), self._limits)
+        return partial(
+            compare_with_cluster, self._access, pa.array(self._initialised, pa.binary()), self._limits
+        )
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
         """Check the configs of the topic, and that the log has every state that a group initialised."""
@@ -178,11 +181,11 @@ class ClusterCheck(ExternalCheck):
         if self._is_cut:
             yield not_checked_output(dict.fromkeys(("X2", "X5"), _CUT))
             return
-        has_state = np.zeros(len(self._shown), np.bool_)
+        has_state = np.zeros(len(self._initialised), np.bool_)
         for row in log.rows(_HAS_STATE_OUTPUT):
             bits = np.frombuffer(row["bits"], np.uint8)
-            has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
-        missing = (self._shown[at] for at in np.flatnonzero(~has_state).tolist())
+            has_state |= np.unpackbits(bits, count=len(self._initialised)).astype(np.bool_)
+        missing = (self._initialised[at] for at in np.flatnonzero(~has_state).tolist())
         yield from findings_output(NONE, report_missing_states(missing))
 
     async def _describe_topic(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
@@ -202,17 +205,17 @@ async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
 
 
 def compare_with_cluster(
-    access: Mapping[str, Any], shown: pa.Array, limits: Limits, inside: PartitionStates
+    access: Mapping[str, Any], initialised: pa.Array, limits: Limits, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
     """Compare the states of a state partition with groups and user topics.
 
-    `shown` are the record keys of the share-partitions that groups have initialised.  Yields findings, topic
-    names, and which of the shown share-partitions have state or were deleted.
+    `initialised` are the record keys of the share-partitions that groups have initialised.  Yields findings,
+    topic names, and which of these share-partitions have state or were deleted.
     """
-    number = inside.state_partition
-    keys = set(map(row_share_partition, inside.rows(_KEY_COLUMNS)))
-    there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
-    bits = np.packbits(pc.is_in(shown, value_set=there).to_numpy(zero_copy_only=False))
+    number = partition.state_partition
+    keys = set(map(row_share_partition, partition.rows(_KEY_COLUMNS)))
+    there = pa.array([*map(record_key_identity, keys), *partition.deleted], pa.binary())
+    bits = np.packbits(pc.is_in(initialised, value_set=there).to_numpy(zero_copy_only=False))
     yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
     if not keys:
         return
@@ -223,7 +226,7 @@ def compare_with_cluster(
     )
     rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
     yield NamedOutput.from_rows(TOPICS_OUTPUT, number, *rows)
-    for chunk in inside.chunks():
+    for chunk in partition.chunks():
         found = [
             *check_groups(chunk, groups, names),
             *check_offsets_in_log(chunk, starts, ends, limits),
@@ -261,8 +264,8 @@ class LiveCheck(ExternalCheck):
 
     def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
         """Read the log again for the differences."""
-        compared = resolve_differences(engine, self._source, self._task, log, {})
-        different = {each.key for each in compared.different}
+        comparison = resolve_differences(engine, self._source, self._task, log, {})
+        different = {each.key for each in comparison.different}
         yield from findings_output(
             NONE,
             (
@@ -270,15 +273,15 @@ class LiveCheck(ExternalCheck):
                     *("X1", Severity.CRITICAL, each.state_partition, record_key_identity(each.key)),
                     evidence=each.what,
                 )
-                for each in compared.different
+                for each in comparison.different
             ),
         )
         states = [row for row in log.rows(DOUBTFUL_OUTPUT) if row_share_partition(row) in different]
         yield NamedOutput(DIFFERENT_OUTPUT, NONE, pa.RecordBatch.from_pylist(states, STATES))
-        if count := len(compared.unknown) + compared.unlisted:
-            reasons = (f"{key}: {trouble}" for key, trouble in compared.unknown.items())
+        if count := len(comparison.unknown) + comparison.unlisted:
+            reasons = (f"{key}: {failure}" for key, failure in comparison.unknown.items())
             reason = next(chain(reasons, [f"more than {self._task.limit} differ"]))
-            yield not_checked_output({"X1": f"{count} of {compared.asked} are not known, {reason}"})
+            yield not_checked_output({"X1": f"{count} of {comparison.compared} are not known, {reason}"})
 
 
 def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
@@ -291,8 +294,8 @@ def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
         from coordinator.cluster.kafka.share_groups import ShareGroups
 
         async with closing(ShareGroups(**access)) as groups:
-            shown = await groups.offsets(await groups.names())
-        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
+            initialised = await groups.offsets(await groups.names())
+        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in initialised]
 
     return run_coroutine_on_thread(list_keys())
 

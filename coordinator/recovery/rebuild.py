@@ -124,14 +124,14 @@ def write_task(to: Folder, attempt: int) -> StateTask:
     return partial(_write_states, to / STATES_FILE, attempt)
 
 
-def _write_states(folder: Folder, attempt: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> Iterator[NamedOutput]:
     """Write the states of a state partition to a file.
 
     A repeated task replaces the file by an equal one. An attempt reads the state partition up to another log
     offset, so it has files of its own.
     """
     order = [(name, "ascending") for name in STATES_ORDER]
-    write_states_file(folder, inside.state_partition, attempt, inside.states.sort_by(order))
+    write_states_file(folder, partition.state_partition, attempt, partition.states.sort_by(order))
     yield from ()
 
 

@@ -31,11 +31,11 @@ from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines.spark import SparkEngine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.folders import open_folder
+from coordinator.recovery.live_comparison import diff
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import TargetWriter, rewrite
 from coordinator.recovery.schema import STATES
@@ -110,7 +110,7 @@ def diff_job(live: str, engine: Engine, source: Source, folder: Path) -> Any:
     """Run `diff`, whose executors ask the coordinator for the states."""
     found = diff(engine, source, live)
     return {
-        **{name: getattr(found, name) for name in ("asked", "equal", "moved", "unlisted")},
+        **{name: getattr(found, name) for name in ("compared", "equal", "equal_later", "unlisted")},
         "different": [str(each) for each in found.different],
         "unknown": {str(key): why for key, why in found.unknown.items()},
     }

@@ -135,14 +135,14 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     monkeypatch.setattr("coordinator.recovery.external_checks._list_groups", list_groups)
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
-    check._shown = [row_identity(row) for row in states]
+    check._initialised = [row_identity(row) for row in states]
     # In the second case, the missing share-partition was deleted during the audit.
     cases: list[tuple[dict[bytes, int], list[bytes]]] = [
         ({}, [row_identity(lost)]),
         ({row_identity(lost): 9}, []),
     ]
     for deleted, missing in cases:
-        task = partial(compare_with_cluster, {}, pa.array(check._shown, pa.binary()), Limits())
+        task = partial(compare_with_cluster, {}, pa.array(check._initialised, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
         outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
         found_missing = output_rows(check.finish(ALONE, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)

@@ -23,10 +23,10 @@ from coordinator.client import RetryPolicy, ShareCoordinatorClient, StateSummary
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
 from coordinator.recovery.folders import open_folder
+from coordinator.recovery.live_comparison import diff
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.topic import TopicSource
@@ -130,7 +130,7 @@ def test_journal_in_use_is_audited_and_equals_served_state(
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
     found = diff(ALONE, source, live)
-    assert (found.asked, found.equal, found.different, found.unknown) == (15, 15, [], {})
+    assert (found.compared, found.equal, found.different, found.unknown) == (15, 15, [], {})
     options = AuditOptions(external=[LiveCheck(source, live)])
     checked = audit(ALONE, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
@@ -164,7 +164,7 @@ def test_executors_compare_states_and_driver_reads_none(
         "lost.parquet", pa.Table.from_pylist([state], STATES)
     )
     compared = diff(spark_engine, source, live, listed=[lost])
-    assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
+    assert (compared.compared, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(
         baseline=Baseline.read(tmp_path / "earlier"),
         external=[LiveCheck(source, live)],

@@ -9,10 +9,9 @@ import pytest
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
-from coordinator.recovery.live_comparison import state_of_row
+from coordinator.recovery.live_comparison import diff, state_of_row
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.share_partitions import is_in_hash_partition, row_share_partition
@@ -99,7 +98,7 @@ def test_x1_different_answer_is_found(
     found = diff(ALONE, source, "nobody:1")
     assert [each.key for each in found.different] == [row_share_partition(wrong)]
     assert found.different[0].what.startswith(what)
-    assert (found.asked, found.equal) == (len(states), len(states) - 1)
+    assert (found.compared, found.equal) == (len(states), len(states) - 1)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
 
     answer_with(write_prune_and_answer)
     found = diff(ALONE, source, "nobody:1")
-    assert (found.moved, len(found.different), len(found.unknown)) == counts
+    assert (found.equal_later, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
 
 
@@ -165,7 +164,7 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
 
     answer_with(copy_and_answer)
     found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
-    assert (found.moved, found.different) == (1, [])
+    assert (found.equal_later, found.different) == (1, [])
 
 
 def test_state_in_two_partitions_is_compared_with_correct_one(
@@ -210,7 +209,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     assert [(each.key, each.what) for each in found.different] == [
         (lost, "the coordinator has state of it, the log has none")
     ]
-    assert found.asked == len(states) + 2
+    assert found.compared == len(states) + 2
 
 
 def test_differences_beyond_limit_are_counted(
@@ -221,4 +220,4 @@ def test_differences_beyond_limit_are_counted(
     answer_with(lambda: {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states})
     found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
     assert (len(found.different), found.unlisted) == (2, len(states) - 2)
-    assert (found.asked, found.equal) == (len(states), 0)
+    assert (found.compared, found.equal) == (len(states), 0)

@@ -124,14 +124,14 @@ def check_complete_counts(states: pa.Table) -> list[Finding]:
     finished = (state == _ACKNOWLEDGED) | (state == _ARCHIVED)
     done = np.zeros(len(states), np.int64)
     np.add.at(done, parents[finished], (last - first + 1)[finished])
-    said = column_to_ints(states.column("delivery_complete_count"))
+    stored_count = column_to_ints(states.column("delivery_complete_count"))
     readable = states.column("unreadable").is_null().to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((said != NONE) & (said != done) & readable)
+    wrong = np.flatnonzero((stored_count != NONE) & (stored_count != done) & readable)
     return [
         Finding(
             *("K13", _W, row["state_partition"], row_identity(row)),
             *(row["last_log_offset"], row["last_log_offset"]),
-            evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
+            evidence=f"complete count {stored_count[at]}, and {done[at]} records in flight are finished",
         )
         for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True)
     ]
