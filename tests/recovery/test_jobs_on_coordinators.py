@@ -9,8 +9,7 @@ import json
 import re
 import shlex
 import shutil
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -34,9 +33,8 @@ from coordinator.recovery.tasks import NamedOutput
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
-from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
+from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports
 from tests.kafka.delivery_history import check_history
-from tests.kafka.recovery_process import RecoveryProcess
 from tests.recovery.test_docs import LIVE, read_examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
@@ -322,47 +320,3 @@ def test_backup_and_restore_commands_of_page(
     assert serve == ["serve", "--data-dir", "restored"]
     with run_coordinator(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
         assert read_all_states(second.port) == before
-
-
-def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_path: Path) -> None:
-    process = RecoveryProcess("audit", journal.data, every="1s", log=tmp_path / "audits.log")
-    port = process.port
-    process.start()
-    try:
-        runs = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="clean"}')
-        wait_until(lambda: runs() >= 2, seconds=120, what="two audits are clean")
-        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 0
-        assert make_metric_reader(port, "share_coordinator_audit_share_partitions")() == 15
-        assert (
-            make_metric_reader(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')()
-            == 0
-        )
-        journal.stop()
-        for segment in journal.data.iterdir():
-            segment.unlink()
-        failed = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="failed"}')
-        wait_until(lambda: failed() >= 1, seconds=120, what="an audit failed")
-        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 3
-        assert process.running
-        process.stop(seconds=120)
-    finally:
-        process.kill()
-    log = (tmp_path / "audits.log").read_text()
-    assert re.search(r"Z clean, \d+ records\n", log)
-    assert "the audit failed: journal=" in log
-    assert "Traceback" not in log
-
-
-def make_metric_reader(port: int, name: str) -> Callable[[], float]:
-    """Return a function that reads a metric; -1 if the metric is missing."""
-
-    def read() -> float:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as response:
-                text = response.read().decode()
-        except OSError:
-            return -1
-        found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")]
-        return float(found[0]) if found else -1
-
-    return read
