@@ -161,7 +161,7 @@ def _matches(state: ComparableState | None, fields: Mapping[str, Any] | None) ->
 
 
 def _differing_fields(state: ComparableState, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: said for name, said in fields.items() if said not in (None, getattr(state, name))}
+    return {name: value for name, value in fields.items() if value not in (None, getattr(state, name))}
 
 
 def responses_match_any_state(states: Sequence[ComparableState | None], answer: LiveState) -> bool:
@@ -181,8 +181,8 @@ def describe_difference(state: ComparableState | None, answer: LiveState) -> str
     different = _differing_fields(state, answer.summary) | _differing_fields(state, answer.read or {})
     batches = different.pop("batches", None)
     found = [
-        f"{name.replace('_', ' ')} {said}, in the log {getattr(state, name)}"
-        for name, said in different.items()
+        f"{name.replace('_', ' ')} {value}, in the log {getattr(state, name)}"
+        for name, value in different.items()
     ]
     if batches is not None:
         there, here = unpack(batches), unpack(state.batches or b"")

@@ -49,7 +49,7 @@ from tests.unit.log.environments import append_durably
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 BATCH_RECORDS_MAX = 100
 
 
@@ -177,9 +177,9 @@ def test_streamed_archive_has_each_record_once(
     assert archive_stream(spark_engine.spark, journal_source, folder) == []
     assert read_log_offsets(source) == {0: list(range(250)), 2: list(range(100))}
     assert (
-        rebuild(ALONE, source)
+        rebuild(LOCAL, source)
         .states.select(["group_id", "start_offset", "state_batches"])
-        .equals(rebuild(ALONE, journal_source).states.select(["group_id", "start_offset", "state_batches"]))
+        .equals(rebuild(LOCAL, journal_source).states.select(["group_id", "start_offset", "state_batches"]))
     )
     shutil.rmtree(journal_source.folder)
     write_journal(Path(journal_source.folder), {0: make_varied_records(300, seed=8)})

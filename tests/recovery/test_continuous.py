@@ -134,8 +134,8 @@ def test_failed_run_is_reported_in_one_line(
     log = GrowingPartition(tmp_path / "disk")
     log.append_records(10)
     options = ("--from", log.source.text, "--every", "1s", "--to", str(tmp_path / "kept"))
-    said = share_coordinator("recovery", command, *options)
-    assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
+    result = share_coordinator("recovery", command, *options)
+    assert [line.split(" ", 1)[1] for line in result.out.splitlines()] == [
         f"the {job} failed: ZeroDivisionError: no such",
         f"the {job} failed: not now",
     ]

@@ -45,14 +45,14 @@ def test_examples_print_documented_output(
     # Other tests may have left a Spark session, which the commands would use.
     monkeypatch.setattr("coordinator.recovery.engines.is_spark_started", lambda: False)
     commands = [(command, lines) for command, lines in read_examples() if LIVE not in command]
-    told = {command.split()[2] for command, _ in read_examples()}
-    assert told == {
+    documented_jobs = {command.split()[2] for command, _ in read_examples()}
+    assert documented_jobs == {
         *("audit", "explain", "diff", "archive", "rebuild", "rewrite"),
     }
     for command, lines in commands:
-        said = share_coordinator(*shlex.split(command)[1:])
-        assert said.exit_code in ((2,) if " audit " in command else (0,)), said.err
-        assert matches_documented_output(said.out.splitlines(), lines), f"{command}\n{said.out}"
+        result = share_coordinator(*shlex.split(command)[1:])
+        assert result.exit_code in ((2,) if " audit " in command else (0,)), result.err
+        assert matches_documented_output(result.out.splitlines(), lines), f"{command}\n{result.out}"
 
 
 def matches_documented_output(printed: list[str], written: list[str]) -> bool:

@@ -44,7 +44,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 NO_PLAN = ReadPlan((), {}, {})
 GOOD = {
     "cleanup.policy": "delete",
@@ -145,7 +145,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         task = partial(compare_with_cluster, {}, pa.array(check._initialised, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
         outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
-        found_missing = output_rows(check.finish(ALONE, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)
+        found_missing = output_rows(check.finish(LOCAL, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)
         assert [row["share_partition"] for row in found_missing] == missing
         assert {row["check"] for row in found_missing} <= {"X2"}
         assert {row["topic_id"] for row in output_rows(outputs, TOPICS_OUTPUT)} == {

@@ -40,7 +40,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 EXECUTE = Allowed(execute=True)
 
 
@@ -61,7 +61,7 @@ def test_long_history_is_not_decoded_at_once(tmp_path: Path) -> None:
     key, count = SharePartitionKey("group", bytes(16), 1), 50_000
     record = encode_record(StateRecord(key, ShareUpdateValue(0, 1, 1, b"", -1)))
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches([record] * count, size=5_000))
-    steps = iter(read_history(ALONE, SegmentSource(str(tmp_path)), [key]).steps)
+    steps = iter(read_history(LOCAL, SegmentSource(str(tmp_path)), [key]).steps)
     tracemalloc.start()
     try:
         next(steps)
@@ -77,14 +77,14 @@ def test_explain_shows_state_of_shard_after_each_step(
     share_groups: SimulatedShareGroups, source: SegmentSource
 ) -> None:
     for leader in share_groups.leaders[:3]:
-        told = explain(source, leader.key)
+        explanation = explain(source, leader.key)
         number = state_partition(leader.key, STATE_PARTITIONS)
         mine = [each for each in share_groups.log[number] if each.record.key == leader.key]
-        assert [event.step.log_offset for event in told.events] == [each.log_offset for each in mine]
-        assert told.events[-1].step.after == share_groups.shards[number].state(leader.key)
-        assert told.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
-        assert told.state_partition == number
-        assert told.to_json_values()["events"][0]["state"]["start_offset"] == 0
+        assert [event.step.log_offset for event in explanation.events] == [each.log_offset for each in mine]
+        assert explanation.events[-1].step.after == share_groups.shards[number].state(leader.key)
+        assert explanation.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
+        assert explanation.state_partition == number
+        assert explanation.to_json_values()["events"][0]["state"]["start_offset"] == 0
 
 
 def test_explain_of_record_shows_only_steps_that_changed_it(
@@ -99,11 +99,11 @@ def test_explain_of_record_shows_only_steps_that_changed_it(
         for batch in unpack(getattr(each.record.value, "state_batches", b""))
         if batch.delivery_state == 0
     )
-    told = explain(source, leader.key, released)
-    whats = [event.what for event in told.events]
-    assert "released, to be delivered again (AVAILABLE) at delivery 1" in whats
-    assert all(before != after for before, after in pairwise(whats))
-    assert len(whats) < told.steps
+    explanation = explain(source, leader.key, released)
+    descriptions = [event.what for event in explanation.events]
+    assert "released, to be delivered again (AVAILABLE) at delivery 1" in descriptions
+    assert all(before != after for before, after in pairwise(descriptions))
+    assert len(descriptions) < explanation.steps
     early = explain(source, leader.key, 10_000)
     assert early.summary.startswith("record 10000: nothing is stored of it")
 
@@ -120,8 +120,8 @@ def test_explain_finds_share_partition_in_wrong_state_partition(
     number = state_partition(key, STATE_PARTITIONS)
     log = {number: [], (number + 1) % STATE_PARTITIONS: share_groups.log[number]}
     log.setdefault(3 - sum(log), [])
-    told = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
-    assert told.state_partition == (number + 1) % STATE_PARTITIONS
+    explanation = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
+    assert explanation.state_partition == (number + 1) % STATE_PARTITIONS
 
 
 # rewrite
@@ -132,7 +132,7 @@ def rewrite_journal(
 ) -> RewriteResult:
     config = load_config({"journal.segment.bytes": str(1 << 20)}).config
     target = f"journal:{folder}"
-    return rewrite(ALONE, source, target, config, state_partitions=partitions, options=options, **more)
+    return rewrite(LOCAL, source, target, config, state_partitions=partitions, options=options, **more)
 
 
 def test_log_is_rewritten_and_rewritten_back(
@@ -146,7 +146,7 @@ def test_log_is_rewritten_and_rewritten_back(
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
     states = {key: state for shard in share_groups.shards for key, state in shard.items()}
     for folder in (there, back):
-        found = comparable_rows(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
+        found = comparable_rows(rebuild(LOCAL, JournalSource(str(folder))).states.to_pylist())
         for row, wanted in zip(
             sorted(found, key=_state_name), sorted(shard_core_rows(states), key=_state_name), strict=True
         ):
@@ -160,7 +160,7 @@ def _state_name(row: dict[str, object]) -> tuple[object, ...]:
 
 
 def _states_of(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]:
-    rows = rebuild(ALONE, JournalSource(str(journal))).states.to_pylist()
+    rows = rebuild(LOCAL, JournalSource(str(journal))).states.to_pylist()
     return {row_share_partition(row): row for row in rows}
 
 
@@ -210,7 +210,7 @@ def test_states_missing_in_work_folder_are_an_error(
 
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
-    row = rebuild(ALONE, source).states.to_pylist()[0]
+    row = rebuild(LOCAL, source).states.to_pylist()[0]
     place = state_partition(row_share_partition(row), 5)
     newest, older, placed = (
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}

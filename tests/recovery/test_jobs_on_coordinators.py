@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e]
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 KEYS = [SharePartitionKey(f"group-{n % 4}", bytes([n]) * 16, n) for n in range(16)]
 RETRY = RetryPolicy(attempts_max=10, first_s=0.1)
 ONE_COPY = {
@@ -127,21 +127,21 @@ def test_journal_in_use_is_audited_and_equals_served_state(
 ) -> None:
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
-    found = diff(ALONE, source, live)
+    found = diff(LOCAL, source, live)
     assert (found.compared, found.equal, found.different, found.unknown) == (15, 15, [], {})
     options = AuditOptions(external=[LiveCheck(source, live)])
-    checked = audit(ALONE, source, options)
+    checked = audit(LOCAL, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
     for key in KEYS[:2]:
         check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
     ((command, lines),) = (each for each in read_examples() if LIVE in each[0])
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
-    said = share_coordinator(*shlex.split(command)[1:])
-    assert (said.exit_code, said.out.splitlines()) == (0, lines)
+    result = share_coordinator(*shlex.split(command)[1:])
+    assert (result.exit_code, result.out.splitlines()) == (0, lines)
     # With another leader and state epoch, the state changes in the log and in the coordinator.
     send_random_requests(journal.port, seed=2)
-    assert diff(ALONE, source, live).equal == 15
+    assert diff(LOCAL, source, live).equal == 15
 
 
 @pytest.mark.spark
@@ -155,7 +155,7 @@ def test_executors_compare_states_and_driver_reads_none(
     """Checks X1 and X3, and `diff`."""
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
-    earlier = audit(ALONE, source, AuditOptions(to=tmp_path / "earlier"))
+    earlier = audit(LOCAL, source, AuditOptions(to=tmp_path / "earlier"))
     lost = SharePartitionKey("lost", bytes(16), 1)
     state = earlier.states.slice(0, 1).to_pylist()[0] | {"group_id": lost.group_id, "state_partition": 5}
     open_folder(tmp_path / "earlier" / "states.parquet").write_parquet(
@@ -200,16 +200,16 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     )
     assert not target.exists()
     done = share_coordinator(*command, "--state-partitions", "11", "--execute", "-o", "json")
-    said = json.loads(done.out)
-    assert (said["verified"], said["counts"], said["differences"]) == (True, {"copy": 15}, [])
-    moved = audit(ALONE, JournalSource(str(target)), AuditOptions())
+    report = json.loads(done.out)
+    assert (report["verified"], report["counts"], report["differences"]) == (True, {"copy": 15}, [])
+    moved = audit(LOCAL, JournalSource(str(target)), AuditOptions())
     assert (moved.verdict, len(moved.states)) == ("clean", 15)
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
     )
     with run_coordinator(tmp_path / "second", data=target, partitions=11) as second:
         assert read_all_states(second.port) == before
-        assert diff(ALONE, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
+        assert diff(LOCAL, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
         refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
         assert refused.exit_code == 0, "nothing to do"
         send_random_requests(second.port, seed=3)
@@ -237,9 +237,9 @@ def test_topic_is_audited_restored_from_archive_and_served(
         send_random_requests(first.port)
         before = read_all_states(first.port)
         source = TopicSource(topic, bootstrap)
-        assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
+        assert diff(LOCAL, source, f"127.0.0.1:{first.port}").equal == 15
         check_history(first, source, KEYS[0], offset=13)
-        assert audit(ALONE, source, AuditOptions(state_partitions=6)).findings.to_pylist() == []
+        assert audit(LOCAL, source, AuditOptions(state_partitions=6)).findings.to_pylist() == []
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
@@ -276,19 +276,19 @@ def test_topic_is_audited_restored_from_archive_and_served(
         )
         assert code == 1
         assert "state partitions of the target are owned" in err
-    assert audit(ALONE, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
+    assert audit(LOCAL, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
 
 
 def rewrite(
     share_coordinator: CommandLine, source: str, target: str, bootstrap: str, *more: str
 ) -> tuple[object, str, str]:
-    said = share_coordinator(
+    result = share_coordinator(
         *("recovery", "rewrite", "--from", source, "--to", target, "--execute"),
         *("--bootstrap-servers", bootstrap),
         *(f"--set={name}={value}" for name, value in ONE_COPY.items()),
         *more,
     )
-    return said.exit_code, said.out, said.err
+    return result.exit_code, result.out, result.err
 
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"

@@ -31,7 +31,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_x1_different_answer_is_found(
     given = LiveState(None, None) if changed is None else make_live_state(wrong, **changed)
     answer_with(lambda: answers | {row_share_partition(wrong): given})
     source = SegmentSource(str(tmp_path / "before"))
-    found = diff(ALONE, source, "nobody:1")
+    found = diff(LOCAL, source, "nobody:1")
     assert [each.key for each in found.different] == [row_share_partition(wrong)]
     assert found.different[0].what.startswith(what)
     assert (found.compared, found.equal) == (len(states), len(states) - 1)
@@ -127,7 +127,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
     write_segments(tmp_path / f"{TOPIC}-0", batches[:10])
     source = SegmentSource(str(tmp_path))
-    run = rebuild(ALONE, source)
+    run = rebuild(LOCAL, source)
 
     def write_prune_and_answer() -> dict[SharePartitionKey, LiveState]:
         write_segments(tmp_path / f"{TOPIC}-0", batches)
@@ -136,7 +136,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
         return {key: make_live_state(row, start_offset=answered)}
 
     answer_with(write_prune_and_answer)
-    found = diff(ALONE, source, "nobody:1")
+    found = diff(LOCAL, source, "nobody:1")
     assert (found.equal_later, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
 
@@ -155,15 +155,15 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
         archive(log, copied)
 
     copy(4)
-    checkpoint_states(ALONE, copied, interval_ms=1, now_ms=0)
-    (row,) = rebuild(ALONE, log).states.to_pylist()
+    checkpoint_states(LOCAL, copied, interval_ms=1, now_ms=0)
+    (row,) = rebuild(LOCAL, log).states.to_pylist()
 
     def copy_and_answer() -> dict[SharePartitionKey, LiveState]:
         copy(6)
         return {key: make_live_state(row, start_offset=5)}
 
     answer_with(copy_and_answer)
-    found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
+    found = diff(LOCAL, ArchiveSource(str(copied)), "nobody:1")
     assert (found.equal_later, found.different) == (1, [])
 
 
@@ -205,7 +205,7 @@ def test_state_listed_by_coordinator_but_missing_in_log_differs(
     answers = {key: make_live_state(row) for key, row in states.items()}
     answer_with(lambda: {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)})
     listed = [lost, gone, *states]
-    found = diff(ALONE, source, "live", listed=listed)
+    found = diff(LOCAL, source, "live", listed=listed)
     assert [(each.key, each.what) for each in found.different] == [
         (lost, "the coordinator has state of it, the log has none")
     ]
@@ -218,6 +218,6 @@ def test_differences_beyond_limit_are_counted(
     states = state_rows(audit_result)
 
     answer_with(lambda: {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states})
-    found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
+    found = diff(LOCAL, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
     assert (len(found.different), found.unlisted) == (2, len(states) - 2)
     assert (found.compared, found.equal) == (len(states), 0)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def segment_source(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
 def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
     for cut in (LogCut(), LogCut({0: 100, 2: 333})):
         theirs = rebuild(spark_engine, segment_source, cut=cut)
-        ours = rebuild(ALONE, segment_source, cut=cut)
+        ours = rebuild(LOCAL, segment_source, cut=cut)
         assert theirs.states.schema.equals(STATES)
         assert theirs.states.equals(ours.states)
         assert theirs.ranges.equals(ours.ranges)
@@ -64,11 +64,11 @@ def test_only_selected_states_reach_driver(
     spark_engine: "SparkEngine", segment_source: SegmentSource
 ) -> None:
     theirs, ours = (
-        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, ALONE)
+        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, LOCAL)
     )
     assert theirs.states.equals(ours.states)
     assert len(theirs.states) == 9 < theirs.manifest["states"]
-    assert ours.states.slice(0, 3).equals(rebuild(ALONE, segment_source).states.slice(0, 3))
+    assert ours.states.slice(0, 3).equals(rebuild(LOCAL, segment_source).states.slice(0, 3))
 
 
 def test_api_returns_data_frames_with_the_rows_of_the_local_engine(
@@ -94,7 +94,7 @@ def test_executors_write_states_that_driver_does_not_read(
     names = {output.name for output in fetched_outputs}
     assert TOTALS_OUTPUT in names
     assert STATES_OUTPUT not in names
-    alone = rebuild(ALONE, segment_source, to=tmp_path / "alone")
+    alone = rebuild(LOCAL, segment_source, to=tmp_path / "alone")
     assert done.states.equals(alone.states)
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
 

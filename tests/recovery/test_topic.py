@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 PARTITIONS = 3
 RECORDS_EACH = 400
 
@@ -116,14 +116,14 @@ def state_rows(states: Any) -> list[dict[str, Any]]:
 
 
 def test_topic_is_rebuilt_without_records_of_deposed_owner(source: TopicSource) -> None:
-    run = rebuild(ALONE, source)
+    run = rebuild(LOCAL, source)
     assert state_rows(run.states) == load_expected_states(source)
     assert not any(row["group_id"].startswith("group-77") for row in run.states.to_pylist())
     assert run.manifest["totals"]["records"] >= PARTITIONS * RECORDS_EACH + 5
     assert run.manifest["totals"]["claims"] >= 3 * PARTITIONS
     assert len(run.ranges) == PARTITIONS
     cut = {0: 100, 1: 250, 2: 0}
-    assert state_rows(rebuild(ALONE, source, cut=LogCut(cut)).states) == load_expected_states(source, cut)
+    assert state_rows(rebuild(LOCAL, source, cut=LogCut(cut)).states) == load_expected_states(source, cut)
 
 
 def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Path) -> None:
@@ -152,12 +152,12 @@ def test_cut_by_time_finds_offsets(source: TopicSource, record_time_ms: int) -> 
 def test_topic_brokers_disk_and_archive_have_same_states(
     source: TopicSource, built_in: BuiltInRig, tmp_path: Path
 ) -> None:
-    states = rebuild(ALONE, source).states
+    states = rebuild(LOCAL, source).states
     disk = SegmentSource(str(built_in.broker.directory / "data" / source.topic))
-    assert rebuild(ALONE, disk).states.equals(states)
+    assert rebuild(LOCAL, disk).states.equals(states)
     run = archive(source, tmp_path)
     assert (run.ends, run.gaps) == (source.plan(LogCut()).ends, {})
-    assert rebuild(ALONE, ArchiveSource(str(tmp_path))).states.equals(states)
+    assert rebuild(LOCAL, ArchiveSource(str(tmp_path))).states.equals(states)
     assert archive(source, tmp_path).records == 0
 
 
@@ -217,14 +217,14 @@ def test_topic_pruned_during_read_is_read_again_to_its_new_end(
                 await write_without_epoch(plain, p, 0, 300)
 
     asyncio.run(run_test())
-    run = rebuild(ALONE, PrunedTopic(topic, bootstrap))
+    run = rebuild(LOCAL, PrunedTopic(topic, bootstrap))
     assert run.manifest["pruned_during_read"] == {"0": 150}
     read = run.manifest["partitions"]["0"]
     assert (read["start"], read["read_to"]) == (150, RECORDS_EACH)
     assert plain.plan(LogCut()).starts[0] == 150
     assert state_rows(run.states) == load_expected_states(plain)
     with pytest.raises(ConfigError, match="0:149 cannot be used: it must be at or above 150"):
-        rebuild(ALONE, plain, cut=LogCut({0: 149}))
+        rebuild(LOCAL, plain, cut=LogCut({0: 149}))
 
 
 def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) -> None:
@@ -238,7 +238,7 @@ def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) 
 @pytest.mark.filterwarnings("ignore")
 def test_spark_reads_live_topic(source: TopicSource, spark_engine: "SparkEngine") -> None:
     theirs = rebuild(spark_engine, source)
-    assert theirs.states.equals(rebuild(ALONE, source).states)
+    assert theirs.states.equals(rebuild(LOCAL, source).states)
     read = partial(api.records, source.text, bootstrap_servers=source.bootstrap_servers)
     frame: Any = read(spark=spark_engine.spark)
     order = [("state_partition", "ascending"), ("log_offset", "ascending")]
