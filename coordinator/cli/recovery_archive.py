@@ -15,30 +15,21 @@ if TYPE_CHECKING:
     from coordinator.recovery.archive import ArchiveResult
 
 To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="DIR", help="The directory or URI of the archive; created if it does not exist."
-    ),
+    str, recovery.option("--to", "DIR", "The directory or URI of the archive; created if it does not exist.")
 ]
 Checkpoint = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
-    ),
+    str, recovery.option("--checkpoint", "URI", "With Spark: the query's checkpoint; by default in --to.")
 ]
 StateCheckpoint = Annotated[
     str,
-    typer.Option(
+    recovery.option(
         "--state-checkpoint",
-        metavar="TIME",
-        help="How often to store the states in the archive, which shortens later reads.",
+        "TIME",
+        "How often to store the states in the archive, which shortens later reads.",
     ),
 ]
 Keep = Annotated[
-    str,
-    typer.Option(
-        "--keep", metavar="TIME", help="How long to keep records, for example 400d. Default: always."
-    ),
+    str, recovery.option("--keep", "TIME", "How long to keep records, for example 400d. Default: always.")
 ]
 
 

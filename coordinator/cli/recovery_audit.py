@@ -27,30 +27,22 @@ EXIT_COULD_NOT_AUDIT = 3
 
 To = Annotated[
     str | None,
-    typer.Option(
+    recovery.option(
         "--to",
-        metavar="DIR",
-        help="A new directory or URI for states, findings and a manifest; with --every, one per run.",
+        "DIR",
+        "A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
 EarlierAudit = Annotated[
-    str | None,
-    typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
+    str | None, recovery.option("--baseline", "DIR", "Compare with the --to of an earlier audit (X3).")
 ]
-Live = Annotated[
-    str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
-]
+Live = Annotated[str, recovery.option("--live", "HOST:PORT", "Compare with this live coordinator (X1).")]
 Keep = Annotated[
-    int,
-    typer.Option(
-        "--keep", metavar="N", help="With --every: runs to keep in --to, besides the baseline.", min=1
-    ),
+    int, recovery.option("--keep", "N", "With --every: runs to keep in --to, besides the baseline.", min=1)
 ]
 Archive = Annotated[
     str | None,
-    typer.Option(
-        "--archive", metavar="DIR", help="An archive of the log; the report shows what it can restore."
-    ),
+    recovery.option("--archive", "DIR", "An archive of the log; the report shows what it can restore."),
 ]
 
 

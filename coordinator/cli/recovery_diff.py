@@ -15,19 +15,12 @@ DIFFERENT_SHOWN_MAX = 20
 
 
 Live = Annotated[
-    str,
-    typer.Option(
-        "--live",
-        metavar="HOST:PORT",
-        help="The live coordinator. Default: --bootstrap-servers.",
-    ),
+    str, recovery.option("--live", "HOST:PORT", "The live coordinator. Default: --bootstrap-servers.")
 ]
 Url = Annotated[
     str,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="The coordinator's HTTP address; also reports states that the log lacks.",
+    recovery.option(
+        "--url", "URL", "The coordinator's HTTP address; also reports states that the log lacks."
     ),
 ]
 
@@ -43,7 +36,7 @@ def diff(
     ] = None,
     url: Url = "",
     token_file: Annotated[
-        str, typer.Option("--token-file", metavar="FILE", help="A file with the token for --url.")
+        str, recovery.option("--token-file", "FILE", "A file with the token for --url.")
     ] = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",

@@ -14,18 +14,12 @@ DIFFERENCES_SHOWN_MAX = 10
 
 
 Target = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="TARGET", help="journal:DIR or kafka:TOPIC, new or empty.", show_default=False
-    ),
+    str, recovery.option("--to", "TARGET", "journal:DIR or kafka:TOPIC, new or empty.", show_default=False)
 ]
 StatePartitions = Annotated[
     int | None,
-    typer.Option(
-        "--state-partitions",
-        metavar="N",
-        help="State partitions of the target. Default: as in the source.",
-        min=1,
+    recovery.option(
+        "--state-partitions", "N", "State partitions of the target. Default: as in the source.", min=1
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")]
@@ -38,17 +32,16 @@ TakeOver = Annotated[
 Incomplete = Annotated[
     bool,
     typer.Option(
-        "--incomplete",
-        help="Write the remaining states although the beginning of the log was pruned.",
+        "--incomplete", help="Write the remaining states although the beginning of the log was pruned."
     ),
 ]
 
 Work = Annotated[
     str | None,
-    typer.Option(
+    recovery.option(
         "--work",
-        metavar="FOLDER",
-        help="New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
+        "FOLDER",
+        "New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
         show_default=False,
     ),
 ]
