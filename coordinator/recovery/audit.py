@@ -33,12 +33,12 @@ from coordinator.recovery.external_checks import (
     TOPICS_OUTPUT,
     ExternalCheck,
 )
-from coordinator.recovery.folders import Location, open_folder
+from coordinator.recovery.folders import Folder, Location
 from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows, read_log
-from coordinator.recovery.manifest import StoredStates, check_empty_folder, make_manifest, write_results
+from coordinator.recovery.manifest import StoredStates, make_manifest
 from coordinator.recovery.rebuild import (
-    check_written_states,
-    stored_states,
+    open_result_folder,
+    store_results,
     sum_totals,
     write_task,
     written_states,
@@ -48,7 +48,6 @@ from coordinator.recovery.schema import ALL, RANGES
 from coordinator.recovery.share_partitions import count_state_partitions
 from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
 from coordinator.recovery.state_tasks import (
-    STATES_OUTPUT,
     TOTALS_OUTPUT,
     StateTask,
     count_states,
@@ -126,30 +125,17 @@ class AuditResult:
     @property
     def exit_code(self) -> int:
         """The exit code of the command for this audit."""
-        return max(exit_code_for(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
+        if self.counts[Severity.CRITICAL]:
+            return EXIT_CRITICAL
+        return EXIT_WARNINGS if self.counts[Severity.WARNING] or self.missed else EXIT_CLEAN
 
     @property
     def verdict(self) -> str:
         """The number of findings and the missed checks as one line."""
+        severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
+        found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
-        return counts_text(self.counts) + missed
-
-
-def exit_code_for(counts: Mapping[Severity, int]) -> int:
-    """Return the exit code for a number of findings."""
-    if counts[Severity.CRITICAL]:
-        return EXIT_CRITICAL
-    return EXIT_WARNINGS if counts[Severity.WARNING] else EXIT_CLEAN
-
-
-def counts_text(counts: Mapping[Severity, int]) -> str:
-    """Return the number of findings as text."""
-    shown = [
-        f"{counts[severity]} {severity.value}"
-        for severity in (Severity.CRITICAL, Severity.WARNING)
-        if counts[severity]
-    ]
-    return ", ".join(shown) if shown else "clean"
+        return (found or "clean") + missed
 
 
 def audit(
@@ -166,27 +152,29 @@ def audit(
     If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
     clock = clock or SystemClock()
-    if options.to is not None:
-        check_empty_folder(open_folder(options.to))
+    folder = open_result_folder(options.to)
     for check in options.external:
         check.begin()
     try:
-        observers = partial(_make_observers, options, with_states and options.to is None)
-        with written_states(None if options.to is None else open_folder(options.to)):
+        observers = partial(_make_observers, options, folder, with_states)
+        with written_states(folder):
             log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
         number = ALL if damage.state_partition is None else damage.state_partition
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
-        return _make_result(engine, source, options, None, [found], clock)
-    return _make_result(engine, source, options, _with_missing_partitions(log, options), [], clock)
+        return _make_result(engine, source, options, folder, None, [found], clock)
+    log = _with_missing_partitions(log, options)
+    return _make_result(engine, source, options, folder, log, [], clock)
 
 
-def _make_observers(options: AuditOptions, with_states: bool, plan: ReadPlan, attempt: int) -> MakeObserver:
+def _make_observers(
+    options: AuditOptions, folder: Folder | None, with_states: bool, plan: ReadPlan, attempt: int
+) -> MakeObserver:
     tasks: list[StateTask] = [count_states]
-    if options.to is not None:
-        tasks.append(write_task(open_folder(options.to), attempt))
+    if folder is not None:
+        tasks.append(write_task(folder, attempt))
     elif with_states:
         tasks.append(select_states)
     settings = AuditSettings(
@@ -210,6 +198,7 @@ def _make_result(
     engine: Engine,
     source: Source,
     options: AuditOptions,
+    folder: Folder | None,
     read: LogReadResult | None,
     found: list[Finding],
     clock: Clock,
@@ -248,12 +237,7 @@ def _make_result(
     keeps_baseline = read is None or _has_lost_state(found)
     manifest["next_baseline"] = run_before if keeps_baseline else manifest["run_id"]
     range_rows = pa.Table.from_pylist(ranges, RANGES)
-    folder = None if options.to is None else open_folder(options.to)
-    if folder is not None:
-        check_written_states(folder, totals)
-        written = {STATES_OUTPUT: manifest["states"]}
-        write_results(folder, {"findings": table, "ranges": range_rows}, manifest, written)
-    stored = stored_states(log, folder)
+    stored = store_results(folder, log, {"findings": table, "ranges": range_rows}, manifest)
     return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, missed)
 
 

@@ -182,7 +182,7 @@ def test_repeated_job_ends_when_the_jvm_dies(command: str, exit_code: int, tmp_p
             first_result = process.stdout.readline()
             assert "failed" not in first_result
             kill_child_jvm(process.pid)
-            _, error = process.communicate(timeout=60)
+            _, error = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == exit_code
