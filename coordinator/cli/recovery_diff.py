@@ -122,8 +122,8 @@ def _print_diff(found: Any) -> None:
         print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
         print_line(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
-    for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
-        recovery.print_warning(f"{key} is not known: {why}")
+    for key, reason in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
+        recovery.print_warning(f"{key} is not known: {reason}")
     print_line(
         f"{found.compared} share-partitions: {found.equal} equal, "
         f"{found.equal_later} equal at a later offset, {len(found.different)} different, "
@@ -151,7 +151,7 @@ def _as_json(found: Any) -> dict[str, Any]:
             }
             for each in found.different
         ],
-        "unknown": {str(key): why for key, why in found.unknown.items()},
+        "unknown": {str(key): reason for key, reason in found.unknown.items()},
         "batches_unknown": found.batches_unknown,
         "unlisted": found.unlisted,
         "manifest": found.manifest,

@@ -252,7 +252,7 @@ def _not_checked(
         checked.add("R8")
     if options.baseline is not None:
         checked.add("X3")
-    return {name: why for name, why in {**_NEEDS, **external}.items() if name not in checked}
+    return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
 def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:

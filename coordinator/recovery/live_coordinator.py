@@ -91,21 +91,21 @@ async def read_states(
 
 
 async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
-    why: object = "no address is given"
+    reason: object = "no address is given"
     for host, port in parse_addresses(bootstrap):
         try:
             connection = await Connection.open(host, port, client_id="share-coordinator", security=security)
             versions = connection.versions
             await connection.close()
         except ShareCoordinatorError as error:
-            why = error
+            reason = error
             continue
         if summary_api.API_KEY not in versions:
             raise LogUnavailable(
                 f"{host}:{port} is not a share coordinator: it does not serve the share-state RPCs"
             )
         return int(versions[summary_api.API_KEY][1])
-    raise LogUnavailable(f"the coordinator cannot be reached: {why}")
+    raise LogUnavailable(f"the coordinator cannot be reached: {reason}")
 
 
 async def _read_summaries(

@@ -117,7 +117,7 @@ class PartitionAudit:
                 yield Finding("P4", Severity.CRITICAL, *place, evidence=each.what)
         summary = self._scan.summary()
         if summary["unread_bytes"]:
-            what = "bytes after the last valid batch: an interrupted or current write"
             end = int(summary["range_end"])
-            evidence = f"{summary['unread_bytes']} {what}"
+            ignored = "bytes after the last valid batch: an interrupted or current write"
+            evidence = f"{summary['unread_bytes']} {ignored}"
             yield Finding("P4", Severity.INFO, number, None, end, end, evidence=evidence)

@@ -101,15 +101,15 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     for each in facts:
         number = each.state_partition
         if each.prunable > limits.prune_backlog_max:
-            what = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
-            add("P1", _W, number, each.start, each.needed_from, what)
+            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+            add("P1", _W, number, each.start, each.needed_from, evidence)
         age_ms = each.newest_ms - each.pinned_since_ms
         if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
-            what = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
-            add("P1", _W, number, each.needed_from, each.end, what)
+            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
+            add("P1", _W, number, each.needed_from, each.end, evidence)
         if each.replay_s > limits.replay_s_max:
-            what = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
-            add("P7", _I, number, each.start, each.end, what)
+            evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
+            add("P7", _I, number, each.start, each.end, evidence)
     return found
 
 
