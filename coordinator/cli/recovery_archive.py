@@ -43,7 +43,7 @@ def archive(
     state_checkpoint: StateCheckpoint = "1d",
     keep: Keep = "",
     metrics_listen: recovery.MetricsListen = "",
-    engine: recovery.EngineName = "auto",
+    engine: recovery.EngineName = "local",
     master: recovery.Master = "",
     config: flags.ConfigFile = None,
     settings: flags.Set = None,
@@ -63,7 +63,7 @@ def archive(
     interval_ms = round(recovery.parse_duration_s(state_checkpoint, "--state-checkpoint") * 1000)
     keep_ms = round(recovery.parse_duration_s(keep, "--keep") * 1000) if keep else None
     worker: Any
-    with closing(recovery.open_engine(engine, master, None)) as worker:
+    with closing(recovery.open_engine("spark" if master else engine, master, None)) as worker:
 
         def archive_new_records() -> "Sequence[ArchiveResult]":
             if worker.name == "spark":
