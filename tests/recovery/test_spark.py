@@ -79,7 +79,9 @@ def test_api_returns_data_frames_with_the_rows_of_the_local_engine(
     assert not list(tmp_path.glob("share-coordinator-*"))
     frame: Any = api.records(segment_source.text, spark=spark)
     assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
-    assert spark.read.parquet(str(tmp_path / "states")).where("start_offset = 80").count() > 0
+    assert (
+        spark.read.parquet(str(tmp_path / "states" / "states.parquet")).where("start_offset = 80").count() > 0
+    )
     assert api.findings(spark, segment_source.text).where("check = 'K1'").count() > 0
 
 
