@@ -1,6 +1,7 @@
 """`recovery archive`: copy the records of a log before pruning removes them, with or without Spark."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,30 +15,21 @@ if TYPE_CHECKING:
     from coordinator.recovery.archive import ArchiveResult
 
 To = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="DIR", help="The directory or URI of the archive; created if it does not exist."
-    ),
+    str, recovery.option("--to", "DIR", "The directory or URI of the archive; created if it does not exist.")
 ]
 Checkpoint = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint", metavar="URI", help="With Spark: the query's checkpoint; by default in --to."
-    ),
+    str, recovery.option("--checkpoint", "URI", "With Spark: the query's checkpoint; by default in --to.")
 ]
 StateCheckpoint = Annotated[
     str,
-    typer.Option(
+    recovery.option(
         "--state-checkpoint",
-        metavar="TIME",
-        help="How often to store the states in the archive, which shortens later reads.",
+        "TIME",
+        "How often to store the states in the archive, which shortens later reads.",
     ),
 ]
 Keep = Annotated[
-    str,
-    typer.Option(
-        "--keep", metavar="TIME", help="How long to keep records, for example 400d. Default: always."
-    ),
+    str, recovery.option("--keep", "TIME", "How long to keep records, for example 400d. Default: always.")
 ]
 
 
@@ -70,30 +62,24 @@ def archive(
     period = recovery.parse_period(every, metrics_listen)
     interval_ms = round(recovery.parse_duration_s(state_checkpoint, "--state-checkpoint") * 1000)
     keep_ms = round(recovery.parse_duration_s(keep, "--keep") * 1000) if keep else None
-    spark: Any = None
-    if engine == "spark" or master:
-        from coordinator.recovery.archive_stream import archive_stream
-        from coordinator.recovery.engines.spark_session import get_or_start_session
+    worker: Any
+    with closing(recovery.open_engine("spark" if master else engine, master, None)) as worker:
 
-        spark = get_or_start_session(master)
+        def archive_new_records() -> "Sequence[ArchiveResult]":
+            if worker.name == "spark":
+                from coordinator.recovery.archive_stream import archive_stream
 
-    def run() -> "Sequence[ArchiveResult]":
-        if spark is None:
-            done = [copy_new_records(opened, to)]
-        else:
-            done = archive_stream(spark, opened, to, checkpoint=checkpoint)
-        _maintain(to, interval_ms, keep_ms)
-        return done
+                done = archive_stream(worker.spark, opened, to, checkpoint=checkpoint)
+            else:
+                done = [copy_new_records(opened, to)]
+            _maintain(to, interval_ms, keep_ms)
+            return done
 
-    try:
         if period is not None:
             metrics = ArchiveMetrics(partial(archive_lag, opened, to))
-            recovery.run_periodically("copy", run, metrics, period, _describe)
+            recovery.run_periodically("copy", archive_new_records, metrics, period, _describe)
             return
-        done = run()
-    finally:
-        if spark is not None:
-            spark.stop()
+        done = archive_new_records()
     for each in done:
         _print_result(each, output)
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
@@ -107,11 +93,8 @@ def _maintain(to: str, interval_ms: int, keep_ms: int | None) -> None:
     from coordinator.recovery.state_checkpoints import checkpoint_states
 
     now_ms = SystemClock().now_ms()
-    worker = LocalEngine()
-    try:
+    with closing(LocalEngine()) as worker:
         checkpoint_states(worker, to, interval_ms=interval_ms, now_ms=now_ms)
-    finally:
-        worker.close()
     if keep_ms is not None:
         remove_old_records(to, keep_ms=keep_ms, now_ms=now_ms)
 

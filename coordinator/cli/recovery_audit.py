@@ -27,30 +27,22 @@ EXIT_COULD_NOT_AUDIT = 3
 
 To = Annotated[
     str | None,
-    typer.Option(
+    recovery.option(
         "--to",
-        metavar="DIR",
-        help="A new directory or URI for states, findings and a manifest; with --every, one per run.",
+        "DIR",
+        "A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
 EarlierAudit = Annotated[
-    str | None,
-    typer.Option("--baseline", metavar="DIR", help="Compare with the --to of an earlier audit (X3)."),
+    str | None, recovery.option("--baseline", "DIR", "Compare with the --to of an earlier audit (X3).")
 ]
-Live = Annotated[
-    str, typer.Option("--live", metavar="HOST:PORT", help="Compare with this live coordinator (X1).")
-]
+Live = Annotated[str, recovery.option("--live", "HOST:PORT", "Compare with this live coordinator (X1).")]
 Keep = Annotated[
-    int,
-    typer.Option(
-        "--keep", metavar="N", help="With --every: runs to keep in --to, besides the baseline.", min=1
-    ),
+    int, recovery.option("--keep", "N", "With --every: runs to keep in --to, besides the baseline.", min=1)
 ]
 Archive = Annotated[
     str | None,
-    typer.Option(
-        "--archive", metavar="DIR", help="An archive of the log; the report shows what it can restore."
-    ),
+    recovery.option("--archive", "DIR", "An archive of the log; the report shows what it can restore."),
 ]
 
 
@@ -116,10 +108,12 @@ def audit(
         options = _make_options(
             loaded, recovery.parse_cut(as_of_offset, as_of_time), state_partitions, to, baseline, archive
         )
-        asked = None
+        live_coordinator = None
         if live:
-            asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
-        options = replace(options, external=_external_checks(loaded, opened, options, asked))
+            live_coordinator = recovery.parse_live_coordinator(
+                live, flags.client_security(live_config, loaded)
+            )
+        options = replace(options, external=_external_checks(loaded, opened, options, live_coordinator))
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             if period is not None:
                 _audit_periodically(worker, opened, options, period, keep)
@@ -205,20 +199,21 @@ def _external_checks(
     config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None"
 ) -> list[Any]:
     """Return the checks of cluster and live coordinator that the options allow."""
-    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck, OptionalCheck
+    from coordinator.recovery.external_checks import ClusterCheck, LiveCheck
     from coordinator.recovery.sources.topic_access import make_topic_options
 
     found: list[Any] = []
     if config.bootstrap_servers:
         kind, _, topic = source.text.partition(":")
-        cluster = ClusterCheck(
-            **make_topic_options(config),
-            topic=topic if kind == "kafka" else None,
-            state_partitions=options.state_partitions,
-            limits=options.limits,
-            cut=options.cut,
+        found.append(
+            ClusterCheck(
+                **make_topic_options(config),
+                topic=topic if kind == "kafka" else None,
+                state_partitions=options.state_partitions,
+                limits=options.limits,
+                cut=options.cut,
+            )
         )
-        found.append(OptionalCheck(cluster, ("P5", "X2", "X5") if kind == "kafka" else ("X2", "X5")))
     if live is not None:
-        found.append(OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True))
+        found.append(LiveCheck(source, live))
     return found

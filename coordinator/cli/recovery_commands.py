@@ -38,49 +38,40 @@ recovery_app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+def option(flag: str, metavar: str, text: str, **more: Any) -> Any:
+    """Return a command-line option; `metavar` stands for its value in the help."""
+    return typer.Option(flag, metavar=metavar, help=text, **more)
+
+
 From = Annotated[
     str,
-    typer.Option(
+    option(
         "--from",
-        metavar="SOURCE",
-        help="kafka:TOPIC (with --bootstrap-servers), segments:DIR, journal:DIR or archive:DIR.",
+        "SOURCE",
+        "kafka:TOPIC (with --bootstrap-servers), segments:DIR, journal:DIR or archive:DIR.",
         show_default=False,
     ),
 ]
 AsOfOffset = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of-offset", metavar="P:O,...", help="Read state partition P up to log offset O (exclusive)."
-    ),
+    str | None, option("--as-of-offset", "P:O,...", "Read state partition P up to log offset O (exclusive).")
 ]
 AsOfTime = Annotated[
-    str | None,
-    typer.Option(
-        "--as-of-time", metavar="TIME", help="Read up to the first record later than an ISO 8601 time."
-    ),
+    str | None, option("--as-of-time", "TIME", "Read up to the first record later than an ISO 8601 time.")
 ]
-EngineName = Annotated[
-    str, typer.Option("--engine", metavar="ENGINE", help="local (processes), spark or auto.")
-]
-Master = Annotated[str, typer.Option("--master", metavar="URL", help="The Spark master. Default: local[*].")]
+EngineName = Annotated[str, option("--engine", "ENGINE", "local (processes), spark or auto.")]
+Master = Annotated[str, option("--master", "URL", "The Spark master. Default: local[*].")]
 Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes", metavar="N", help="Processes of the local engine. Default: number of cores.", min=1
-    ),
+    int | None, option("--processes", "N", "Processes of the local engine. Default: number of cores.", min=1)
 ]
 StatePartitions = Annotated[
-    int | None,
-    typer.Option("--state-partitions", metavar="N", help="Their number. Default: as in the log.", min=1),
+    int | None, option("--state-partitions", "N", "Their number. Default: as in the log.", min=1)
 ]
-Every = Annotated[str, typer.Option("--every", metavar="TIME", help="Repeat the job: 30s, 5m, 1h.")]
+Every = Annotated[str, option("--every", "TIME", "Repeat the job: 30s, 5m, 1h.")]
 MetricsListen = Annotated[
-    str, typer.Option("--metrics-listen", metavar="HOST:PORT", help="With --every: metrics for Prometheus.")
+    str, option("--metrics-listen", "HOST:PORT", "With --every: metrics for Prometheus.")
 ]
-Limit = Annotated[
-    int,
-    typer.Option("--limit", metavar="N", help="Share-partitions that are listed; all are counted.", min=1),
-]
+Limit = Annotated[int, option("--limit", "N", "Share-partitions that are listed; all are counted.", min=1)]
 
 KAFKA_FLAGS = """
 \b
@@ -96,10 +87,7 @@ def rebuild(
     as_of_offset: AsOfOffset = None,
     as_of_time: AsOfTime = None,
     to: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="DIR", help="A new directory or URI for the states (parquet) and a manifest."
-        ),
+        str | None, option("--to", "DIR", "A new directory or URI for the states (parquet) and a manifest.")
     ] = None,
     engine: EngineName = "auto",
     master: Master = "",

@@ -15,19 +15,12 @@ DIFFERENT_SHOWN_MAX = 20
 
 
 Live = Annotated[
-    str,
-    typer.Option(
-        "--live",
-        metavar="HOST:PORT",
-        help="The live coordinator. Default: --bootstrap-servers.",
-    ),
+    str, recovery.option("--live", "HOST:PORT", "The live coordinator. Default: --bootstrap-servers.")
 ]
 Url = Annotated[
     str,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="The coordinator's HTTP address; also reports states that the log lacks.",
+    recovery.option(
+        "--url", "URL", "The coordinator's HTTP address; also reports states that the log lacks."
     ),
 ]
 
@@ -43,7 +36,7 @@ def diff(
     ] = None,
     url: Url = "",
     token_file: Annotated[
-        str, typer.Option("--token-file", metavar="FILE", help="A file with the token for --url.")
+        str, recovery.option("--token-file", "FILE", "A file with the token for --url.")
     ] = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
@@ -65,14 +58,16 @@ def diff(
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
-    asked = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
-    from coordinator.recovery.diff import diff as compare
+    coordinator = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
+    from coordinator.recovery.live_comparison import diff as compare_states
 
     try:
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             # List first, so that state which is initialised later is not reported as missing in the log.
             listed = [*_list_coordinator_keys(url, token_file), *_list_group_keys(loaded)]
-            found = compare(worker, opened, asked, groups=group or (), listed=listed, limit=limit)
+            found = compare_states(
+                worker, opened, coordinator, groups=group or (), listed=listed, limit=limit
+            )
     except ConfigError:
         raise
     except (CoordinatorError, OSError) as error:
@@ -127,11 +122,12 @@ def _print_diff(found: Any) -> None:
         print_line(f"{each.key} (state partition {each.state_partition}): {each.what}")
     if len(found.different) > DIFFERENT_SHOWN_MAX:
         print_line(f"... and {len(found.different) - DIFFERENT_SHOWN_MAX} more")
-    for key, why in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
-        recovery.print_warning(f"{key} is not known: {why}")
+    for key, reason in list(found.unknown.items())[:DIFFERENT_SHOWN_MAX]:
+        recovery.print_warning(f"{key} is not known: {reason}")
     print_line(
-        f"{found.asked} share-partitions: {found.equal} equal, {found.moved} equal at a later offset, "
-        f"{len(found.different)} different, {len(found.unknown) + found.unlisted} not known"
+        f"{found.compared} share-partitions: {found.equal} equal, "
+        f"{found.equal_later} equal at a later offset, {len(found.different)} different, "
+        f"{len(found.unknown) + found.unlisted} not known"
     )
     if found.unlisted:
         recovery.print_warning(f"{found.unlisted} were not examined (--limit)")
@@ -144,9 +140,9 @@ def _print_diff(found: Any) -> None:
 
 def _as_json(found: Any) -> dict[str, Any]:
     return {
-        "asked": found.asked,
+        "compared": found.compared,
         "equal": found.equal,
-        "moved": found.moved,
+        "equal_later": found.equal_later,
         "different": [
             {
                 "share_partition": str(each.key),
@@ -155,7 +151,7 @@ def _as_json(found: Any) -> dict[str, Any]:
             }
             for each in found.different
         ],
-        "unknown": {str(key): why for key, why in found.unknown.items()},
+        "unknown": {str(key): reason for key, reason in found.unknown.items()},
         "batches_unknown": found.batches_unknown,
         "unlisted": found.unlisted,
         "manifest": found.manifest,
@@ -187,11 +183,11 @@ def explain(
     """
     (group, topic, partition, offset), extra = _split_arguments([*arguments, *ctx.args])
     opened = recovery.open_source(source, extra, config, settings)
-    from coordinator.recovery.explain import explain as tell
+    from coordinator.recovery.explain import explain as explain_history
     from protocol.state_records import SharePartitionKey
 
     key = SharePartitionKey(group, _topic_id(topic, extra, config, settings), partition)
-    found = tell(
+    found = explain_history(
         opened,
         key,
         offset,

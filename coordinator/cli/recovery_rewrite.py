@@ -1,5 +1,6 @@
 """`recovery rewrite`: write a log to a new place, with another partition count or from a backup."""
 
+from contextlib import closing
 from typing import Annotated, Any
 
 import typer
@@ -9,22 +10,16 @@ from coordinator.cli import settings_flags as flags
 from coordinator.cli.output import Output, OutputOption, print_json, print_line, print_table
 
 EXIT_FAILED = 1
-UNLIKE_SHOWN_MAX = 10
+DIFFERENCES_SHOWN_MAX = 10
 
 
 Target = Annotated[
-    str,
-    typer.Option(
-        "--to", metavar="TARGET", help="journal:DIR or kafka:TOPIC, new or empty.", show_default=False
-    ),
+    str, recovery.option("--to", "TARGET", "journal:DIR or kafka:TOPIC, new or empty.", show_default=False)
 ]
 StatePartitions = Annotated[
     int | None,
-    typer.Option(
-        "--state-partitions",
-        metavar="N",
-        help="State partitions of the target. Default: as in the source.",
-        min=1,
+    recovery.option(
+        "--state-partitions", "N", "State partitions of the target. Default: as in the source.", min=1
     ),
 ]
 Execute = Annotated[bool, typer.Option("--execute", help="Execute. The default is a dry run.")]
@@ -37,17 +32,16 @@ TakeOver = Annotated[
 Incomplete = Annotated[
     bool,
     typer.Option(
-        "--incomplete",
-        help="Write the remaining states although the beginning of the log was pruned.",
+        "--incomplete", help="Write the remaining states although the beginning of the log was pruned."
     ),
 ]
 
 Work = Annotated[
     str | None,
-    typer.Option(
+    recovery.option(
         "--work",
-        metavar="FOLDER",
-        help="New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
+        "FOLDER",
+        "New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
         show_default=False,
     ),
 ]
@@ -87,12 +81,11 @@ def rewrite(
     from coordinator.operate.migration import MigrationOptions
     from coordinator.process.logging_setup import set_up_logging
     from coordinator.recovery.rewrite import default_partitions
-    from coordinator.recovery.rewrite import rewrite as write_anew
+    from coordinator.recovery.rewrite import rewrite as rewrite_log
 
     set_up_logging("WARNING", loaded.config.log_format)
-    worker = recovery.open_engine(engine, master, processes)
-    try:
-        done = write_anew(
+    with closing(recovery.open_engine(engine, master, processes)) as worker:
+        done = rewrite_log(
             worker,
             opened,
             target,
@@ -103,8 +96,6 @@ def rewrite(
             incomplete=incomplete,
             work=work,
         )
-    finally:
-        worker.close()
     if output is Output.JSON:
         print_json(_as_json(done, source))
     else:
@@ -126,7 +117,7 @@ def _print_result(done: Any, source: str) -> None:
     elif done.is_good:
         print_line(f"Source and target have the same state of {done.share_partitions} share-partitions.")
         print_line(f"Serve it with share.coordinator.state.topic.num.partitions={done.state_partitions}.")
-    for difference in done.different[:UNLIKE_SHOWN_MAX]:
+    for difference in done.different[:DIFFERENCES_SHOWN_MAX]:
         print_line(f"X4 {difference}", err=True)
 
 

@@ -152,11 +152,11 @@ class ArchiveWriter:
         commits = read_commits(self.folder)
         for name, value in commits[-1].identity.items() if commits else ():
             if self._identity.get(name, value) != value:
-                raise self._other_log(f"its {name} is {value}, not {self._identity[name]}")
+                raise self._identity_error(f"its {name} is {value}, not {self._identity[name]}")
         return commits
 
-    def _other_log(self, why: str) -> ConfigError:
-        text = f"the log that {self.folder} is an archive of: {why}"
+    def _identity_error(self, reason: str) -> ConfigError:
+        text = f"the log that {self.folder} is an archive of: {reason}"
         return ConfigError("--from", self._source.text, text)
 
     def commit(
@@ -174,9 +174,11 @@ class ArchiveWriter:
         """
         if copied.replaced:
             number, offset = copied.replaced
-            raise self._other_log(f"log offset {offset} of state partition {number} is another record")
+            raise self._identity_error(f"log offset {offset} of state partition {number} is another record")
         if commits and not copied.is_verified and not self._is_same_log(commits[-1]):
-            raise self._other_log(f"neither a record nor an id of it is in both; it was {commits[-1].source}")
+            raise self._identity_error(
+                f"neither a record nor an id of it is in both; it was {commits[-1].source}"
+            )
         known = copied_end_offsets(commits)
         starts = {p: max(start, known.get(p, start)) for p, start in starts.items()}
         copied_ends = {p: offset + 1 for p, (offset, _) in copied.last.items()}
@@ -254,10 +256,10 @@ def copy_records(folder: Folder, commits: Sequence[Commit], chunks: Iterable[Rec
                 if _record_digest(records, 0) != digests[number]:
                     return msgspec.structs.replace(copied, replaced=(number, end - 1))
                 is_verified = True
-            fresh = records.between(end, END)
-            if len(fresh):
-                copied.last[number] = (int(fresh.log_offset[-1]), _record_digest(fresh, -1))
-                writer.add_records(fresh)
+            new_records = records.between(end, END)
+            if len(new_records):
+                copied.last[number] = (int(new_records.log_offset[-1]), _record_digest(new_records, -1))
+                writer.add_records(new_records)
     finally:
         writer.close()
     return msgspec.structs.replace(copied, is_verified=is_verified)

@@ -23,6 +23,7 @@ from coordinator.recovery.archive import (
     group_by_partition,
 )
 from coordinator.recovery.engines.spark import convert_spark_error
+from coordinator.recovery.engines.spark_session import is_session_running
 from coordinator.recovery.folders import Folder, Location
 from coordinator.recovery.records import Damage, records_from_arrow
 from coordinator.recovery.sources.archive import Commit, next_commit_number
@@ -52,20 +53,20 @@ def archive_stream(
     """
     batches = _BatchWriter(ArchiveWriter(source, location, clock))
     known = copied_end_offsets(batches.writer.read_commits())
-    spark.dataSource.register(StateLogDataSource)
-    reader = spark.readStream.format(FORMAT).options(**source_options(source))
+    options = source_options(source)
     if known:
         # Start with the last copied record, to check that it is unchanged.
-        starts = {p: max(end - 1, 0) for p, end in known.items()}
-        reader = reader.option("starting_offsets", format_offsets(starts))
+        options["starting_offsets"] = format_offsets({p: max(end - 1, 0) for p, end in known.items()})
     if batch_records_max is not None:
-        reader = reader.option("max_records", str(batch_records_max))
-    writing = reader.load().writeStream.foreachBatch(batches.write)
-    writing = writing.option("checkpointLocation", checkpoint or (batches.writer.folder / CHECKPOINT).uri)
+        options["max_records"] = str(batch_records_max)
     try:
-        writing.trigger(availableNow=True).start().awaitTermination()
+        spark.dataSource.register(StateLogDataSource)
+        frame = spark.readStream.format(FORMAT).options(**options).load()
+        writing = frame.writeStream.foreachBatch(batches.write).trigger(availableNow=True)
+        writing = writing.option("checkpointLocation", checkpoint or (batches.writer.folder / CHECKPOINT).uri)
+        writing.start().awaitTermination()
     except Exception as error:
-        raise batches.failure or convert_spark_error(error) from None
+        raise batches.failure or convert_spark_error(error, spark) from None
     return batches.done
 
 
@@ -93,7 +94,12 @@ class _BatchWriter:
             known = copied_end_offsets(commits)
             self.done.append(self.writer.commit(commits, copied, known | copied.starts(), known))
         except Exception as error:
-            self.failure = convert_spark_error(error) if "pyspark" in type(error).__module__ else error
+            spark = frame.sparkSession
+            is_from_spark = type(error).__module__.startswith(("py4j", "pyspark"))
+            if is_from_spark or not is_session_running(spark):
+                self.failure = convert_spark_error(error, spark)
+            else:
+                self.failure = error
             raise
 
     def _copy_frame(self, frame: "DataFrame", commits: Sequence[Commit]) -> CopyResult:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,12 +27,18 @@ from coordinator.recovery.checks.partition_audit import AuditSettings, Partition
 from coordinator.recovery.checks.partition_stats import PartitionStats, check_partition_stats, partition_stats
 from coordinator.recovery.checks.writer_sequence import complete_open_transaction
 from coordinator.recovery.engines import Engine
-from coordinator.recovery.folders import Location, open_folder
-from coordinator.recovery.job import LogReadResult, ResultsIncomplete, read_log
-from coordinator.recovery.manifest import StoredStates, check_empty_folder, make_manifest, write_results
+from coordinator.recovery.external_checks import (
+    DIFFERENT_OUTPUT,
+    NOT_CHECKED_OUTPUT,
+    TOPICS_OUTPUT,
+    ExternalCheck,
+)
+from coordinator.recovery.folders import Folder, Location
+from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows, read_log
+from coordinator.recovery.manifest import StoredStates, make_manifest
 from coordinator.recovery.rebuild import (
-    check_written_states,
-    stored_states,
+    open_result_folder,
+    store_results,
     sum_totals,
     write_task,
     written_states,
@@ -42,13 +48,13 @@ from coordinator.recovery.schema import ALL, RANGES
 from coordinator.recovery.share_partitions import count_state_partitions
 from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
 from coordinator.recovery.state_tasks import (
-    STATES_OUTPUT,
     TOTALS_OUTPUT,
     StateTask,
     count_states,
     no_states,
     select_states,
 )
+from coordinator.recovery.tasks import NamedOutput
 from coordinator.recovery.verdict import (
     CONCERNED_OUTPUT,
     GROUPS_OUTPUT,
@@ -60,41 +66,6 @@ from coordinator.recovery.verdict import (
 
 # The exit codes.
 EXIT_CLEAN, EXIT_WARNINGS, EXIT_CRITICAL, EXIT_FAILED = 0, 1, 2, 3
-
-
-class ExternalFindings(NamedTuple):
-    """Findings of checks that compare the log with another system, and which of these checks were made.
-
-    `not_checked` maps a check that could not be made to the reason. `missed` has those of these checks that
-    the user requested; if there are any, the audit is not clean. `topics` maps topic ids as text to topic
-    names. `states` are the rows of `STATES` that the findings concern.
-    """
-
-    findings: Sequence[Finding] = ()
-    checked: Collection[str] = ()
-    not_checked: Mapping[str, str] = {}
-    missed: Collection[str] = ()
-    topics: Mapping[str, str] = {}
-    states: Sequence[Mapping[str, Any]] = ()
-
-
-class ExternalCheck(Protocol):
-    """A check that needs data besides the log."""
-
-    def begin(self) -> None:
-        """Read the data of the other system that must be older than the log. Raises LogError."""
-        ...
-
-    def task(self, plan: ReadPlan) -> StateTask | None:
-        """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
-        ...
-
-    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
-        """Return the findings that the tasks did not yield; the log has the outputs of all tasks.
-
-        Raises LogError.
-        """
-        ...
 
 
 # Optional checks, and the reason that the result gives if the input of a check is missing.
@@ -154,30 +125,17 @@ class AuditResult:
     @property
     def exit_code(self) -> int:
         """The exit code of the command for this audit."""
-        return max(exit_code_for(self.counts), EXIT_WARNINGS if self.missed else EXIT_CLEAN)
+        if self.counts[Severity.CRITICAL]:
+            return EXIT_CRITICAL
+        return EXIT_WARNINGS if self.counts[Severity.WARNING] or self.missed else EXIT_CLEAN
 
     @property
     def verdict(self) -> str:
         """The number of findings and the missed checks as one line."""
+        severities = [each for each in (Severity.CRITICAL, Severity.WARNING) if self.counts[each]]
+        found = ", ".join(f"{self.counts[each]} {each.value}" for each in severities)
         missed = f"; not checked: {', '.join(self.missed)}" if self.missed else ""
-        return counts_text(self.counts) + missed
-
-
-def exit_code_for(counts: Mapping[Severity, int]) -> int:
-    """Return the exit code for a number of findings."""
-    if counts[Severity.CRITICAL]:
-        return EXIT_CRITICAL
-    return EXIT_WARNINGS if counts[Severity.WARNING] else EXIT_CLEAN
-
-
-def counts_text(counts: Mapping[Severity, int]) -> str:
-    """Return the number of findings as text."""
-    shown = [
-        f"{counts[severity]} {severity.value}"
-        for severity in (Severity.CRITICAL, Severity.WARNING)
-        if counts[severity]
-    ]
-    return ", ".join(shown) if shown else "clean"
+        return (found or "clean") + missed
 
 
 def audit(
@@ -194,27 +152,29 @@ def audit(
     If the log cannot be read at all, raises LogError, ConfigError or OSError.
     """
     clock = clock or SystemClock()
-    if options.to is not None:
-        check_empty_folder(open_folder(options.to))
+    folder = open_result_folder(options.to)
     for check in options.external:
         check.begin()
     try:
-        observers = partial(_make_observers, options, with_states and options.to is None)
-        with written_states(None if options.to is None else open_folder(options.to)):
+        observers = partial(_make_observers, options, folder, with_states)
+        with written_states(folder):
             log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
         number = ALL if damage.state_partition is None else damage.state_partition
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
-        return _make_result(engine, source, options, None, [found], clock)
-    return _make_result(engine, source, options, _with_missing_partitions(log, options), [], clock)
+        return _make_result(engine, source, options, folder, None, [found], clock)
+    log = _with_missing_partitions(log, options)
+    return _make_result(engine, source, options, folder, log, [], clock)
 
 
-def _make_observers(options: AuditOptions, with_states: bool, plan: ReadPlan, attempt: int) -> MakeObserver:
+def _make_observers(
+    options: AuditOptions, folder: Folder | None, with_states: bool, plan: ReadPlan, attempt: int
+) -> MakeObserver:
     tasks: list[StateTask] = [count_states]
-    if options.to is not None:
-        tasks.append(write_task(open_folder(options.to), attempt))
+    if folder is not None:
+        tasks.append(write_task(folder, attempt))
     elif with_states:
         tasks.append(select_states)
     settings = AuditSettings(
@@ -238,23 +198,31 @@ def _make_result(
     engine: Engine,
     source: Source,
     options: AuditOptions,
+    folder: Folder | None,
     read: LogReadResult | None,
     found: list[Finding],
     clock: Clock,
 ) -> AuditResult:
     """Make the result of a log that was read, or could not be read (None)."""
     log = read or LogReadResult(ReadPlan((), {}, {}), ())
-    external = ExternalFindings() if read is None else _run_external_checks(engine, log, options)
+    external: list[NamedOutput] = []
+    if read is not None:
+        external = [output for check in options.external for output in check.finish(engine, log)]
+    failed = {row["check"]: row["reason"] for row in output_rows(external, NOT_CHECKED_OUTPUT)}
     totals, ranges = log.rows(TOTALS_OUTPUT), log.ranges
     partitions = partition_stats(totals, ranges, log.plan.starts, log.plan.ends)
     found += _findings_of_log(log, options.limits)
     found += check_partition_stats(partitions, options.limits)
-    found = [each for each in found if each.check not in external.not_checked]
-    table = findings_table([*found, *external.findings])
-    not_checked = _not_checked(read, options, external)
+    found = [each for each in found if each.check not in failed]
+    table = findings_table([*found, *map(finding_from_row, output_rows(external, FINDINGS_OUTPUT))])
+    not_checked = _not_checked(read, options, failed)
+    missed = [
+        name for check in options.external if check.is_requested for name in check.checks if name in failed
+    ]
     servers = log.plan.facts.get("bootstrap_servers", "")
-    context = AuditContext(source.text, servers, options.copy, external.topics, read is None)
-    answer = _verdict(log, table.to_pylist(), external.states, context)
+    topics = {row["topic_id"]: row["name"] for row in log.rows(TOPICS_OUTPUT)}
+    context = AuditContext(source.text, servers, options.copy, topics, read is None)
+    answer = _verdict(log, table.to_pylist(), output_rows(external, DIFFERENT_OUTPUT), context)
     run_before = None if options.baseline is None else options.baseline.run_id
     manifest = make_manifest(
         *("audit", engine, source, options.cut, log),
@@ -269,40 +237,22 @@ def _make_result(
     keeps_baseline = read is None or _has_lost_state(found)
     manifest["next_baseline"] = run_before if keeps_baseline else manifest["run_id"]
     range_rows = pa.Table.from_pylist(ranges, RANGES)
-    folder = None if options.to is None else open_folder(options.to)
-    if folder is not None:
-        check_written_states(folder, totals)
-        written = {STATES_OUTPUT: manifest["states"]}
-        write_results(folder, {"findings": table, "ranges": range_rows}, manifest, written)
-    stored = stored_states(log, folder)
-    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, external.missed)
-
-
-def _run_external_checks(engine: Engine, log: LogReadResult, options: AuditOptions) -> ExternalFindings:
-    """Return the results of all external checks as one."""
-    results = [check.result(engine, log) for check in options.external]
-    return ExternalFindings(
-        [finding for each in results for finding in each.findings],
-        {name for each in results for name in each.checked},
-        {name: why for each in results for name, why in each.not_checked.items()},
-        [name for each in results for name in each.missed],
-        {topic_id: name for each in results for topic_id, name in each.topics.items()},
-        [row for each in results for row in each.states],
-    )
+    stored = store_results(folder, log, {"findings": table, "ranges": range_rows}, manifest)
+    return AuditResult(table, stored, range_rows, partitions, manifest, not_checked, answer, missed)
 
 
 def _not_checked(
-    log: LogReadResult | None, options: AuditOptions, external: ExternalFindings
+    log: LogReadResult | None, options: AuditOptions, external: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the reason for each check that was not made."""
     if log is None:
         return {name: _NEEDS[name] if name == "X4" else _UNREAD for name in CATALOGUE if name != "P4"}
-    checked = set(external.checked)
+    checked = {name for check in options.external for name in check.checks if name not in external}
     if options.state_partitions or count_state_partitions(log.plan.starts) is not None:
         checked.add("R8")
     if options.baseline is not None:
         checked.add("X3")
-    return {name: why for name, why in {**_NEEDS, **external.not_checked}.items() if name not in checked}
+    return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
 def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:

@@ -2,7 +2,7 @@
 
 Each audit is compared with a baseline, the previous audit (check X3).  If an audit finds that state was lost,
 the baseline does not change, so the alert stays until the state is restored.  The baseline is stored with the
-results and survives a restart.  If a run fails, the next one is still made.
+results and survives a restart.  If a run fails, the next one is still made, unless Spark itself has ended.
 """
 
 import signal
@@ -21,6 +21,7 @@ from coordinator.recovery.archive import ArchiveResult
 from coordinator.recovery.audit import EXIT_FAILED, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.catalogue import CATALOGUE, SEVERITIES
+from coordinator.recovery.engines.spark_session import SparkStopped
 from coordinator.recovery.folders import Folder, Location, open_folder
 from coordinator.recovery.manifest import MANIFEST, read_manifest
 
@@ -132,7 +133,8 @@ def run_periodically(
 ) -> None:
     """Run a job until a stop signal; `every_s` is the time between the starts of two runs.
 
-    Raises ListenError.  Call it on the main thread, because it installs signal handlers.
+    Raises ListenError, and SparkStopped if the Spark session of the process has ended.  Call it on the main
+    thread, because it installs signal handlers.
     """
     clock = clock or SystemClock()
     before = [signal.signal(number, _raise_stop_requested) for number in (signal.SIGTERM, signal.SIGINT)]
@@ -146,8 +148,11 @@ def run_periodically(
             found: ResultT | None = None
             try:
                 report(found := run())
+            except SparkStopped:
+                # Every later run would fail in the same way. A supervisor restarts the process.
+                raise
             except Exception as error:
-                # No exception of one run, for example of a failed Spark job, may end the repetition.
+                # No other exception of one run, for example of a failed Spark job, may end the repetition.
                 report(error)
             duration_s = seconds_since_boot() - begun_s
             metrics.record_run(found, duration_s=duration_s, now_ms=clock.now_ms())

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,7 +12,6 @@ import pyarrow.compute as pc
 
 from coordinator.client import ClientSecurity
 from coordinator.errors import CoordinatorError
-from coordinator.recovery.audit import ExternalFindings
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.cluster import (
     TopicPartition,
@@ -22,11 +22,11 @@ from coordinator.recovery.checks.cluster import (
 )
 from coordinator.recovery.checks.findings import Finding, findings_output
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.diff import resolve_differences
 from coordinator.recovery.engines import Engine
 from coordinator.recovery.job import LogReadResult
-from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison
+from coordinator.recovery.live_comparison import DOUBTFUL_OUTPUT, StateComparison, resolve_differences
 from coordinator.recovery.live_coordinator import LiveCoordinator
+from coordinator.recovery.schema import NONE, STATES
 from coordinator.recovery.share_partitions import (
     count_state_partitions,
     record_key_identity,
@@ -42,14 +42,90 @@ AnyT = TypeVar("AnyT")
 # Maximum number of topics in one request.
 _TOPICS_MAX = 200
 
-_HAS_STATE_OUTPUT, _TOPICS_OUTPUT, _FAILURE_OUTPUT = "has_state", "topics", "failure"
+_HAS_STATE_OUTPUT, _FAILURE_OUTPUT = "has_state", "failure"
+# Rows with `check` and `reason`; with `topic_id` and `name`; states that differ from those of a coordinator.
+NOT_CHECKED_OUTPUT, TOPICS_OUTPUT, DIFFERENT_OUTPUT = "not_checked", "topics", "different"
 _KEY_COLUMNS = ("group_id", "topic_id", "partition")
 _FAILURES = (CoordinatorError, OSError)
 
 _CUT = "the log was read up to a cut, and only the current state of the cluster is known"
 
 
-class ClusterCheck:
+class ExternalCheck:
+    """Checks of an audit that need data besides the log: those with the ids `checks`.
+
+    If the data cannot be read, the checks are not made; the audit goes on and reports the reason. If the user
+    requested the checks (`is_requested`), the audit is not clean without them.
+    """
+
+    def __init__(self, checks: Sequence[str], *, is_requested: bool = False) -> None:
+        self.checks = tuple(checks)
+        self.is_requested = is_requested
+        self._failure = ""
+
+    def read_before_log(self) -> None:
+        """Read the data of the other system that must be older than the log. Raises LogError."""
+
+    def comparison(self, plan: ReadPlan) -> StateTask | None:
+        """Return the comparison of the states of each state partition, if there is one. Raises LogError."""
+        raise NotImplementedError
+
+    def results(self, engine: Engine, log: LogReadResult) -> Iterable[NamedOutput]:
+        """Yield the results that the comparisons did not yield; the log has the outputs of all tasks.
+
+        Raises LogError.
+        """
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Read what must be older than the log."""
+        with self._failure_noted():
+            self.read_before_log()
+
+    def task(self, plan: ReadPlan) -> StateTask | None:
+        """Return the comparison, which yields the reason if it fails."""
+        comparison = None
+        if not self._failure:
+            with self._failure_noted():
+                comparison = self.comparison(plan)
+        return None if comparison is None else partial(_compare_or_yield_failure, comparison, self.checks)
+
+    def finish(self, engine: Engine, log: LogReadResult) -> list[NamedOutput]:
+        """Return the remaining results: findings, and the checks that were not made."""
+        for row in log.rows(_FAILURE_OUTPUT):
+            if row["checks"] == list(self.checks):
+                self._failure = self._failure or row["reason"]
+        if not self._failure:
+            with self._failure_noted():
+                return list(self.results(engine, log))
+        return [not_checked_output(dict.fromkeys(self.checks, self._failure))]
+
+    @contextmanager
+    def _failure_noted(self) -> Iterator[None]:
+        try:
+            yield
+        except _FAILURES as error:
+            self._failure = str(error)
+
+
+def _compare_or_yield_failure(
+    comparison: StateTask, checks: Sequence[str], partition: PartitionStates
+) -> Iterable[NamedOutput]:
+    """Run a comparison; if it fails, return the reason as its only output."""
+    try:
+        return list(comparison(partition))
+    except _FAILURES as error:
+        row = {"checks": list(checks), "reason": str(error)}
+        return [NamedOutput.from_rows(_FAILURE_OUTPUT, partition.state_partition, row)]
+
+
+def not_checked_output(reasons: Mapping[str, str]) -> NamedOutput:
+    """Return the output with the reason for each check that was not made."""
+    rows = [{"check": check, "reason": reason} for check, reason in reasons.items()]
+    return NamedOutput.from_rows(NOT_CHECKED_OUTPUT, NONE, *rows)
+
+
+class ClusterCheck(ExternalCheck):
     """Checks P5, X2 and X5: compare with the configs, share groups and user topics of a cluster.
 
     P5 needs a log that is a topic of the cluster. X2 and X5 are made only for a whole log: with a cut, state
@@ -67,6 +143,7 @@ class ClusterCheck:
         cut: LogCut | None = None,
         request_timeout_s: float = 10.0,
     ) -> None:
+        super().__init__(("X2", "X5") if topic is None else ("P5", "X2", "X5"))
         self._access: dict[str, Any] = {
             "bootstrap_servers": bootstrap_servers,
             "security": security,
@@ -76,46 +153,40 @@ class ClusterCheck:
         self._state_partitions = state_partitions
         self._limits = limits
         self._is_cut = cut is not None and not cut.is_log_end
-        self._shown: list[bytes] = []
+        self._initialised: list[bytes] = []
 
-    def begin(self) -> None:
+    def read_before_log(self) -> None:
         """Read the share-partitions that groups have initialised; the log, read later, must have them."""
         if not self._is_cut:
-            self._shown = sorted({record_key_identity(key) for key in list_initialised_keys(**self._access)})
+            self._initialised = sorted(
+                {record_key_identity(key) for key in list_initialised_keys(**self._access)}
+            )
 
-    def task(self, plan: ReadPlan) -> StateTask | None:
+    def comparison(self, plan: ReadPlan) -> StateTask | None:
         """Return the comparison of states with groups and user topics."""
         if self._is_cut:
             return None
-        return partial(compare_with_cluster, self._access, pa.array(self._shown, pa.binary()), self._limits)
+        return partial(
+            compare_with_cluster, self._access, pa.array(self._initialised, pa.binary()), self._limits
+        )
 
-    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
-        """Check the configs of the topic, and return its findings and those of the comparison.
-
-        Raises LogError.
-        """
-        found: list[Finding] = []
-        checked: list[str] = []
-        not_checked: dict[str, str] = {}
-        topics: dict[str, str] = {}
+    def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
+        """Check the configs of the topic, and that the log has every state that a group initialised."""
         if self._topic is not None:
             configs, partitions = run_coroutine_on_thread(self._describe_topic(self._topic))
             if configs is None:
-                not_checked["P5"] = "the configs of the topic may not be seen"
+                yield not_checked_output({"P5": "the configs of the topic may not be seen"})
             else:
-                found += check_configs(configs, partitions, self._state_partitions)
-                checked.append("P5")
+                yield from findings_output(NONE, check_configs(configs, partitions, self._state_partitions))
         if self._is_cut:
-            not_checked |= dict.fromkeys(("X2", "X5"), _CUT)
-        else:
-            has_state = np.zeros(len(self._shown), np.bool_)
-            for row in log.rows(_HAS_STATE_OUTPUT):
-                bits = np.frombuffer(row["bits"], np.uint8)
-                has_state |= np.unpackbits(bits, count=len(self._shown)).astype(np.bool_)
-            topics |= {row["topic_id"]: row["name"] for row in log.rows(_TOPICS_OUTPUT)}
-            found += report_missing_states(self._shown[at] for at in np.flatnonzero(~has_state).tolist())
-            checked += ["X2", "X5"]
-        return ExternalFindings(found, checked, not_checked, topics=topics)
+            yield not_checked_output(dict.fromkeys(("X2", "X5"), _CUT))
+            return
+        has_state = np.zeros(len(self._initialised), np.bool_)
+        for row in log.rows(_HAS_STATE_OUTPUT):
+            bits = np.frombuffer(row["bits"], np.uint8)
+            has_state |= np.unpackbits(bits, count=len(self._initialised)).astype(np.bool_)
+        missing = (self._initialised[at] for at in np.flatnonzero(~has_state).tolist())
+        yield from findings_output(NONE, report_missing_states(missing))
 
     async def _describe_topic(self, topic: str) -> tuple[Mapping[str, str] | None, int]:
         from coordinator.cluster.kafka.brokers import Brokers
@@ -134,17 +205,17 @@ async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
 
 
 def compare_with_cluster(
-    access: Mapping[str, Any], shown: pa.Array, limits: Limits, inside: PartitionStates
+    access: Mapping[str, Any], initialised: pa.Array, limits: Limits, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
     """Compare the states of a state partition with groups and user topics.
 
-    `shown` are the record keys of the share-partitions that groups have initialised.  Yields findings, topic
-    names, and which of the shown share-partitions have state or were deleted.
+    `initialised` are the record keys of the share-partitions that groups have initialised.  Yields findings,
+    topic names, and which of these share-partitions have state or were deleted.
     """
-    number = inside.state_partition
-    keys = set(map(row_share_partition, inside.rows(_KEY_COLUMNS)))
-    there = pa.array([*map(record_key_identity, keys), *inside.deleted], pa.binary())
-    bits = np.packbits(pc.is_in(shown, value_set=there).to_numpy(zero_copy_only=False))
+    number = partition.state_partition
+    keys = set(map(row_share_partition, partition.rows(_KEY_COLUMNS)))
+    there = pa.array([*map(record_key_identity, keys), *partition.deleted], pa.binary())
+    bits = np.packbits(pc.is_in(initialised, value_set=there).to_numpy(zero_copy_only=False))
     yield NamedOutput.from_rows(_HAS_STATE_OUTPUT, number, {"bits": bits.tobytes()})
     if not keys:
         return
@@ -154,8 +225,8 @@ def compare_with_cluster(
         _read_topics(access, {(key.topic_id, key.partition) for key in keys})
     )
     rows = [{"topic_id": topic_id_text(topic_id), "name": name} for topic_id, name in names.items()]
-    yield NamedOutput.from_rows(_TOPICS_OUTPUT, number, *rows)
-    for chunk in inside.chunks():
+    yield NamedOutput.from_rows(TOPICS_OUTPUT, number, *rows)
+    for chunk in partition.chunks():
         found = [
             *check_groups(chunk, groups, names),
             *check_offsets_in_log(chunk, starts, ends, limits),
@@ -178,99 +249,39 @@ async def _read_topics(
         return names, await topics.start_offsets(there), await topics.end_offsets(there)
 
 
-class LiveCheck:
+class LiveCheck(ExternalCheck):
     """Check X1: compare the states with those of a live coordinator."""
 
     def __init__(self, source: Source, live: str | LiveCoordinator) -> None:
+        super().__init__(("X1",), is_requested=True)
         self._source = source
         self._live = live
 
-    def begin(self) -> None:
-        """Do nothing; this check reads after the log."""
-
-    def task(self, plan: ReadPlan) -> StateTask:
+    def comparison(self, plan: ReadPlan) -> StateTask:
         """Return the comparison."""
         self._task = StateComparison(self._live, count_state_partitions(plan.starts))
         return self._task
 
-    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
+    def results(self, engine: Engine, log: LogReadResult) -> Iterator[NamedOutput]:
         """Read the log again for the differences."""
-        compare = resolve_differences(engine, self._source, self._task, log, {})
-        different = {each.key: each for each in compare.different}
-        found = [
-            Finding(
-                *("X1", Severity.CRITICAL, each.state_partition, record_key_identity(key)),
-                evidence=each.what,
-            )
-            for key, each in different.items()
-        ]
+        comparison = resolve_differences(engine, self._source, self._task, log, {})
+        different = {each.key for each in comparison.different}
+        yield from findings_output(
+            NONE,
+            (
+                Finding(
+                    *("X1", Severity.CRITICAL, each.state_partition, record_key_identity(each.key)),
+                    evidence=each.what,
+                )
+                for each in comparison.different
+            ),
+        )
         states = [row for row in log.rows(DOUBTFUL_OUTPUT) if row_share_partition(row) in different]
-        if compare.unknown or compare.unlisted:
-            count = len(compare.unknown) + compare.unlisted
-            reason = f"more than {self._task.limit} differ"
-            for key, trouble in compare.unknown.items():
-                reason = f"{key}: {trouble}"
-                break
-            told = f"{count} of {compare.asked} are not known, {reason}"
-            return ExternalFindings(found, (), {"X1": told}, ("X1",), states=states)
-        return ExternalFindings(found, ("X1",), states=states)
-
-
-class OptionalCheck:
-    """A check whose failure does not fail the audit; the result has the reason of the failure.
-
-    If the user requested the check (`asked_for`), the audit is not clean without it.
-    """
-
-    def __init__(self, inner: Any, checks: Collection[str], *, asked_for: bool = False) -> None:
-        self._inner = inner
-        self._checks = tuple(checks)
-        self._missed = checks if asked_for else ()
-        self._why = ""
-
-    def begin(self) -> None:
-        """Call `begin` of the check."""
-        with self._failure_noted():
-            self._inner.begin()
-
-    def task(self, plan: ReadPlan) -> StateTask | None:
-        """Return the task of the check, which yields the reason if it fails."""
-        inner = None
-        if not self._why:
-            with self._failure_noted():
-                inner = self._inner.task(plan)
-        return None if inner is None else partial(_run_or_yield_failure, inner, self._checks)
-
-    def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
-        """Return the findings of the check; if it failed, return the reason instead."""
-        for row in log.rows(_FAILURE_OUTPUT):
-            if row["checks"] == list(self._checks):
-                self._why = self._why or row["reason"]
-        found = ExternalFindings()
-        if not self._why:
-            with self._failure_noted():
-                found = self._inner.result(engine, log)
-        if self._why:
-            return ExternalFindings(not_checked=dict.fromkeys(self._checks, self._why), missed=self._missed)
-        return found
-
-    @contextmanager
-    def _failure_noted(self) -> Iterator[None]:
-        try:
-            yield
-        except _FAILURES as error:
-            self._why = str(error)
-
-
-def _run_or_yield_failure(
-    inner: StateTask, checks: Sequence[str], inside: PartitionStates
-) -> Iterable[NamedOutput]:
-    """Run a task; if it fails, return the reason as its only output."""
-    try:
-        return list(inner(inside))
-    except _FAILURES as error:
-        row = {"checks": list(checks), "reason": str(error)}
-        return [NamedOutput.from_rows(_FAILURE_OUTPUT, inside.state_partition, row)]
+        yield NamedOutput(DIFFERENT_OUTPUT, NONE, pa.RecordBatch.from_pylist(states, STATES))
+        if count := len(comparison.unknown) + comparison.unlisted:
+            reasons = (f"{key}: {failure}" for key, failure in comparison.unknown.items())
+            reason = next(chain(reasons, [f"more than {self._task.limit} differ"]))
+            yield not_checked_output({"X1": f"{count} of {comparison.compared} are not known, {reason}"})
 
 
 def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
@@ -283,8 +294,8 @@ def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
         from coordinator.cluster.kafka.share_groups import ShareGroups
 
         async with closing(ShareGroups(**access)) as groups:
-            shown = await groups.offsets(await groups.names())
-        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in shown]
+            initialised = await groups.offsets(await groups.names())
+        return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in initialised]
 
     return run_coroutine_on_thread(list_keys())
 

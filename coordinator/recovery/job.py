@@ -165,8 +165,8 @@ class _RangeChunks:
                 raise
             for number in numbers:
                 first = ends.get(number, self._range.start)
-                what = f"{damage}; records after it were not read"
-                lost = Damage(number, first, max(first, self._range.end - 1), what)
+                description = f"{damage}; records after it were not read"
+                lost = Damage(number, first, max(first, self._range.end - 1), description)
                 yield replace(make_empty_records(number), damages=(lost,))
 
 

@@ -53,12 +53,12 @@ class LiveState(NamedTuple):
     """The state of one share-partition in the coordinator's two responses: their fields by name.
 
     A field is None if the coordinator's version does not send it. Without state, both responses are None. If
-    the Read failed, it has no fields. `trouble` is the reason of a failure.
+    the Read failed, it has no fields. `failure` is the reason of a failure.
     """
 
     summary: Mapping[str, Any] | None
     read: Mapping[str, Any] | None = {}
-    trouble: str = ""
+    failure: str = ""
 
 
 async def read_states(
@@ -91,21 +91,21 @@ async def read_states(
 
 
 async def _summary_version(bootstrap: str, security: ClientSecurity | None) -> int:
-    why: object = "no address is given"
+    reason: object = "no address is given"
     for host, port in parse_addresses(bootstrap):
         try:
             connection = await Connection.open(host, port, client_id="share-coordinator", security=security)
             versions = connection.versions
             await connection.close()
         except ShareCoordinatorError as error:
-            why = error
+            reason = error
             continue
         if summary_api.API_KEY not in versions:
             raise LogUnavailable(
                 f"{host}:{port} is not a share coordinator: it does not serve the share-state RPCs"
             )
         return int(versions[summary_api.API_KEY][1])
-    raise LogUnavailable(f"the coordinator cannot be reached: {why}")
+    raise LogUnavailable(f"the coordinator cannot be reached: {reason}")
 
 
 async def _read_summaries(
@@ -116,7 +116,7 @@ async def _read_summaries(
     for key, result in (await send_group_request(client, SUMMARY, parts)).items():
         summary = {name: getattr(result, name) for name in _NOTHING}
         if result.error_code:
-            found[key] = LiveState({}, trouble=format_result_error(result))
+            found[key] = LiveState({}, failure=format_result_error(result))
         elif has_complete_count:
             found[key] = LiveState(summary)
         else:
@@ -149,7 +149,7 @@ async def _read_batches(
         elif result.error_code == ErrorCode.INVALID_REQUEST and _has_nothing(state):
             found[key] = LiveState(None, None)
         else:
-            found[key] = state._replace(trouble=format_result_error(result))
+            found[key] = state._replace(failure=format_result_error(result))
     return fenced
 
 

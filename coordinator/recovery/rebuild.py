@@ -72,9 +72,7 @@ def rebuild(
     Raises ConfigError, LogError or OSError; no manifest is then written.
     """
     cut, clock = cut or LogCut(), clock or SystemClock()
-    folder = None if to is None else open_folder(to)
-    if folder is not None:
-        check_empty_folder(folder)
+    folder = open_result_folder(to)
 
     def make_tasks(attempt: int) -> list[StateTask]:
         return [count_states, select if folder is None else write_task(folder, attempt)]
@@ -91,10 +89,7 @@ def rebuild(
         state_batches=sum_totals(totals, "state_batches"),
     )
     ranges = pa.Table.from_pylist(log.ranges, RANGES)
-    stored = stored_states(log, folder)
-    if folder is not None:
-        check_written_states(folder, totals)
-        write_results(folder, {"ranges": ranges}, manifest, {STATES_OUTPUT: manifest["states"]})
+    stored = store_results(folder, log, {"ranges": ranges}, manifest)
     return RebuildResult(stored, ranges, manifest, totals)
 
 
@@ -124,14 +119,14 @@ def write_task(to: Folder, attempt: int) -> StateTask:
     return partial(_write_states, to / STATES_FILE, attempt)
 
 
-def _write_states(folder: Folder, attempt: int, inside: PartitionStates) -> Iterator[NamedOutput]:
+def _write_states(folder: Folder, attempt: int, partition: PartitionStates) -> Iterator[NamedOutput]:
     """Write the states of a state partition to a file.
 
     A repeated task replaces the file by an equal one. An attempt reads the state partition up to another log
     offset, so it has files of its own.
     """
     order = [(name, "ascending") for name in STATES_ORDER]
-    write_states_file(folder, inside.state_partition, attempt, inside.states.sort_by(order))
+    write_states_file(folder, partition.state_partition, attempt, partition.states.sort_by(order))
     yield from ()
 
 
@@ -181,12 +176,28 @@ def check_written_states(folder: Folder, totals: Sequence[Mapping[str, Any]]) ->
         )
 
 
-def stored_states(log: LogReadResult, folder: Folder | None) -> StoredStates:
-    """Return the states in a directory, or those that the tasks returned."""
-    if folder is not None:
-        return StoredStates.from_results(folder)
-    table = log.table(STATES_OUTPUT, STATES)
-    return StoredStates(lambda _: table)
+def open_result_folder(to: Location | None) -> Folder | None:
+    """Return the folder for results, if there is one. Raises ConfigError if it is not empty."""
+    if to is None:
+        return None
+    folder = open_folder(to)
+    check_empty_folder(folder)
+    return folder
+
+
+def store_results(
+    folder: Folder | None, log: LogReadResult, tables: Mapping[str, pa.Table], manifest: dict[str, Any]
+) -> StoredStates:
+    """Write tables and the manifest next to the states that the tasks wrote, and return these states.
+
+    Without a folder, return the states that the tasks returned.  Raises ResultsIncomplete.
+    """
+    if folder is None:
+        table = log.table(STATES_OUTPUT, STATES)
+        return StoredStates(lambda _: table)
+    check_written_states(folder, log.rows(TOTALS_OUTPUT))
+    write_results(folder, tables, manifest, {STATES_OUTPUT: manifest["states"]})
+    return StoredStates.from_results(folder)
 
 
 def sum_totals(totals: Sequence[Mapping[str, Any]], name: str) -> int:

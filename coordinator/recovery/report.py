@@ -137,8 +137,8 @@ def _text_lines(run: AuditResult) -> Iterator[str]:
     if passed and (run.manifest["damages"] or _has_unread_part(sections)):
         passed = f"in what could be read: {passed}"
     yield from _wrap_fact("passed", passed or "nothing")
-    for check, why in run.not_checked.items():
-        yield from _wrap_fact("not run", f"{check}: {why}")
+    for check, reason in run.not_checked.items():
+        yield from _wrap_fact("not run", f"{check}: {reason}")
 
 
 def _section_lines(section: FindingSection) -> Iterator[str]:

@@ -202,14 +202,14 @@ def _make_tasks(folder: Folder, state_partitions: int, attempt: int) -> list[Sta
 
 
 def _write_by_target(
-    folder: Folder, state_partitions: int, attempt: int, inside: PartitionStates
+    folder: Folder, state_partitions: int, attempt: int, partition: PartitionStates
 ) -> Iterator[NamedOutput]:
     """Write the states to a file for each state partition of the target."""
-    keys = map(row_share_partition, inside.rows(_KEY_COLUMNS))
+    keys = map(row_share_partition, partition.rows(_KEY_COLUMNS))
     number = np.fromiter((routed_to(key, state_partitions) for key in keys), np.int64)
     for target in np.unique(number).tolist():
-        states = inside.states.take(np.flatnonzero(number == target))
-        write_states_file(folder / f"{target:05d}", inside.state_partition, attempt, states)
+        states = partition.states.take(np.flatnonzero(number == target))
+        write_states_file(folder / f"{target:05d}", partition.state_partition, attempt, states)
     yield from ()
 
 
@@ -278,7 +278,7 @@ class TargetWriter:
         numbers: Sequence[int] = log_range.place
         tables = [self._read_states(number) for number in numbers]
         found = chain.from_iterable(PartitionStates(numbers[0], table).rows() for table in tables)
-        states, left = deduplicate(found, self.source_partitions, make_share_state)
+        states, not_copied = deduplicate(found, self.source_partitions, make_share_state)
         target = make_target(self.target, self.config, only=numbers)
         migration = run_coroutine_on_thread(
             migrate_states(_FoldedStates(states), target, self.options, _ignore_progress)
@@ -288,12 +288,14 @@ class TargetWriter:
             different = list(find_different_states(states, self._rebuild_target(numbers)))
         report: _Report = Counter()
         report["total", "rows"] = sum(map(len, tables))
-        report["total", "left"], report["total", "different"] = len(left), len(different)
+        report["total", "not_copied"], report["total", "different"] = len(not_copied), len(different)
         report.update({("action", action.value): count for action, count in migration.plan.counts().items()})
         for key, state in states.items():
             report["states", key.group_id] += 1
             report["batches", key.group_id] += state.batch_count
-        report.update(("left", f"{key} in state partition {number}") for key, number in left[:_NAMED_MAX])
+        report.update(
+            ("not_copied", f"{key} in state partition {number}") for key, number in not_copied[:_NAMED_MAX]
+        )
         report.update(("different", each) for each in different[:_NAMED_MAX])
         rows = [{"kind": kind, "name": name, "count": count} for (kind, name), count in report.items()]
         yield NamedOutput.from_rows(_REPORT_OUTPUT, numbers[0], *rows)
@@ -358,8 +360,8 @@ def _make_result(
     notes = list(log.plan.notes)
     if affected := [row["share_partition"] for row in log.rows(AFFECTED_OUTPUT)]:
         notes.append(f"{len(affected)} may lack updates: {_format_first(affected, len(affected))}")
-    if left := report["total", "left"]:
-        named = _format_first(names("left"), left)
+    if not_copied := report["total", "not_copied"]:
+        named = _format_first(names("not_copied"), not_copied)
         notes.append(f"not copied, because another state partition has the valid state: {named}")
     return RewriteResult(
         target=place,

@@ -153,7 +153,7 @@ def classify_groups(findings: Sequence[Row], states: Iterable[Row], context: Aud
     return Verdict(groups, is_positive, _headline_text(groups, critical, context), context.topics)
 
 
-def select_for_verdict(findings: Iterable[Row], inside: PartitionStates) -> Iterator[NamedOutput]:
+def select_for_verdict(findings: Iterable[Row], partition: PartitionStates) -> Iterator[NamedOutput]:
     """Yield the states that the findings of a state partition concern; count the other states by group."""
     places: set[Place] = set()
     # The last log offset of findings that concern the state partition.
@@ -165,7 +165,7 @@ def select_for_verdict(findings: Iterable[Row], inside: PartitionStates) -> Iter
             places.add(_make_place(row))
         else:
             last = max(last, _ANY_OFFSET if row["last_log_offset"] < 0 else row["last_log_offset"])
-    states, number = inside.states.combine_chunks(), inside.state_partition
+    states, number = partition.states.combine_chunks(), partition.state_partition
     wanted = np.zeros(len(states), np.bool_)
     if last != NONE or places:
         columns = ["group_id", "topic_id", "partition", "write_timestamp", "needed_from"]
@@ -303,21 +303,21 @@ def _headline_text(groups: Sequence[GroupVerdict], critical: Sequence[Row], cont
     if context.is_unread:
         return "the log could not be read"
     statuses = Counter(group.status for group in groups)
-    told = [
+    parts = [
         f"{statuses[status]} group{'' if statuses[status] == 1 else 's'} {status.name.lower()}"
         for status in (RecoveryStatus.LOST, RecoveryStatus.RECOVERABLE, RecoveryStatus.SUSPECT)
         if statuses[status]
     ]
     if not critical:
-        return f"{_YES}; {', '.join(told)}" if told else _YES
+        return f"{_YES}; {', '.join(parts)}" if parts else _YES
     in_partitions = {
         row["check"]: sorted({each["state_partition"] for each in critical if each["check"] == row["check"]})
         for row in critical
         if row["group_id"] is None
     }
     for check, numbers in sorted(in_partitions.items()):
-        told.append(f"{check} in {_format_partitions(numbers)}")
-    return f"{_NO}: {', '.join(told)}"
+        parts.append(f"{check} in {_format_partitions(numbers)}")
+    return f"{_NO}: {', '.join(parts)}"
 
 
 def _format_partitions(numbers: Sequence[int]) -> str:

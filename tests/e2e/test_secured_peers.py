@@ -166,7 +166,7 @@ def test_tools_authenticate_to_coordinator(
         live = ("--from", f"journal:{journal}", "--live", address)
         found = json.loads(share_coordinator("recovery", "diff", *live, *client, "-o", "json").out)
         # One share-partition was reinitialized in the journal, and RPCs cannot transfer its leader epoch.
-        assert (found["asked"], found["equal"], found["unknown"]) == (5, 4, {})
+        assert (found["compared"], found["equal"], found["unknown"]) == (5, 4, {})
         played = share_coordinator("demo", "-b", address, *client)
         assert played.exit_code == 0, played.err
         stranger = share_coordinator("demo", "-b", address)

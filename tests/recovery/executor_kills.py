@@ -6,7 +6,7 @@ Spark pickles these objects by reference, so executors import this module.
 import asyncio
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from coordinator.operate.migration import log_target
 from coordinator.recovery.archive import CopyResult, copy_records
 from coordinator.recovery.records import Records
 from coordinator.recovery.sources.base import LogCut, LogRange, RangeTask, ReadPlan, Source
@@ -31,7 +32,8 @@ class ExecutorKill:
     """Kills the executor of the first task that calls it, or of every task with `repeats`.
 
     `marker` is a file that is created before the executor is killed. The journal in `pruned` is pruned before
-    the kill, to the log offset `prune_before` of each state partition.
+    the kill, to the log offset `prune_before` of each state partition. With `worker_survives`, the Python
+    worker of the task continues when its executor is dead, as after a network partition.
     """
 
     marker: str
@@ -39,23 +41,33 @@ class ExecutorKill:
     prune_before: int = 0
     repeats: bool = False
     is_off: bool = False
+    worker_survives: bool = False
 
-    def __call__(self) -> None:
-        """Kill the executor."""
+    def __call__(self) -> bool:
+        """Kill the executor; return whether this call has killed it, and this process survives."""
         if self.is_off:
-            return
+            return False
         try:
             os.close(os.open(self.marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             if not self.repeats:
-                return
+                return False
         if self.pruned:
             prune_journal(Path(self.pruned), self.prune_before)
-        os.kill(executor_of_this_task(), signal.SIGKILL)
+        executor = executor_of_this_task()
+        if self.worker_survives:
+            # The daemon of Spark's Python workers ends with the executor and sends SIGHUP to the workers.
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            os.kill(executor, signal.SIGKILL)
+            return True
+        os.kill(executor, signal.SIGKILL)
         os._exit(1)
 
 
 STATE_PARTITIONS = 8
+# Small, so that a state partition of a topic is written with several appends.
+_APPEND_BYTES = 300
+_SURVIVING_APPEND_S = 1.0
 
 
 def prune_journal(folder: Path, before: int) -> None:
@@ -108,6 +120,34 @@ def run_and_kill_executor(kill: ExecutorKill, task: RangeTask, log_range: LogRan
     if context is not None and not context.attemptNumber():
         kill()
     return outputs
+
+
+def write_topic_and_kill_executor(
+    kills: Sequence[ExecutorKill], task: RangeTask, log_range: LogRange
+) -> list[NamedOutput]:
+    """Run a task that writes a topic with several appends; kill its executor after the first append.
+
+    Each of `kills` happens in another task. A worker that survives continues to append, slowly enough that
+    Spark repeats its task meanwhile.
+    """
+    append, bytes_max = log_target._append_durably, log_target.APPEND_BYTES_MAX
+    has_survived = False
+
+    async def append_and_kill(*arguments: Any) -> None:
+        nonlocal has_survived
+        if has_survived:
+            await asyncio.sleep(_SURVIVING_APPEND_S)
+        await append(*arguments)
+        context = TaskContext.get()
+        # A task that has failed before would end the job, because each task may fail only once.
+        if not has_survived and context is not None and not context.attemptNumber():
+            has_survived = any(kill() for kill in kills)
+
+    log_target._append_durably, log_target.APPEND_BYTES_MAX = append_and_kill, _APPEND_BYTES
+    try:
+        return list(task(log_range))
+    finally:
+        log_target._append_durably, log_target.APPEND_BYTES_MAX = append, bytes_max
 
 
 class InterruptedStreamReader(StateLogStreamReader):

@@ -1,11 +1,11 @@
 """A Spark driver that runs jobs whose executors are killed, while the log is pruned.
 
-    python -m tests.recovery.executor_loss MASTER JOURNAL FOLDER PRUNE_BEFORE LIVE
+    python -m tests.recovery.executor_loss MASTER JOURNAL FOLDER PRUNE_BEFORE LIVE KAFKA
 
-LIVE is the address of a coordinator that serves a copy of JOURNAL.  JOURNAL is the undisturbed log; each job
-gets its own copy in FOLDER, and one job prunes it to the log offset PRUNE_BEFORE.  Writes
-FOLDER/outcomes.json: for each job, the kills that took place, and its result with the local engine on the
-undisturbed log and with Spark.
+LIVE is the address of a coordinator that serves a copy of JOURNAL, and KAFKA is the address of a broker.
+JOURNAL is the undisturbed log; each job gets its own copy in FOLDER, and one job prunes it to the log offset
+PRUNE_BEFORE.  Writes FOLDER/outcomes.json: for each job, the kills that took place, and its result with the
+local engine on the undisturbed log and with Spark.
 """
 
 import io
@@ -26,23 +26,24 @@ import pyarrow.compute as pc
 from coordinator.cli import main as command_line
 from coordinator.cli import recovery_commands
 from coordinator.config import load_config
-from coordinator.operate.migration import MigrationOptions as MigrationOptions
+from coordinator.operate.migration import MigrationOptions
 from coordinator.recovery import archive_stream
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import Engine, LocalEngine
 from coordinator.recovery.engines.spark import SparkEngine
 from coordinator.recovery.engines.spark_session import get_or_start_session
 from coordinator.recovery.folders import open_folder
+from coordinator.recovery.live_comparison import diff
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.rewrite import rewrite
+from coordinator.recovery.rewrite import TargetWriter, rewrite
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources import journal as journal_source
 from coordinator.recovery.sources.archive import ArchiveSource
 from coordinator.recovery.sources.base import LogRange, RangeTask, Source
 from coordinator.recovery.sources.journal import JournalSource
+from coordinator.recovery.sources.topic import TopicSource
 from coordinator.recovery.tasks import NamedOutput
 from tests.recovery.executor_kills import (
     ExecutorKill,
@@ -50,12 +51,15 @@ from tests.recovery.executor_kills import (
     copy_records_and_kill_executor,
     interrupted_data_source,
     run_and_kill_executor,
+    write_topic_and_kill_executor,
 )
 from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import read_log_offsets
+from tests.recovery.test_jobs_on_coordinators import ONE_COPY
 
-# The executor is killed while it reads, when it has its results, or when it has written files of an archive.
-_PHASES = ("read", "results", "write")
+# The executor is killed while it reads, when it has its results, or when it has written files of an archive
+# or a part of a topic. In the last phase, the Python worker that writes the topic survives its executor.
+_PHASES = ("read", "results", "write", "write without executor")
 # The number of the range in which the executor is killed while it reads.
 _INTERRUPTED_RANGE = 1
 # A journal of the tests has a range for each state partition.
@@ -106,7 +110,7 @@ def diff_job(live: str, engine: Engine, source: Source, folder: Path) -> Any:
     """Run `diff`, whose executors ask the coordinator for the states."""
     found = diff(engine, source, live)
     return {
-        **{name: getattr(found, name) for name in ("asked", "equal", "moved", "unlisted")},
+        **{name: getattr(found, name) for name in ("compared", "equal", "equal_later", "unlisted")},
         "different": [str(each) for each in found.different],
         "unknown": {str(key): why for key, why in found.unknown.items()},
     }
@@ -123,6 +127,21 @@ def rewrite_job(engine: Engine, source: Source, folder: Path) -> Any:
         work=folder / f"work-{engine.name}",
     )
     states = rebuild(LocalEngine(1), JournalSource(str(target))).states.drop_columns(_OWN_COLUMNS)
+    return {"good": done.is_good, "states": states.to_pylist()}
+
+
+def topic_job(bootstrap: str, engine: Engine, source: Source, folder: Path) -> Any:
+    """Run `rewrite` to a topic, and return the states of the topic."""
+    topic = f"rewritten-{engine.name}"
+    settings = {"log": "kafka", "bootstrap.servers": bootstrap, **ONE_COPY}
+    config = load_config(settings, {}, None).config
+    done = rewrite(
+        *(engine, source, f"kafka:{topic}", config),
+        state_partitions=5,
+        options=MigrationOptions(execute=True),
+        work=folder / f"work-topic-{engine.name}",
+    )
+    states = rebuild(LocalEngine(1), TopicSource(topic, bootstrap)).states.drop_columns(_OWN_COLUMNS)
     return {"good": done.is_good, "states": states.to_pylist()}
 
 
@@ -148,20 +167,24 @@ JOBS: Mapping[str, Job] = {
 
 
 class InterruptedEngine(SparkEngine):
-    """Kills the executor of a task that has its results."""
+    """Kills the executor of a task that has its results, or that writes a topic."""
 
-    kill: ExecutorKill
+    kills: Mapping[str, ExecutorKill]
 
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
         """Run the task for each range."""
-        return super().run(partial(run_and_kill_executor, self.kill, task), ranges)
+        interrupted: RangeTask = partial(run_and_kill_executor, self.kills["results"], task)
+        if isinstance(task, TargetWriter) and task.options.execute:
+            kills = [self.kills["write"], self.kills["write without executor"]]
+            interrupted = partial(write_topic_and_kill_executor, kills, task)
+        return super().run(interrupted, ranges)
 
 
 class ExecutorLossJobs:
     """Runs the jobs in one Spark session."""
 
-    def __init__(self, master: str, journal: Path, folder: Path, live: str) -> None:
-        self._jobs = {**JOBS, "diff": partial(diff_job, live)}
+    def __init__(self, master: str, journal: Path, folder: Path, live: str, bootstrap: str) -> None:
+        self._jobs = {**JOBS, "diff": partial(diff_job, live), "topic": partial(topic_job, bootstrap)}
         self._journal = journal
         self._folder = folder
         self._engine = InterruptedEngine(get_or_start_session(master))
@@ -174,9 +197,10 @@ class ExecutorLossJobs:
         folder = self._folder / name
         log = shutil.copytree(self._journal, folder / "journal")
         kills = {phase: ExecutorKill(str(folder / phase), is_off=phase not in kill_in) for phase in _PHASES}
+        kills["write without executor"] = replace(kills["write without executor"], worker_survives=True)
         if prune_before:
             kills["read"] = replace(kills["read"], pruned=str(log), prune_before=prune_before)
-        self._engine.kill = kills["results"]
+        self._engine.kills = kills
         source: Source = JournalSource(str(log))
         if name == "archive":
             archive_stream.StateLogDataSource = interrupted_data_source(kills["read"])  # type: ignore[misc]
@@ -207,15 +231,16 @@ class ExecutorLossJobs:
 
 
 def main() -> None:
-    master, journal, folder, prune_before, live = sys.argv[1:]
+    master, journal, folder, prune_before, live, bootstrap = sys.argv[1:]
     warnings.simplefilter("ignore")
     journal_source._RANGE_RECORDS = _RANGE_RECORDS
-    driver = ExecutorLossJobs(master, Path(journal), Path(folder), live)
+    driver = ExecutorLossJobs(master, Path(journal), Path(folder), live, bootstrap)
     outcomes = {
         "rebuild": driver.run("rebuild", ["read", "results"], prune_before=int(prune_before)),
         "audit": driver.run("audit", ["results"]),
         "diff": driver.run("diff", ["results"]),
         "rewrite": driver.run("rewrite", ["read"]),
+        "topic": driver.run("topic", ["write", "write without executor"]),
         "archive": driver.run("archive", ["read", "write"]),
         "without end": driver.rebuild_with_every_attempt_killed(),
     }

@@ -35,7 +35,7 @@ from tests.recovery.logs_on_disk import (
 )
 from tests.unit.cli.command_line import CommandLine
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 class GrowingPartition:
@@ -66,7 +66,7 @@ def growing_log(tmp_path: Path) -> GrowingPartition:
 
 
 def rebuild_state_rows(folder: Path, cut: LogCut | None = None) -> list[dict[str, object]]:
-    run = rebuild(ALONE, ArchiveSource(str(folder)), cut=cut)
+    run = rebuild(LOCAL, ArchiveSource(str(folder)), cut=cut)
     return comparable_rows(sort_by_key(run.states.to_pylist()))
 
 
@@ -119,8 +119,8 @@ def test_reading_restarts_after_gap(growing_log: GrowingPartition, tmp_path: Pat
     assert read_log_offsets(source, LogCut({0: 90})) == {0: list(range(90))}
     # Within the gap, the last known state is the one before the gap.
     assert read_log_offsets(source, LogCut({0: 150})) == {0: list(range(100))}
-    assert "pruned" in rebuild(ALONE, source, cut=LogCut({0: 250})).manifest["notes"][0]
-    assert rebuild(ALONE, source, cut=LogCut({0: 300})).manifest["notes"] == []
+    assert "pruned" in rebuild(LOCAL, source, cut=LogCut({0: 250})).manifest["notes"][0]
+    assert rebuild(LOCAL, source, cut=LogCut({0: 300})).manifest["notes"] == []
 
 
 def test_different_log_is_refused(growing_log: GrowingPartition, tmp_path: Path) -> None:
@@ -189,16 +189,19 @@ def test_gap_and_damage_change_exit_code(
     growing_log.append_records(100)
     growing_log.append_records(100)
     growing_log.prune()
-    said = share_coordinator(*command)
-    assert (said.exit_code, "records 100 to 199 of state partition 0 were pruned" in said.err) == (1, True)
+    result = share_coordinator(*command)
+    assert (result.exit_code, "records 100 to 199 of state partition 0 were pruned" in result.err) == (
+        1,
+        True,
+    )
     assert share_coordinator(*command).exit_code == 0
     growing_log.append_records(100)
     path = max((growing_log.folder / f"{TOPIC}-0").glob("*.log"))
     data = bytearray(path.read_bytes())
     data[80] ^= 1
     path.write_bytes(data)
-    said = share_coordinator(*command)
-    assert (said.exit_code, "log offsets 300 to 304" in said.err) == (1, True)
+    result = share_coordinator(*command)
+    assert (result.exit_code, "log offsets 300 to 304" in result.err) == (1, True)
 
 
 class OvertakenSource:
@@ -238,8 +241,7 @@ def test_damaged_archive_is_refused(growing_log: GrowingPartition, tmp_path: Pat
         rebuild_state_rows(folder)
     (folder / "aside").rename(data)
     first = folder / "commits" / "00000001.json"
-    said = first.read_text()
-    first.write_text(said[:-5])
+    first.write_text(first.read_text()[:-5])
     with pytest.raises(LogDamaged, match="it is no commit"):
         rebuild_state_rows(folder)
     first.unlink()
@@ -254,8 +256,8 @@ def test_old_state_is_read_from_previous_checkpoint(growing_log: GrowingPartitio
         growing_log.append_records(30)
         archive(growing_log.source, folder)
         archive(growing_log.source, plain)
-        assert checkpoint_states(ALONE, folder, interval_ms=day_ms, now_ms=day * day_ms) == day + 1
-        assert checkpoint_states(ALONE, folder, interval_ms=day_ms, now_ms=day * day_ms + 1) is None
+        assert checkpoint_states(LOCAL, folder, interval_ms=day_ms, now_ms=day * day_ms) == day + 1
+        assert checkpoint_states(LOCAL, folder, interval_ms=day_ms, now_ms=day * day_ms + 1) is None
         growing_log.prune()
     source = ArchiveSource(str(folder), use_checkpoints=True)
     for end in (5, 30, 31, 455, 870, 899, 900):
@@ -263,7 +265,7 @@ def test_old_state_is_read_from_previous_checkpoint(growing_log: GrowingPartitio
         assert rebuild_state_rows(folder, cut) == rebuild_state_rows(plain, cut), end
         read = sum(each.records for each in source.plan(cut).ranges)
         assert read <= 30, end
-        found, wanted = (rebuild(ALONE, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
+        found, wanted = (rebuild(LOCAL, ArchiveSource(str(each)), cut=cut).states for each in (folder, plain))
         assert found.equals(wanted)
     # A cut by time uses the record times that the commits store for their files.
     assert rebuild_state_rows(folder, LogCut(time_ms=1_039)) == rebuild_state_rows(
@@ -287,5 +289,5 @@ def test_checkpoint_applies_fencing_of_several_owners(tmp_path: Path) -> None:
     for count in (30, 60, 90, len(batches)):
         write_segments(tmp_path / "disk" / f"{TOPIC}-7", batches[:count])
         archive(SegmentSource(str(tmp_path / "disk")), tmp_path / "archive")
-        checkpoint_states(ALONE, tmp_path / "archive", interval_ms=1, now_ms=count)
+        checkpoint_states(LOCAL, tmp_path / "archive", interval_ms=1, now_ms=count)
     assert rebuild_state_rows(tmp_path / "archive") == shard_core_rows(fold_with_shard_core(batches))

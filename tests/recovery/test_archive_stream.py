@@ -35,7 +35,6 @@ from coordinator.recovery.sources.spark import (
     StateLogStreamReader,
     records_frame,
 )
-from tests.recovery.archive_driver import BATCH_RECORDS_MAX
 from tests.recovery.logs_on_disk import (
     TOPIC,
     encode_batches,
@@ -50,7 +49,8 @@ from tests.unit.log.environments import append_durably
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
+BATCH_RECORDS_MAX = 100
 
 
 @pytest.fixture
@@ -177,9 +177,9 @@ def test_streamed_archive_has_each_record_once(
     assert archive_stream(spark_engine.spark, journal_source, folder) == []
     assert read_log_offsets(source) == {0: list(range(250)), 2: list(range(100))}
     assert (
-        rebuild(ALONE, source)
+        rebuild(LOCAL, source)
         .states.select(["group_id", "start_offset", "state_batches"])
-        .equals(rebuild(ALONE, journal_source).states.select(["group_id", "start_offset", "state_batches"]))
+        .equals(rebuild(LOCAL, journal_source).states.select(["group_id", "start_offset", "state_batches"]))
     )
     shutil.rmtree(journal_source.folder)
     write_journal(Path(journal_source.folder), {0: make_varied_records(300, seed=8)})
@@ -203,7 +203,7 @@ def test_driver_that_ends_around_commit_loses_and_repeats_nothing(
     micro-batch.
     """
     folder = tmp_path / "archive"
-    command = [sys.executable, "-m", "tests.recovery.archive_driver", journal_source.folder, str(folder)]
+    command = [sys.executable, "-m", "tests.recovery.test_archive_stream", journal_source.folder, str(folder)]
     options = "--conf spark.ui.enabled=false --conf spark.driver.host=127.0.0.1 pyspark-shell"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_SUBMIT_ARGS": options}
     done = subprocess.run(command, capture_output=True, env=environment, timeout=500, check=False)
@@ -282,3 +282,21 @@ def test_records_pruned_after_planning_are_skipped(
     partition.log_range = log_range  # type: ignore[attr-defined]
     found = count_read_rows(reader, [partition])
     assert found == {0: [*range(60), *range(120, 200)]}
+
+
+def archive_and_kill_driver(journal: str, folder: str) -> None:
+    """Archive a journal; kill this process when all files are written and the commit is not."""
+    from coordinator.recovery import archive
+    from coordinator.recovery.engines.spark_session import get_or_start_session
+
+    archive.write_commit = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    archive_stream(
+        get_or_start_session("local[2]"),
+        JournalSource(journal),
+        Path(folder),
+        batch_records_max=BATCH_RECORDS_MAX,
+    )
+
+
+if __name__ == "__main__":
+    archive_and_kill_driver(*sys.argv[1:])

@@ -28,22 +28,12 @@ def source_option(tmp_path: Path) -> str:
 
 
 def test_json_has_states_and_manifest(share_coordinator: CommandLine, source_option: str) -> None:
-    _, out, _ = share_coordinator(
-        "recovery",
-        "rebuild",
-        "--from",
-        source_option,
-        "--as-of-offset",
-        "0:30",
-        "-o",
-        "json",
-        "--engine",
-        "local",
-    )
-    said = json.loads(out)
-    assert said["manifest"]["partitions"]["0"]["records"] == 30
-    assert said["manifest"]["as_of_offsets"] == {"0": 30}
-    assert {state["group_id"] for state in said["states"]} <= {f"group-1-{n}" for n in range(3)}
+    options = ("--from", source_option, "--as-of-offset", "0:30", "-o", "json", "--engine", "local")
+    _, out, _ = share_coordinator("recovery", "rebuild", *options)
+    report = json.loads(out)
+    assert report["manifest"]["partitions"]["0"]["records"] == 30
+    assert report["manifest"]["as_of_offsets"] == {"0": 30}
+    assert {state["group_id"] for state in report["states"]} <= {f"group-1-{n}" for n in range(3)}
 
 
 @pytest.mark.parametrize("cut", [("--as-of-offset", "0:30"), ("--as-of-time", "2100-01-01T00:00Z")])
@@ -51,20 +41,8 @@ def test_cut_skips_comparison_with_current_cluster(
     cut: tuple[str, str], share_coordinator: CommandLine, source_option: str
 ) -> None:
     # No broker listens at this address, and no request is sent.
-    said = share_coordinator(
-        *(
-            "recovery",
-            "audit",
-            "--from",
-            source_option,
-            "--bootstrap-servers",
-            "127.0.0.1:1",
-            "-o",
-            "json",
-            *cut,
-        )
-    )
-    not_checked = json.loads(said.out)["not_checked"]
+    options = ("--from", source_option, "--bootstrap-servers", "127.0.0.1:1", "-o", "json", *cut)
+    not_checked = json.loads(share_coordinator("recovery", "audit", *options).out)["not_checked"]
     why = "the log was read up to a cut, and only the current state of the cluster is known"
     assert (not_checked["X2"], not_checked["X5"]) == (why, why)
 
@@ -124,10 +102,10 @@ def test_invalid_arguments_are_reported_in_one_line(
 def test_invalid_address_is_reported_before_log_is_read(
     share_coordinator: CommandLine, source_option: str, job: str, exit_code: int, live: str
 ) -> None:
-    said = share_coordinator("recovery", job, "--from", source_option, "--live", live)
-    assert (said.exit_code, said.out) == (exit_code, "")
-    assert said.err.startswith(f"share-coordinator: --live={live} cannot be used: it must be HOST:PORT")
-    assert said.err.count("\n") == 1
+    result = share_coordinator("recovery", job, "--from", source_option, "--live", live)
+    assert (result.exit_code, result.out) == (exit_code, "")
+    assert result.err.startswith(f"share-coordinator: --live={live} cannot be used: it must be HOST:PORT")
+    assert result.err.count("\n") == 1
 
 
 def test_audit_with_internal_error_is_not_a_warning(
@@ -149,27 +127,27 @@ def test_audit_without_reachable_coordinator_is_not_clean(
     log = f"segments:{tmp_path / 'log'}"
     assert share_coordinator("recovery", "audit", "--from", log).exit_code == 0
     (port,) = free_ports(1)
-    said = share_coordinator("recovery", "audit", "--from", log, "--live", f"127.0.0.1:{port}")
-    assert (said.exit_code, said.out.splitlines()[0]) == (
+    result = share_coordinator("recovery", "audit", "--from", log, "--live", f"127.0.0.1:{port}")
+    assert (result.exit_code, result.out.splitlines()[0]) == (
         1,
         f"Recovery audit of {log}: clean; not checked: X1",
     )
-    assert "not run    X1: the coordinator cannot be reached" in said.out
+    assert "not run    X1: the coordinator cannot be reached" in result.out
 
 
 def test_diff_without_reachable_coordinator_fails(share_coordinator: CommandLine, source_option: str) -> None:
     (port,) = free_ports(1)
-    said = share_coordinator("recovery", "diff", "--from", source_option, "--live", f"127.0.0.1:{port}")
-    assert said.exit_code == 3
-    assert "the comparison failed: " in said.err
+    result = share_coordinator("recovery", "diff", "--from", source_option, "--live", f"127.0.0.1:{port}")
+    assert result.exit_code == 3
+    assert "the comparison failed: " in result.err
 
 
 def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path: Path) -> None:
     (path,) = write_segments(tmp_path / "disk" / f"{TOPIC}-0", encode_batches(make_varied_records(60)))
     path.write_bytes(path.read_bytes() + bytes(7))
-    said = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")
-    assert said.exit_code == 0
-    assert said.err == (
+    result = share_coordinator("recovery", "rebuild", "--from", f"segments:{tmp_path / 'disk'}")
+    assert result.exit_code == 0
+    assert result.err == (
         "share-coordinator: 7 bytes after the last valid batch were ignored: "
         "an interrupted or current write\n"
     )

@@ -24,7 +24,7 @@ from tests.benchmarks.archives import SettableClock, write_commits_of_a_year
 from tests.recovery.logs_on_disk import read_log_offsets
 from tests.recovery.test_archive import GrowingPartition
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 # The times of the commits in hours, over three days.
 HOURS = (0, 1, 2, 26, 27, 28, 29, 51, 52, 53)
 
@@ -60,7 +60,7 @@ def test_compacted_archive_has_same_contents(archive_folders: tuple[Path, Path])
         one, other = plain.plan(cut), compacted.plan(cut)
         assert (one.starts, one.ends, one.whole_from) == (other.starts, other.ends, other.whole_from), end
         assert read_log_offsets(plain, cut) == read_log_offsets(compacted, cut), end
-        assert rebuild(ALONE, plain, cut=cut).states.equals(rebuild(ALONE, compacted, cut=cut).states)
+        assert rebuild(LOCAL, plain, cut=cut).states.equals(rebuild(LOCAL, compacted, cut=cut).states)
     late = LogCut(time_ms=1_050)
     assert read_log_offsets(plain, late) == read_log_offsets(compacted, late)
 

@@ -2,17 +2,20 @@
 
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from coordinator.config import HostPort
 from coordinator.errors import LogUnavailable
 from coordinator.recovery.archive import ArchiveResult, archive, archive_lag
 from coordinator.recovery.audit import AuditOptions
 from coordinator.recovery.continuous import ArchiveMetrics, AuditMetrics, run_periodically
 from coordinator.recovery.sources.journal import JournalSource
+from tests.kafka.ports import free_ports
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.injected_history_faults import FAULTS
 from tests.recovery.logs_on_disk import make_varied_records, write_journal
@@ -26,6 +29,8 @@ def test_failed_run_does_not_end_the_repetition(tmp_path: Path) -> None:
         [4, LogUnavailable("not now"), ZeroDivisionError("a job failed"), 5]
     )
     reported: list[object] = []
+    served: list[str] = []
+    listen = HostPort("127.0.0.1", *free_ports(1))
 
     def run() -> Sequence[ArchiveResult]:
         found = next(runs)
@@ -35,17 +40,24 @@ def test_failed_run_does_not_end_the_repetition(tmp_path: Path) -> None:
 
     def report(found: object) -> None:
         reported.append(found)
+        served.append(read_metrics(listen))
         if len(reported) == 4:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    metrics = ArchiveMetrics(lambda: 0)
-    run_periodically(run, metrics, every_s=0.01, listen=None, report=report)
+    run_periodically(run, ArchiveMetrics(lambda: 0), every_s=0.01, listen=listen, report=report)
     assert signal.getsignal(signal.SIGTERM) is before
     assert [type(found) for found in reported] == [list, LogUnavailable, ZeroDivisionError, list]
-    assert (
-        metrics.registry.get_sample_value("share_coordinator_archive_runs_total", {"result": "failed"}) == 2
-    )
+    assert 'share_coordinator_archive_runs_total{result="failed"} 2.0' in served[-1].splitlines()
+    # The port is free again.
+    with pytest.raises(OSError, match="refused"):
+        read_metrics(listen)
+
+
+def read_metrics(listen: HostPort) -> str:
+    with urllib.request.urlopen(f"http://{listen}/metrics", timeout=60) as response:
+        text: str = response.read().decode()
+    return text
 
 
 def test_audit_metrics_keep_last_findings_after_failed_run(tmp_path: Path) -> None:
@@ -122,8 +134,8 @@ def test_failed_run_is_reported_in_one_line(
     log = GrowingPartition(tmp_path / "disk")
     log.append_records(10)
     options = ("--from", log.source.text, "--every", "1s", "--to", str(tmp_path / "kept"))
-    said = share_coordinator("recovery", command, *options)
-    assert [line.split(" ", 1)[1] for line in said.out.splitlines()] == [
+    result = share_coordinator("recovery", command, *options)
+    assert [line.split(" ", 1)[1] for line in result.out.splitlines()] == [
         f"the {job} failed: ZeroDivisionError: no such",
         f"the {job} failed: not now",
     ]

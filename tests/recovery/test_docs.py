@@ -4,12 +4,8 @@ import re
 import shlex
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
-import yaml
-from typer.main import get_command
 
-from coordinator.cli.recovery import recovery_app
 from coordinator.recovery.checks.catalogue import CATALOGUE
 from coordinator.recovery.checks.findings import FINDINGS
 from coordinator.recovery.schema import HISTORY, RECORDS, STATES
@@ -18,8 +14,6 @@ from tests.recovery.share_groups import SimulatedShareGroups, write_log
 from tests.unit.cli.command_line import CommandLine
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
-COMPOSE_FILE = PAGE.parents[1] / "docker-compose.yml"
-MANIFEST = PAGE.parents[1] / "deploy" / "spark" / "audit.yaml"
 RUN_ID = re.compile(r"\d{8}T\d{6}\.\d{3}Z-\d+")
 # Examples with this option need a running coordinator; test_jobs_on_coordinators.py runs them.
 LIVE = "--live"
@@ -51,14 +45,14 @@ def test_examples_print_documented_output(
     # Other tests may have left a Spark session, which the commands would use.
     monkeypatch.setattr("coordinator.recovery.engines.is_spark_started", lambda: False)
     commands = [(command, lines) for command, lines in read_examples() if LIVE not in command]
-    told = {command.split()[2] for command, _ in read_examples()}
-    assert told == {
+    documented_jobs = {command.split()[2] for command, _ in read_examples()}
+    assert documented_jobs == {
         *("audit", "explain", "diff", "archive", "rebuild", "rewrite"),
     }
     for command, lines in commands:
-        said = share_coordinator(*shlex.split(command)[1:])
-        assert said.exit_code in ((2,) if " audit " in command else (0,)), said.err
-        assert matches_documented_output(said.out.splitlines(), lines), f"{command}\n{said.out}"
+        result = share_coordinator(*shlex.split(command)[1:])
+        assert result.exit_code in ((2,) if " audit " in command else (0,)), result.err
+        assert matches_documented_output(result.out.splitlines(), lines), f"{command}\n{result.out}"
 
 
 def matches_documented_output(printed: list[str], written: list[str]) -> bool:
@@ -91,30 +85,3 @@ def test_columns_of_data_frames_are_documented() -> None:
     ):
         columns = ", ".join(f"`{field.name}`" for field in schema)
         assert f"| {name} | {columns} |" in page
-
-
-def test_audit_manifest_is_valid_and_its_arguments_are_accepted() -> None:
-    documents = list(yaml.safe_load_all(MANIFEST.read_text("utf-8")))
-    for document in documents:
-        kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    (container,) = documents[1]["spec"]["template"]["spec"]["containers"]
-    check_arguments(container["args"])
-
-
-def test_audit_service_audits_the_journal_of_the_coordinator() -> None:
-    services = yaml.safe_load(COMPOSE_FILE.read_text("utf-8"))["services"]
-    service = services["audit"]
-    check_arguments(service["command"])
-    assert service["profiles"] == ["audit"]
-    assert "--from=journal:/journal" in service["command"]
-    (volume,) = services["coordinator"]["volumes"]
-    assert f"{volume.partition(':')[0]}:/journal:ro" in service["volumes"]
-
-
-def check_arguments(arguments: list[str]) -> None:
-    """Check that `recovery audit` knows the flags of a command."""
-    assert arguments[:2] == ["recovery", "audit"]
-    known = get_command(recovery_app).commands["audit"].params  # type: ignore[attr-defined]
-    flags = {flag for parameter in known for flag in parameter.opts}
-    given = {argument.partition("=")[0] for argument in arguments[2:]}
-    assert given - {"--bootstrap-servers"} <= flags

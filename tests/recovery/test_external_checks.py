@@ -17,22 +17,23 @@ from coordinator.client import ClientSecurity
 from coordinator.errors import LogUnavailable
 from coordinator.operate.migration.plan import find_differences
 from coordinator.recovery import rewrite
-from coordinator.recovery.audit import AuditOptions, AuditResult, ExternalFindings
+from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.checks.cluster import check_configs, check_groups, check_offsets_in_log
-from coordinator.recovery.checks.findings import Finding
+from coordinator.recovery.checks.findings import FINDINGS_OUTPUT, Finding
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.engines import Engine, LocalEngine
+from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import (
+    TOPICS_OUTPUT,
     ClusterCheck,
-    OptionalCheck,
+    ExternalCheck,
     compare_with_cluster,
 )
-from coordinator.recovery.job import LogReadResult
+from coordinator.recovery.job import LogReadResult, output_rows
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.share_partitions import make_share_state, row_identity, row_share_partition
 from coordinator.recovery.sources.base import ReadPlan
-from coordinator.recovery.state_tasks import PartitionStates, StateTask, no_states
+from coordinator.recovery.state_tasks import PartitionStates, no_states
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.share_groups import (
@@ -43,7 +44,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 NO_PLAN = ReadPlan((), {}, {})
 GOOD = {
     "cleanup.policy": "delete",
@@ -134,20 +135,22 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     monkeypatch.setattr("coordinator.recovery.external_checks._list_groups", list_groups)
     security = ClientSecurity()
     check = ClusterCheck("b:1", security=security, topic=None, state_partitions=None, limits=Limits())
-    check._shown = [row_identity(row) for row in states]
+    check._initialised = [row_identity(row) for row in states]
     # In the second case, the missing share-partition was deleted during the audit.
     cases: list[tuple[dict[bytes, int], list[bytes]]] = [
         ({}, [row_identity(lost)]),
         ({row_identity(lost): 9}, []),
     ]
     for deleted, missing in cases:
-        task = partial(compare_with_cluster, {}, pa.array(check._shown, pa.binary()), Limits())
+        task = partial(compare_with_cluster, {}, pa.array(check._initialised, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
         outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
-        external = check.result(ALONE, LogReadResult(NO_PLAN, outputs))
-        assert [each.share_partition for each in external.findings] == missing
-        assert {each.check for each in external.findings} <= {"X2"}
-        assert {*external.topics} == {row["topic_id"] for row in left}
+        found_missing = output_rows(check.finish(LOCAL, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)
+        assert [row["share_partition"] for row in found_missing] == missing
+        assert {row["check"] for row in found_missing} <= {"X2"}
+        assert {row["topic_id"] for row in output_rows(outputs, TOPICS_OUTPUT)} == {
+            row["topic_id"] for row in left
+        }
     gone = parse_topic_id(lost["topic_id"])
     found = finding_tuples(list(check_groups(states, groups, {t: n for t, n in topics.items() if t != gone})))
     assert found == [("X2", "warning", "its topic does not exist, or Describe is not allowed")]
@@ -248,23 +251,17 @@ def test_x5_state_beyond_data_is_found(old_audit: AuditResult) -> None:
 def test_failed_external_check_is_reported_and_does_not_end_audit(
     old_audit: AuditResult, tmp_path: Path
 ) -> None:
-    class UnreachableCheck:
-        def begin(self) -> None:
+    class UnreachableCheck(ExternalCheck):
+        def read_before_log(self) -> None:
             raise LogUnavailable("nobody answers")
 
-        def task(self, plan: ReadPlan) -> StateTask:
-            raise AssertionError
-
-        def result(self, engine: Engine, log: LogReadResult) -> ExternalFindings:
-            raise AssertionError
-
-    options = AuditOptions(limits=CLEAN_LIMITS, external=[OptionalCheck(UnreachableCheck(), ("X2", "X5"))])
+    options = AuditOptions(limits=CLEAN_LIMITS, external=[UnreachableCheck(("X2", "X5"))])
     found = audit_segments(tmp_path / "before", options)
     assert found.verdict == "clean"
     assert (found.not_checked["X2"], found.not_checked["X5"]) == ("nobody answers", "nobody answers")
     assert found.exit_code == 0
     # If the user requested the check, the audit reports it as not checked.
-    asked = [OptionalCheck(UnreachableCheck(), ("X1",), asked_for=True)]
-    found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=asked))
+    requested = UnreachableCheck(("X1",), is_requested=True)
+    found = audit_segments(tmp_path / "before", AuditOptions(limits=CLEAN_LIMITS, external=[requested]))
     assert (found.verdict, found.exit_code) == ("clean; not checked: X1", 1)
     assert found.not_checked["X1"] == "nobody answers"

@@ -33,7 +33,7 @@ from tests.recovery.logs_on_disk import (
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARCHIVE, RESULTS = "archive-1", "rebuild-1"
 RECORDS, RECORDS_LATER, COMMITTED = 60, 90, (20, 60)
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 CLOCK = ManualClock(1_700_000_000_000)
 
@@ -82,7 +82,7 @@ def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> Non
     shutil.copytree(GOLDEN / ARCHIVE, folder)
     source = ArchiveSource(str(folder))
     assert read_log_offsets(source) == {0: [*range(RECORDS)]}
-    states = rebuild(ALONE, source).states
+    states = rebuild(LOCAL, source).states
     assert comparable_rows(sort_by_key(states.to_pylist())) == load_expected_states(
         {0: encode_batches(make_varied_records(RECORDS), size=5)}
     )
@@ -93,7 +93,7 @@ def test_archive_of_earlier_release_is_read_and_continued(tmp_path: Path) -> Non
 
 def test_results_format_is_unchanged(tmp_path: Path) -> None:
     rebuild(
-        ALONE,
+        LOCAL,
         write_log(tmp_path / "log", RECORDS),
         to=tmp_path / "results",
         clock=CLOCK,
@@ -115,7 +115,7 @@ def test_results_of_earlier_release_are_a_baseline(tmp_path: Path) -> None:
 
     def lost_state_findings(count: int) -> list[dict[str, object]]:
         found = audit(
-            ALONE, write_log(tmp_path / "log", count), AuditOptions(baseline=baseline)
+            LOCAL, write_log(tmp_path / "log", count), AuditOptions(baseline=baseline)
         ).findings.to_pylist()
         return [finding for finding in found if finding["check"] == "X3"]
 
@@ -128,5 +128,5 @@ if __name__ == "__main__":
     if sys.argv[1].startswith("archive"):
         write_archive(Path("log"), target)
     else:
-        rebuild(ALONE, write_log(Path("log"), RECORDS), to=target, clock=CLOCK)
+        rebuild(LOCAL, write_log(Path("log"), RECORDS), to=target, clock=CLOCK)
     shutil.rmtree("log")

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from coordinator.recovery.job import ResultsIncomplete
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.rewrite import RewriteResult, rewrite
 from coordinator.recovery.share_partitions import deduplicate, row_share_partition
-from coordinator.recovery.sources.base import LogCut, ReadPlan
+from coordinator.recovery.sources.base import LogCut, ReadPlan, Source
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
 from protocol.messages.share_update import ShareUpdateValue
@@ -39,7 +40,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 EXECUTE = Allowed(execute=True)
 
 
@@ -60,7 +61,7 @@ def test_long_history_is_not_decoded_at_once(tmp_path: Path) -> None:
     key, count = SharePartitionKey("group", bytes(16), 1), 50_000
     record = encode_record(StateRecord(key, ShareUpdateValue(0, 1, 1, b"", -1)))
     write_segments(tmp_path / f"{TOPIC}-0", encode_batches([record] * count, size=5_000))
-    steps = iter(read_history(ALONE, SegmentSource(str(tmp_path)), [key]).steps)
+    steps = iter(read_history(LOCAL, SegmentSource(str(tmp_path)), [key]).steps)
     tracemalloc.start()
     try:
         next(steps)
@@ -76,14 +77,14 @@ def test_explain_shows_state_of_shard_after_each_step(
     share_groups: SimulatedShareGroups, source: SegmentSource
 ) -> None:
     for leader in share_groups.leaders[:3]:
-        told = explain(source, leader.key)
+        explanation = explain(source, leader.key)
         number = state_partition(leader.key, STATE_PARTITIONS)
         mine = [each for each in share_groups.log[number] if each.record.key == leader.key]
-        assert [event.step.log_offset for event in told.events] == [each.log_offset for each in mine]
-        assert told.events[-1].step.after == share_groups.shards[number].state(leader.key)
-        assert told.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
-        assert told.state_partition == number
-        assert told.to_json_values()["events"][0]["state"]["start_offset"] == 0
+        assert [event.step.log_offset for event in explanation.events] == [each.log_offset for each in mine]
+        assert explanation.events[-1].step.after == share_groups.shards[number].state(leader.key)
+        assert explanation.events[0].what.startswith("snapshot 0 initialised: state epoch 1")
+        assert explanation.state_partition == number
+        assert explanation.to_json_values()["events"][0]["state"]["start_offset"] == 0
 
 
 def test_explain_of_record_shows_only_steps_that_changed_it(
@@ -98,11 +99,11 @@ def test_explain_of_record_shows_only_steps_that_changed_it(
         for batch in unpack(getattr(each.record.value, "state_batches", b""))
         if batch.delivery_state == 0
     )
-    told = explain(source, leader.key, released)
-    whats = [event.what for event in told.events]
-    assert "released, to be delivered again (AVAILABLE) at delivery 1" in whats
-    assert all(before != after for before, after in pairwise(whats))
-    assert len(whats) < told.steps
+    explanation = explain(source, leader.key, released)
+    descriptions = [event.what for event in explanation.events]
+    assert "released, to be delivered again (AVAILABLE) at delivery 1" in descriptions
+    assert all(before != after for before, after in pairwise(descriptions))
+    assert len(descriptions) < explanation.steps
     early = explain(source, leader.key, 10_000)
     assert early.summary.startswith("record 10000: nothing is stored of it")
 
@@ -119,18 +120,19 @@ def test_explain_finds_share_partition_in_wrong_state_partition(
     number = state_partition(key, STATE_PARTITIONS)
     log = {number: [], (number + 1) % STATE_PARTITIONS: share_groups.log[number]}
     log.setdefault(3 - sum(log), [])
-    told = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
-    assert told.state_partition == (number + 1) % STATE_PARTITIONS
+    explanation = explain(SegmentSource(str(write_log(tmp_path / "moved", log))), key)
+    assert explanation.state_partition == (number + 1) % STATE_PARTITIONS
 
 
 # rewrite
 
 
 def rewrite_journal(
-    source: object, folder: Path, partitions: int, options: Allowed = EXECUTE
+    source: Source, folder: Path, partitions: int, options: Allowed = EXECUTE, **more: Any
 ) -> RewriteResult:
-    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-    return rewrite(ALONE, source, f"journal:{folder}", config, state_partitions=partitions, options=options)  # type: ignore[arg-type]
+    config = load_config({"journal.segment.bytes": str(1 << 20)}).config
+    target = f"journal:{folder}"
+    return rewrite(LOCAL, source, target, config, state_partitions=partitions, options=options, **more)
 
 
 def test_log_is_rewritten_and_rewritten_back(
@@ -144,7 +146,7 @@ def test_log_is_rewritten_and_rewritten_back(
     names = ("start_offset", "delivery_complete_count", "state_epoch", "leader_epoch", "leader_epoch_max")
     states = {key: state for shard in share_groups.shards for key, state in shard.items()}
     for folder in (there, back):
-        found = comparable_rows(rebuild(ALONE, JournalSource(str(folder))).states.to_pylist())
+        found = comparable_rows(rebuild(LOCAL, JournalSource(str(folder))).states.to_pylist())
         for row, wanted in zip(
             sorted(found, key=_state_name), sorted(shard_core_rows(states), key=_state_name), strict=True
         ):
@@ -158,7 +160,7 @@ def _state_name(row: dict[str, object]) -> tuple[object, ...]:
 
 
 def _states_of(journal: Path) -> dict[SharePartitionKey, dict[str, Any]]:
-    rows = rebuild(ALONE, JournalSource(str(journal))).states.to_pylist()
+    rows = rebuild(LOCAL, JournalSource(str(journal))).states.to_pylist()
     return {row_share_partition(row): row for row in rows}
 
 
@@ -208,7 +210,7 @@ def test_states_missing_in_work_folder_are_an_error(
 
 
 def test_newest_of_misplaced_states_is_used(source: SegmentSource) -> None:
-    row = rebuild(ALONE, source).states.to_pylist()[0]
+    row = rebuild(LOCAL, source).states.to_pylist()[0]
     place = state_partition(row_share_partition(row), 5)
     newest, older, placed = (
         {**row, "state_partition": (place + away) % 5, "last_write_ms": ms}
@@ -246,19 +248,12 @@ def test_log_is_restored_as_of_before_a_fault(share_groups: SimulatedShareGroups
     source = SegmentSource(str(write_log(tmp_path / "spoilt", share_groups.log)))
     found = audit_segments(tmp_path / "spoilt", AuditOptions(limits=CLEAN_LIMITS)).findings.to_pylist()
     (bad,) = (row for row in found if row["check"] == "K8")
-    config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-    done = rewrite(
-        *(ALONE, source, f"journal:{tmp_path / 'restored'}", config),
-        state_partitions=STATE_PARTITIONS,
-        cut=LogCut({bad["state_partition"]: bad["log_offset"]}),
-        options=EXECUTE,
-    )
-    assert done.is_good
+    cut = LogCut({bad["state_partition"]: bad["log_offset"]})
+    assert rewrite_journal(source, tmp_path / "restored", STATE_PARTITIONS, cut=cut).is_good
     key = SharePartitionKey.parse(f"{bad['group_id']}:{bad['topic_id']}:{bad['partition']}")
     held = _states_of(tmp_path / "restored")[key]
-    number = bad["state_partition"]
     intact = SegmentSource(str(write_log(tmp_path / "intact", before.log)))
-    wanted = explain(intact, key, cut=LogCut({number: bad["log_offset"]})).events[-1].step.after
+    wanted = explain(intact, key, cut=cut).events[-1].step.after
     assert wanted is not None
     batches = [StateBatch(**batch) for batch in held["state_batches"]]
     assert (batches, held["start_offset"]) == (list(unpack(wanted.batches)), wanted.start_offset)
@@ -271,17 +266,11 @@ def test_rewrite_of_pruned_history_requires_incomplete_option(
     source = SegmentSource(str(write_log(tmp_path / "pruned", log)))
     target = tmp_path / "there"
 
-    def rewrite_with_options(options: Allowed, **more: bool) -> RewriteResult:
-        config = load_config({}, {"SHARE_COORDINATOR_JOURNAL_SEGMENT_BYTES": str(1 << 20)}, None).config
-        return rewrite(
-            *(ALONE, source, f"journal:{target}", config),
-            **(dict(state_partitions=STATE_PARTITIONS, cut=LogCut({1: 40}), options=options) | more),  # type: ignore[arg-type]
-        )
-
+    rewrite_part = partial(rewrite_journal, source, target, STATE_PARTITIONS, cut=LogCut({1: 40}))
     for options in (Allowed(), EXECUTE):
         with pytest.raises(MigrationRefused, match="the beginning of state partition 1 was pruned"):
-            rewrite_with_options(options)
+            rewrite_part(options)
     assert not target.exists()
-    (note,) = rewrite_with_options(Allowed(), incomplete=True).notes
+    (note,) = rewrite_part(Allowed(), incomplete=True).notes
     assert "missing or incomplete" in note
-    assert rewrite_with_options(EXECUTE, incomplete=True).is_good
+    assert rewrite_part(EXECUTE, incomplete=True).is_good

@@ -9,8 +9,7 @@ import json
 import re
 import shlex
 import shutil
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -23,10 +22,10 @@ from coordinator.client import RetryPolicy, ShareCoordinatorClient, StateSummary
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, audit
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
-from coordinator.recovery.external_checks import LiveCheck, OptionalCheck
+from coordinator.recovery.external_checks import LiveCheck
 from coordinator.recovery.folders import open_folder
+from coordinator.recovery.live_comparison import diff
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.topic import TopicSource
@@ -34,9 +33,8 @@ from coordinator.recovery.tasks import NamedOutput
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch
 from protocol.state_records import SharePartitionKey
-from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports, wait_until
+from tests.kafka import BuiltInRig, CoordinatorProcess, free_ports
 from tests.kafka.delivery_history import check_history
-from tests.kafka.recovery_process import RecoveryProcess
 from tests.recovery.test_docs import LIVE, read_examples
 from tests.topic.logs import new_topic
 from tests.unit.cli.command_line import CommandLine
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.e2e]
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 KEYS = [SharePartitionKey(f"group-{n % 4}", bytes([n]) * 16, n) for n in range(16)]
 RETRY = RetryPolicy(attempts_max=10, first_s=0.1)
 ONE_COPY = {
@@ -129,21 +127,21 @@ def test_journal_in_use_is_audited_and_equals_served_state(
 ) -> None:
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
-    found = diff(ALONE, source, live)
-    assert (found.asked, found.equal, found.different, found.unknown) == (15, 15, [], {})
+    found = diff(LOCAL, source, live)
+    assert (found.compared, found.equal, found.different, found.unknown) == (15, 15, [], {})
     options = AuditOptions(external=[LiveCheck(source, live)])
-    checked = audit(ALONE, source, options)
+    checked = audit(LOCAL, source, options)
     assert (checked.verdict, checked.findings.to_pylist()) == ("clean", [])
     for key in KEYS[:2]:
         check_history(journal, source, key, offset=13)
     # The command of docs/recovery.md.
     ((command, lines),) = (each for each in read_examples() if LIVE in each[0])
     command = command.replace("journal:data", source.text).replace("127.0.0.1:9095", live)
-    said = share_coordinator(*shlex.split(command)[1:])
-    assert (said.exit_code, said.out.splitlines()) == (0, lines)
+    result = share_coordinator(*shlex.split(command)[1:])
+    assert (result.exit_code, result.out.splitlines()) == (0, lines)
     # With another leader and state epoch, the state changes in the log and in the coordinator.
     send_random_requests(journal.port, seed=2)
-    assert diff(ALONE, source, live).equal == 15
+    assert diff(LOCAL, source, live).equal == 15
 
 
 @pytest.mark.spark
@@ -157,17 +155,17 @@ def test_executors_compare_states_and_driver_reads_none(
     """Checks X1 and X3, and `diff`."""
     source = JournalSource(str(journal.data))
     live = f"127.0.0.1:{journal.port}"
-    earlier = audit(ALONE, source, AuditOptions(to=tmp_path / "earlier"))
+    earlier = audit(LOCAL, source, AuditOptions(to=tmp_path / "earlier"))
     lost = SharePartitionKey("lost", bytes(16), 1)
     state = earlier.states.slice(0, 1).to_pylist()[0] | {"group_id": lost.group_id, "state_partition": 5}
     open_folder(tmp_path / "earlier" / "states.parquet").write_parquet(
         "lost.parquet", pa.Table.from_pylist([state], STATES)
     )
     compared = diff(spark_engine, source, live, listed=[lost])
-    assert (compared.asked, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
+    assert (compared.compared, compared.equal, compared.different, compared.unlisted) == (16, 16, [], 0)
     options = AuditOptions(
         baseline=Baseline.read(tmp_path / "earlier"),
-        external=[OptionalCheck(LiveCheck(source, live), ("X1",))],
+        external=[LiveCheck(source, live)],
         to=tmp_path / "audit",
     )
     checked = audit(spark_engine, source, options)
@@ -178,8 +176,7 @@ def test_executors_compare_states_and_driver_reads_none(
     assert {each.name for each in fetched_outputs} >= {"compared", "totals"}
     assert "states" not in {each.name for each in fetched_outputs}
     journal.stop()
-    unreachable = [OptionalCheck(LiveCheck(source, live), ("X1",), asked_for=True)]
-    missed = audit(spark_engine, source, AuditOptions(external=unreachable))
+    missed = audit(spark_engine, source, AuditOptions(external=[LiveCheck(source, live)]))
     assert (list(missed.missed), missed.exit_code) == (["X1"], 1)
     assert "the coordinator cannot be reached" in missed.not_checked["X1"]
 
@@ -203,16 +200,16 @@ def test_journal_is_rewritten_to_other_partition_count_and_served(
     )
     assert not target.exists()
     done = share_coordinator(*command, "--state-partitions", "11", "--execute", "-o", "json")
-    said = json.loads(done.out)
-    assert (said["verified"], said["counts"], said["differences"]) == (True, {"copy": 15}, [])
-    moved = audit(ALONE, JournalSource(str(target)), AuditOptions())
+    report = json.loads(done.out)
+    assert (report["verified"], report["counts"], report["differences"]) == (True, {"copy": 15}, [])
+    moved = audit(LOCAL, JournalSource(str(target)), AuditOptions())
     assert (moved.verdict, len(moved.states)) == ("clean", 15)
     assert {state_partition(key, 11) for key in KEYS[:-1]} == set(
         moved.states.column("state_partition").to_pylist()
     )
     with run_coordinator(tmp_path / "second", data=target, partitions=11) as second:
         assert read_all_states(second.port) == before
-        assert diff(ALONE, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
+        assert diff(LOCAL, JournalSource(str(target)), f"127.0.0.1:{second.port}").equal == 15
         refused = share_coordinator(*command, "--state-partitions", "11", "--execute", "--replace")
         assert refused.exit_code == 0, "nothing to do"
         send_random_requests(second.port, seed=3)
@@ -240,9 +237,9 @@ def test_topic_is_audited_restored_from_archive_and_served(
         send_random_requests(first.port)
         before = read_all_states(first.port)
         source = TopicSource(topic, bootstrap)
-        assert diff(ALONE, source, f"127.0.0.1:{first.port}").equal == 15
+        assert diff(LOCAL, source, f"127.0.0.1:{first.port}").equal == 15
         check_history(first, source, KEYS[0], offset=13)
-        assert audit(ALONE, source, AuditOptions(state_partitions=6)).findings.to_pylist() == []
+        assert audit(LOCAL, source, AuditOptions(state_partitions=6)).findings.to_pylist() == []
         archive(source, tmp_path / "archive")
     restored = new_topic("recovery-restored")
     place = f"archive:{tmp_path / 'archive'}"
@@ -279,19 +276,19 @@ def test_topic_is_audited_restored_from_archive_and_served(
         )
         assert code == 1
         assert "state partitions of the target have an owner" in err
-    assert audit(ALONE, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
+    assert audit(LOCAL, TopicSource(restored, bootstrap), AuditOptions()).exit_code == 0
 
 
 def rewrite(
     share_coordinator: CommandLine, source: str, target: str, bootstrap: str, *more: str
 ) -> tuple[object, str, str]:
-    said = share_coordinator(
+    result = share_coordinator(
         *("recovery", "rewrite", "--from", source, "--to", target, "--execute"),
         *("--bootstrap-servers", bootstrap),
         *(f"--set={name}={value}" for name, value in ONE_COPY.items()),
         *more,
     )
-    return said.exit_code, said.out, said.err
+    return result.exit_code, result.out, result.err
 
 
 OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -323,47 +320,3 @@ def test_backup_and_restore_commands_of_page(
     assert serve == ["serve", "--data-dir", "restored"]
     with run_coordinator(tmp_path / "second", data=tmp_path / "restored", partitions=50) as second:
         assert read_all_states(second.port) == before
-
-
-def test_periodic_audit_has_metrics_and_stops(journal: CoordinatorProcess, tmp_path: Path) -> None:
-    process = RecoveryProcess("audit", journal.data, every="1s", log=tmp_path / "audits.log")
-    port = process.port
-    process.start()
-    try:
-        runs = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="clean"}')
-        wait_until(lambda: runs() >= 2, seconds=120, what="two audits are clean")
-        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 0
-        assert make_metric_reader(port, "share_coordinator_audit_share_partitions")() == 15
-        assert (
-            make_metric_reader(port, 'share_coordinator_audit_findings{check="K1",severity="critical"}')()
-            == 0
-        )
-        journal.stop()
-        for segment in journal.data.iterdir():
-            segment.unlink()
-        failed = make_metric_reader(port, 'share_coordinator_audit_runs_total{result="failed"}')
-        wait_until(lambda: failed() >= 1, seconds=120, what="an audit failed")
-        assert make_metric_reader(port, "share_coordinator_audit_verdict")() == 3
-        assert process.running
-        process.stop(seconds=120)
-    finally:
-        process.kill()
-    log = (tmp_path / "audits.log").read_text()
-    assert re.search(r"Z clean, \d+ records\n", log)
-    assert "the audit failed: journal=" in log
-    assert "Traceback" not in log
-
-
-def make_metric_reader(port: int, name: str) -> Callable[[], float]:
-    """Return a function that reads a metric; -1 if the metric is missing."""
-
-    def read() -> float:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as response:
-                text = response.read().decode()
-        except OSError:
-            return -1
-        found = [line.rpartition(" ")[2] for line in text.splitlines() if line.startswith(f"{name} ")]
-        return float(found[0]) if found else -1
-
-    return read

@@ -1,6 +1,6 @@
 """Test the comparison of a log with a live coordinator: `diff`, and check X1 of an audit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,9 @@ import pytest
 from coordinator.recovery.archive import archive
 from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
-from coordinator.recovery.diff import diff
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
-from coordinator.recovery.live_comparison import state_of_row
+from coordinator.recovery.live_comparison import diff, state_of_row
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.share_partitions import is_in_hash_partition, row_share_partition
@@ -32,7 +31,7 @@ from tests.recovery.share_groups import (
     write_log,
 )
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 @pytest.fixture
@@ -41,6 +40,22 @@ def audit_result(tmp_path: Path) -> AuditResult:
         write_log(tmp_path / "before", SimulatedShareGroups(5).run_steps(300).log),
         AuditOptions(limits=CLEAN_LIMITS),
     )
+
+
+Answers = Callable[[], Mapping[SharePartitionKey, LiveState]]
+
+
+@pytest.fixture
+def answer_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answers], None]:
+    """Return the function that sets the responses of the live coordinator, which are made when it is read."""
+
+    def set_answers(make_answers: Answers) -> None:
+        async def read_states(live: str, leader_epochs: object) -> Mapping[SharePartitionKey, LiveState]:
+            return make_answers()
+
+        monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", read_states)
+
+    return set_answers
 
 
 def state_rows(run: AuditResult) -> list[dict[str, Any]]:
@@ -71,22 +86,19 @@ def test_x1_different_answer_is_found(
     what: str,
     audit_result: AuditResult,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    answer_with: Callable[[Answers], None],
 ) -> None:
     states = state_rows(audit_result)
     wrong = next(row for row in states if row["state_batches"])
 
-    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
-        answers = {row_share_partition(row): make_live_state(row) for row in states}
-        given = LiveState(None, None) if changed is None else make_live_state(wrong, **changed)
-        return answers | {row_share_partition(wrong): given}
-
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
+    answers = {row_share_partition(row): make_live_state(row) for row in states}
+    given = LiveState(None, None) if changed is None else make_live_state(wrong, **changed)
+    answer_with(lambda: answers | {row_share_partition(wrong): given})
     source = SegmentSource(str(tmp_path / "before"))
-    found = diff(ALONE, source, "nobody:1")
+    found = diff(LOCAL, source, "nobody:1")
     assert [each.key for each in found.different] == [row_share_partition(wrong)]
     assert found.different[0].what.startswith(what)
-    assert (found.asked, found.equal) == (len(states), len(states) - 1)
+    assert (found.compared, found.equal) == (len(states), len(states) - 1)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +118,7 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     answered: int,
     counts: tuple[int, int, int],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    answer_with: Callable[[Answers], None],
 ) -> None:
     key = SharePartitionKey("group", bytes(16), 1)
     values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 0, 1, 0, 1, 1, b"", -1, -1)]
@@ -115,22 +127,22 @@ def test_x1_state_pruned_during_comparison_is_unknown(
     batches = encode_batches([encode_record(StateRecord(key, value)) for value in values], size=1)
     write_segments(tmp_path / f"{TOPIC}-0", batches[:10])
     source = SegmentSource(str(tmp_path))
-    run = rebuild(ALONE, source)
+    run = rebuild(LOCAL, source)
 
-    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
+    def write_prune_and_answer() -> dict[SharePartitionKey, LiveState]:
         write_segments(tmp_path / f"{TOPIC}-0", batches)
         (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {pruned_to}\n")
         (row,) = run.states.to_pylist()
         return {key: make_live_state(row, start_offset=answered)}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
-    found = diff(ALONE, source, "nobody:1")
-    assert (found.moved, len(found.different), len(found.unknown)) == counts
+    answer_with(write_prune_and_answer)
+    found = diff(LOCAL, source, "nobody:1")
+    assert (found.equal_later, len(found.different), len(found.unknown)) == counts
     assert found.equal == 0
 
 
 def test_state_after_checkpoint_of_archive_is_found_by_diff(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answer_with: Callable[[Answers], None]
 ) -> None:
     key = SharePartitionKey("group", bytes(16), 1)
     values: list[ShareSnapshotValue | ShareUpdateValue] = [ShareSnapshotValue(0, 7, 1, 0, 1, 1, b"", -1, -1)]
@@ -143,20 +155,20 @@ def test_state_after_checkpoint_of_archive_is_found_by_diff(
         archive(log, copied)
 
     copy(4)
-    checkpoint_states(ALONE, copied, interval_ms=1, now_ms=0)
-    (row,) = rebuild(ALONE, log).states.to_pylist()
+    checkpoint_states(LOCAL, copied, interval_ms=1, now_ms=0)
+    (row,) = rebuild(LOCAL, log).states.to_pylist()
 
-    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
+    def copy_and_answer() -> dict[SharePartitionKey, LiveState]:
         copy(6)
         return {key: make_live_state(row, start_offset=5)}
 
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
-    found = diff(ALONE, ArchiveSource(str(copied)), "nobody:1")
-    assert (found.moved, found.different) == (1, [])
+    answer_with(copy_and_answer)
+    found = diff(LOCAL, ArchiveSource(str(copied)), "nobody:1")
+    assert (found.equal_later, found.different) == (1, [])
 
 
 def test_state_in_two_partitions_is_compared_with_correct_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answer_with: Callable[[Answers], None]
 ) -> None:
     groups = SimulatedShareGroups(5).run_steps(300)
     key = copy_to_other_partition(groups.log, groups.leaders)
@@ -170,10 +182,7 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
         if is_in_hash_partition(row, STATE_PARTITIONS)
     }
 
-    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
-        return {each: make_live_state(placed[each]) for each in leader_epochs}
-
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
+    answer_with(lambda: {each: make_live_state(row) for each, row in placed.items()})
     again = audit_segments(
         folder,
         AuditOptions(
@@ -186,35 +195,29 @@ def test_state_in_two_partitions_is_compared_with_correct_one(
 
 
 def test_state_listed_by_coordinator_but_missing_in_log_differs(
-    audit_result: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audit_result: AuditResult, tmp_path: Path, answer_with: Callable[[Answers], None]
 ) -> None:
     source = SegmentSource(str(tmp_path / "before"))
     states = {row_share_partition(row): row for row in state_rows(audit_result)}
     lost = SharePartitionKey("lost", bytes(16), 3)
     gone = SharePartitionKey("gone", bytes(16), 3)
 
-    async def answer(live: object, leader_epochs: Any) -> dict[SharePartitionKey, LiveState]:
-        answers = {key: make_live_state(row) for key, row in states.items()}
-        return {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)}
-
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
+    answers = {key: make_live_state(row) for key, row in states.items()}
+    answer_with(lambda: {**answers, lost: LiveState({"start_offset": 5}), gone: LiveState(None, None)})
     listed = [lost, gone, *states]
-    found = diff(ALONE, source, "live", listed=listed)
+    found = diff(LOCAL, source, "live", listed=listed)
     assert [(each.key, each.what) for each in found.different] == [
         (lost, "the coordinator has state of it, the log has none")
     ]
-    assert found.asked == len(states) + 2
+    assert found.compared == len(states) + 2
 
 
 def test_differences_beyond_limit_are_counted(
-    audit_result: AuditResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    audit_result: AuditResult, tmp_path: Path, answer_with: Callable[[Answers], None]
 ) -> None:
     states = state_rows(audit_result)
 
-    async def answer(live: str, leader_epochs: Mapping[SharePartitionKey, int]) -> Any:
-        return {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states}
-
-    monkeypatch.setattr("coordinator.recovery.live_comparison.read_states", answer)
-    found = diff(ALONE, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
+    answer_with(lambda: {row_share_partition(row): make_live_state(row, leader_epoch=77) for row in states})
+    found = diff(LOCAL, SegmentSource(str(tmp_path / "before")), "nobody:1", limit=2)
     assert (len(found.different), found.unlisted) == (2, len(states) - 2)
-    assert (found.asked, found.equal) == (len(states), 0)
+    assert (found.compared, found.equal) == (len(states), 0)

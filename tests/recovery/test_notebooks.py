@@ -54,27 +54,27 @@ def run_notebook(name: str, log: str, folder: Path) -> list[str]:
 
 @pytest.mark.spark
 def test_notebook_names_groups_that_lost_state(log: str, tmp_path: Path) -> None:
-    told = run_notebook("lost-state.ipynb", log, tmp_path)
+    cells = run_notebook("lost-state.ipynb", log, tmp_path)
     found = audit(LocalEngine(1), open_source(log), AuditOptions()).findings.to_pylist()
     critical = [row for row in found if row["severity"] == "critical" and row["group_id"]]
     groups = {row["group_id"] for row in critical}
     assert len(groups) == 2
-    lines = [line.split("|")[1].strip() for line in told[3].splitlines() if line.startswith("|")]
+    lines = [line.split("|")[1].strip() for line in cells[3].splitlines() if line.startswith("|")]
     assert set(lines[1:]) == groups
     first = min(critical, key=lambda row: row["timestamp_ms"])
-    assert f"{first['check']} at log offset {first['log_offset']} of {first['group_id']}" in told[5]
-    assert re.search(rf"\| *{first['log_offset']}\|", told[5])
+    assert f"{first['check']} at log offset {first['log_offset']} of {first['group_id']}" in cells[5]
+    assert re.search(rf"\| *{first['log_offset']}\|", cells[5])
 
 
 def test_notebook_counts_deliveries(log: str, tmp_path: Path) -> None:
-    told = run_notebook("delivery-counts.ipynb", log, tmp_path)
+    cells = run_notebook("delivery-counts.ipynb", log, tmp_path)
     rows = api.history(log).to_pylist()
     batches = [
         (row["group_id"], batch) for row in rows if row["kind"] == "update" for batch in row["state_batches"]
     ]
-    assert told[1] == f"({len(rows)}, {len(batches)})"
-    assert {group for group, _ in batches} <= set(told[3].split())
+    assert cells[1] == f"({len(rows)}, {len(batches)})"
+    assert {group for group, _ in batches} <= set(cells[3].split())
     highest = max(batch["delivery_count"] for _, batch in batches)
     assert highest > 1
-    assert str(highest) in told[3].splitlines()[0].split()
-    assert "part of records delivered again" in told[4]
+    assert str(highest) in cells[3].splitlines()[0].split()
+    assert "part of records delivered again" in cells[4]

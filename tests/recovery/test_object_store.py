@@ -29,7 +29,7 @@ from tests.unit.cli.command_line import CommandLine
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, needs_s3]
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -104,12 +104,12 @@ def test_archive_in_object_store_has_contents_of_local_archive(
             growing_log.prune()
         for place in (local, uri):
             archive(growing_log.source, place, clock=clock)  # type: ignore[arg-type]
-            checkpoint_states(ALONE, place, interval_ms=DAY_MS, now_ms=clock.ms)
+            checkpoint_states(LOCAL, place, interval_ms=DAY_MS, now_ms=clock.ms)
     one, other = ArchiveSource(local), ArchiveSource(uri)
     assert one.plan(LogCut()).starts == {0: 120}
     for cut in (LogCut(), LogCut({0: 30}), LogCut({0: 200}), LogCut(time_ms=1_030)):
         assert read_log_offsets(one, cut) == read_log_offsets(other, cut)
-        assert rebuild(ALONE, one, cut=cut).states.equals(rebuild(ALONE, other, cut=cut).states)
+        assert rebuild(LOCAL, one, cut=cut).states.equals(rebuild(LOCAL, other, cut=cut).states)
     removed = [remove_old_records(place, keep_ms=DAY_MS, now_ms=clock.ms) for place in (local, uri)]
     assert removed[0] == removed[1]
     assert read_log_offsets(one) == read_log_offsets(other)
@@ -130,22 +130,22 @@ def test_commands_read_and_write_object_store(
 ) -> None:
     growing_log.append_records(200)
     log, stored = growing_log.source.text, f"{uri}/archive"
-    said = share_coordinator("recovery", "archive", "--from", log, "--to", stored, "--keep", "30d")
-    assert said.exit_code == 0, said.err
+    result = share_coordinator("recovery", "archive", "--from", log, "--to", stored, "--keep", "30d")
+    assert result.exit_code == 0, result.err
     from_archive = ("--from", f"archive:{stored}", "--engine", "local")
     assert share_coordinator("recovery", "rebuild", *from_archive, "--to", f"{uri}/states").exit_code == 0
     manifest = json.loads(open_folder(f"{uri}/states").read(MANIFEST))
     assert manifest["files"]["states.parquet"] == manifest["states"] > 0
     states = open_folder(f"{uri}/states").read_parquet("states.parquet")
-    assert states.equals(rebuild(ALONE, growing_log.source).states)
-    said = share_coordinator(
+    assert states.equals(rebuild(LOCAL, growing_log.source).states)
+    result = share_coordinator(
         *("recovery", "audit", "--from", log, "--engine", "local", "--to", f"{uri}/audit", "-o", "json"),
         *("--baseline", f"{uri}/states", "--archive", stored),
     )
-    assert said.exit_code in (0, 1, 2), said.err
-    assert "X3" not in json.loads(said.out)["manifest"]["not_checked"]
-    said = share_coordinator("recovery", "rebuild", *from_archive, "--to", f"{uri}/states")
-    assert (said.exit_code, "new or empty" in said.err) == (2, True)
+    assert result.exit_code in (0, 1, 2), result.err
+    assert "X3" not in json.loads(result.out)["manifest"]["not_checked"]
+    result = share_coordinator("recovery", "rebuild", *from_archive, "--to", f"{uri}/states")
+    assert (result.exit_code, "new or empty" in result.err) == (2, True)
 
 
 def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: GrowingPartition, uri: str) -> None:
@@ -155,13 +155,13 @@ def test_baseline_of_periodic_audits_is_kept_in_object_store(growing_log: Growin
     for run in ("1", "2", "3"):
         clock = SettableClock()
         clock.ms = int(run)
-        audit(ALONE, source, AuditOptions(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
+        audit(LOCAL, source, AuditOptions(to=f"{uri}/{run}"), clock=clock)  # type: ignore[arg-type]
         remove_old_audits(uri, keep=1)
     # The server lists empty folders, too.
     assert [run for run in ("1", "2", "3") if (open_folder(uri) / run).names()] == ["3"]
     baseline = next_baseline(uri, source.text)
     assert isinstance(baseline, Baseline)
-    assert audit(ALONE, source, AuditOptions(baseline=baseline)).manifest["baseline"] == baseline.run_id
+    assert audit(LOCAL, source, AuditOptions(baseline=baseline)).manifest["baseline"] == baseline.run_id
 
 
 def test_missing_archive_and_refused_access_are_reported(

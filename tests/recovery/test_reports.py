@@ -89,20 +89,20 @@ def test_examples_are_limited_and_all_findings_are_counted(audit_result: AuditRe
 
 
 def test_json_is_complete(audit_result: AuditResult) -> None:
-    said = json.loads(as_json(audit_result))
-    assert (said["verdict"], said["exit_code"]) == (audit_result.verdict, 2)
-    assert len(said["findings"]) == len(audit_result.findings)
-    assert all(each["meaning"] and each["advice"] for each in said["findings"])
-    assert set(said["passed"]) | {each["check"] for each in said["findings"]} | set(
-        said["not_checked"]
+    report = json.loads(as_json(audit_result))
+    assert (report["verdict"], report["exit_code"]) == (audit_result.verdict, 2)
+    assert len(report["findings"]) == len(audit_result.findings)
+    assert all(each["meaning"] and each["advice"] for each in report["findings"])
+    assert set(report["passed"]) | {each["check"] for each in report["findings"]} | set(
+        report["not_checked"]
     ) == set(CATALOGUE)
-    assert sum(each["records"] for each in said["partitions"]) == said["manifest"]["totals"]["records"]
+    assert sum(each["records"] for each in report["partitions"]) == report["manifest"]["totals"]["records"]
 
 
 def test_json_contains_no_control_characters(hostile_audit: AuditResult) -> None:
-    said = as_json(hostile_audit)
-    assert all(line.isprintable() for line in said.split("\n"))
-    assert HOSTILE in {each["group_id"] for each in json.loads(said)["findings"]}
+    report = as_json(hostile_audit)
+    assert all(line.isprintable() for line in report.split("\n"))
+    assert HOSTILE in {each["group_id"] for each in json.loads(report)["findings"]}
 
 
 def test_clean_report_is_short(tmp_path: Path) -> None:
@@ -135,19 +135,19 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
         "--set=share.coordinator.snapshot.update.records.per.snapshot=12",
     )
     kept = tmp_path / "kept"
-    said = share_coordinator(*command, "--to", str(kept))
-    assert said.exit_code == 2
-    assert said.out.startswith(f"Recovery audit of {source}: ")
+    result = share_coordinator(*command, "--to", str(kept))
+    assert result.exit_code == 2
+    assert result.out.startswith(f"Recovery audit of {source}: ")
     assert {path.name for path in kept.iterdir()} == {
         *("_manifest.json", "states.parquet", "findings.parquet", "ranges.parquet")
     }
-    said = share_coordinator(*command, "--baseline", str(kept), "-o", "json")
-    assert "X3" not in json.loads(said.out)["not_checked"]
+    result = share_coordinator(*command, "--baseline", str(kept), "-o", "json")
+    assert "X3" not in json.loads(result.out)["not_checked"]
     # A clean log has exit code 0.
     clean = tmp_path / "clean"
     write_log(clean, SimulatedShareGroups(3).run_steps(400).log)
-    said = share_coordinator("recovery", "audit", "--from", f"segments:{clean}")
-    assert said.exit_code == 0, said.out
+    result = share_coordinator("recovery", "audit", "--from", f"segments:{clean}")
+    assert result.exit_code == 0, result.out
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,8 @@ def test_audit_command_has_exit_codes_reports_and_baseline(
 def test_audit_that_cannot_run_has_exit_code_three(
     share_coordinator: CommandLine, arguments: list[str], message: str
 ) -> None:
-    said = share_coordinator("recovery", "audit", *arguments)
-    assert (said.exit_code, said.out) == (3, "")
-    assert message in said.err
+    result = share_coordinator("recovery", "audit", *arguments)
+    assert (result.exit_code, result.out) == (3, "")
+    assert message in result.err
     # Typer prints its usage before its own errors.
-    assert said.err.count("\n") == 1 or said.err.startswith("Usage:")
+    assert result.err.count("\n") == 1 or result.err.startswith("Usage:")

@@ -3,9 +3,12 @@
 import asyncio
 import base64
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,19 @@ from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import LogUnavailable
 from coordinator.log.kafka import KafkaLog, TopicConfig
 from coordinator.process.clock import SystemClock
+from coordinator.recovery import api
+from coordinator.recovery.rebuild import rebuild
+from coordinator.recovery.records import Records
+from coordinator.recovery.sources import open_source
+from coordinator.recovery.sources.base import LogRange
+from coordinator.recovery.sources.topic import TopicSource
 from tests.certificates import CertificateAuthority
 from tests.kafka.broker import Broker
 from tests.kafka.jars import KafkaJars
+from tests.recovery.log_strategies import comparable_rows, sort_by_key
 from tests.recovery.logs_on_disk import encode_batches, load_expected_states, make_varied_records
 from tests.recovery.s3_server import BUCKET, needs_s3, s3_server
-from tests.recovery.spark_cluster import spark_cluster
+from tests.recovery.spark_cluster import executor_of_this_task, spark_cluster
 from tests.topic.logs import LIMITS
 from tests.topic.secured_broker import PASSWORD, USER, secure_listener
 from tests.unit.log.environments import append_durably, read_all
@@ -115,7 +125,7 @@ def outcomes(newest_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -
             )
         with s3_server(folder) as s3, spark_cluster(folder) as cluster:
             command = [
-                *(sys.executable, "-m", "tests.recovery.secured_jobs", cluster.master, TOPIC),
+                *(sys.executable, "-m", "tests.recovery.test_secured_spark", cluster.master),
                 *(
                     broker.bootstrap,
                     json.dumps([each._asdict() for each in securities]),
@@ -157,3 +167,55 @@ def test_executors_archive_to_object_store_and_read_it(outcomes: dict[str, Any],
     archived = outcomes["archive"]
     assert (archived["records"] >= PARTITIONS * RECORDS, archived["whole"]) == (True, True)
     assert without_times(archived["states"]) == without_times(expected)
+
+
+@dataclass(frozen=True)
+class NotedSource(TopicSource):
+    """A topic; each read leaves a file with the name of its executor."""
+
+    notes: str = ""
+
+    def read(self, log_range: LogRange) -> Iterator[Records]:
+        """Read a range; fails if this process is not a Python worker of an executor."""
+        Path(self.notes, str(executor_of_this_task())).touch()
+        return super().read(log_range)
+
+
+def state_rows(states: Any) -> list[dict[str, Any]]:
+    """Return states as a coordinator has them in memory."""
+    return comparable_rows(sort_by_key(states))
+
+
+def run_driver(master: str, bootstrap: str, securities: str, uri: str, folder: str) -> None:
+    """Rebuild with each security, then archive to S3 and rebuild from there; write FOLDER/outcomes.json.
+
+    `securities` is a list of the fields of `ClientSecurity`, as JSON.
+    """
+    from coordinator.recovery.archive_stream import archive_stream
+    from coordinator.recovery.engines.spark import SparkEngine
+    from coordinator.recovery.engines.spark_session import get_or_start_session
+
+    spark = get_or_start_session(master)
+    outcomes: dict[str, Any] = {}
+    access: dict[str, Any] = {}
+    for fields in json.loads(securities):
+        name = fields["mechanism"]
+        notes = Path(folder, name)
+        notes.mkdir()
+        access = {"bootstrap_servers": bootstrap, "security": ClientSecurity(**fields)}
+        source = NotedSource(TOPIC, **access, notes=str(notes))
+        states = rebuild(SparkEngine(spark), source).states.to_pylist()
+        outcomes[name] = {"states": state_rows(states), "executors": len(os.listdir(notes))}
+    source = open_source(f"kafka:{TOPIC}", **access)
+    done = archive_stream(spark, source, f"{uri}/archive")
+    stored = api.states(spark, f"archive:{uri}/archive", to=f"{uri}/states")
+    outcomes["archive"] = {
+        "records": sum(each.records for each in done),
+        "whole": all(each.is_whole for each in done),
+        "states": state_rows([row.asDict(recursive=True) for row in stored.collect()]),
+    }
+    Path(folder, "outcomes.json").write_text(json.dumps(outcomes, default=repr))
+
+
+if __name__ == "__main__":
+    run_driver(*sys.argv[1:])

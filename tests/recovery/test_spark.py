@@ -1,6 +1,7 @@
 """Test the jobs on a real Spark, by comparison with the local engine and with independent SQL."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from coordinator.recovery import api
 from coordinator.recovery.engines import LocalEngine, open_engine
 from coordinator.recovery.manifest import read_manifest
 from coordinator.recovery.rebuild import rebuild
-from coordinator.recovery.schema import HISTORY, RECORDS, STATES
+from coordinator.recovery.schema import STATES
 from coordinator.recovery.sources.base import LogCut, ReadPlan
 from coordinator.recovery.sources.journal import JournalSource
 from coordinator.recovery.sources.segments import SegmentSource
@@ -26,13 +27,14 @@ from tests.recovery.logs_on_disk import (
     write_journal,
     write_segments,
 )
+from tests.recovery.test_spark_connect import compare_frames
 
 if TYPE_CHECKING:
     from coordinator.recovery.engines.spark import SparkEngine
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def segment_source(tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
 def test_spark_and_local_engine_agree(spark_engine: "SparkEngine", segment_source: SegmentSource) -> None:
     for cut in (LogCut(), LogCut({0: 100, 2: 333})):
         theirs = rebuild(spark_engine, segment_source, cut=cut)
-        ours = rebuild(ALONE, segment_source, cut=cut)
+        ours = rebuild(LOCAL, segment_source, cut=cut)
         assert theirs.states.schema.equals(STATES)
         assert theirs.states.equals(ours.states)
         assert theirs.ranges.equals(ours.ranges)
@@ -62,40 +64,24 @@ def test_only_selected_states_reach_driver(
     spark_engine: "SparkEngine", segment_source: SegmentSource
 ) -> None:
     theirs, ours = (
-        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, ALONE)
+        rebuild(engine, segment_source, select=first_states(3)) for engine in (spark_engine, LOCAL)
     )
     assert theirs.states.equals(ours.states)
     assert len(theirs.states) == 9 < theirs.manifest["states"]
-    assert ours.states.slice(0, 3).equals(rebuild(ALONE, segment_source).states.slice(0, 3))
+    assert ours.states.slice(0, 3).equals(rebuild(LOCAL, segment_source).states.slice(0, 3))
 
 
-def test_data_source_returns_stored_records(
-    spark_engine: "SparkEngine", segment_source: SegmentSource
-) -> None:
-    frame: Any = api.records(segment_source.text, spark=spark_engine.spark)
-    assert frame.columns == RECORDS.names
-    table: Any = api.records(segment_source.text)
-    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
-    got = frame.toArrow().cast(RECORDS).sort_by(order)
-    assert got.equals(table.sort_by(order))
-    assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
-    states = spark_engine.spark.createDataFrame(rebuild(ALONE, segment_source).states)
-    assert states.where("start_offset = 80").count() > 0
-
-
-def test_states_history_and_findings_are_data_frames(
+def test_api_returns_data_frames_with_the_rows_of_the_local_engine(
     spark_engine: "SparkEngine", segment_source: SegmentSource, tmp_path: Path
 ) -> None:
     spark = spark_engine.spark
-    frame = api.states(spark, segment_source.text, to=str(tmp_path / "states"))
-    order = [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
-    assert frame.toArrow().cast(STATES).sort_by(order).equals(rebuild(ALONE, segment_source).states)
+    compare_frames(spark, segment_source.text, tmp_path)
     assert not list(tmp_path.glob("share-coordinator-*"))
-    table: Any = api.history(segment_source.text)
-    history: Any = api.history(segment_source.text, spark=spark)
-    assert history.columns == HISTORY.names
-    order = [("state_partition", "ascending"), ("log_offset", "ascending")]
-    assert history.toArrow().cast(HISTORY).sort_by(order).equals(table.sort_by(order))
+    frame: Any = api.records(segment_source.text, spark=spark)
+    assert frame.rdd.getNumPartitions() == len(segment_source.plan(LogCut()).ranges)
+    assert (
+        spark.read.parquet(str(tmp_path / "states" / "states.parquet")).where("start_offset = 80").count() > 0
+    )
     assert api.findings(spark, segment_source.text).where("check = 'K1'").count() > 0
 
 
@@ -110,7 +96,7 @@ def test_executors_write_states_that_driver_does_not_read(
     names = {output.name for output in fetched_outputs}
     assert TOTALS_OUTPUT in names
     assert STATES_OUTPUT not in names
-    alone = rebuild(ALONE, segment_source, to=tmp_path / "alone")
+    alone = rebuild(LOCAL, segment_source, to=tmp_path / "alone")
     assert done.states.equals(alone.states)
     assert read_manifest(tmp_path / "spark")["files"] == read_manifest(tmp_path / "alone")["files"]
 
@@ -171,3 +157,44 @@ def test_failure_in_task_is_one_line(spark_engine: "SparkEngine", tmp_path: Path
     with pytest.raises(LogError, match=r"damaged at byte \d+: a commit that was valid") as caught:
         rebuild(spark_engine, DamagedAfterPlanning(str(tmp_path)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("command", "exit_code"), [("archive", 1), ("audit", 3)])
+def test_repeated_job_ends_when_the_jvm_dies(command: str, exit_code: int, tmp_path: Path) -> None:
+    """The supervisor (Compose, Kubernetes) then restarts the process with a new JVM."""
+    write_journal(tmp_path / "journal", {0: make_varied_records(50)})
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false pyspark-shell",
+    }
+    options = [
+        *("--from", f"journal:{tmp_path / 'journal'}", "--to", str(tmp_path / "results")),
+        *("--engine", "spark", "--every", "1s"),
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "coordinator", "recovery", command, *options],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            first_result = process.stdout.readline()
+            assert "failed" not in first_result
+            kill_child_jvm(process.pid)
+            _, error = process.communicate(timeout=300)
+        finally:
+            process.kill()
+    assert process.returncode == exit_code
+    # Threads of PySpark may also print tracebacks.
+    reason = "the Spark session has ended (its JVM died or was stopped); restart this command"
+    assert f"share-coordinator: {reason}" in error.splitlines()
+
+
+def kill_child_jvm(parent: int) -> None:
+    """Kill the JVM that a driver has started."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (jvm,) = (pid for pid in children if Path(f"/proc/{pid}/comm").read_text() == "java\n")
+    os.kill(int(jvm), signal.SIGKILL)

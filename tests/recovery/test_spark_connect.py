@@ -31,14 +31,14 @@ def test_api_accepts_session_of_spark_connect(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "all frames are equal"
 
 
-def compare_frames(spark: Any, folder: Path) -> None:
-    """Compare the frames of the API with the results of the local engine."""
-    source, alone = f"segments:{folder / 'log'}", LocalEngine(1)
-    opened = open_source(source)
+def compare_frames(spark: Any, source: str, folder: Path) -> None:
+    """Compare the frames of the API with the results of the local engine; states are written to a folder."""
+    alone, opened = LocalEngine(1), open_source(source)
     by_offset = [("state_partition", "ascending"), ("log_offset", "ascending")]
     for read, schema in ((api.records, RECORDS), (api.history, HISTORY)):
         frame: Any = read(source, spark=spark)
         local: Any = read(source)
+        assert frame.columns == schema.names
         assert frame.toArrow().cast(schema).sort_by(by_offset).equals(local.sort_by(by_offset))
     frame = api.states(spark, source, to=str(folder / "states"))
     by_key = [(name, "ascending") for name in ("group_id", "topic_id", "partition", "state_partition")]
@@ -54,7 +54,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     spark: Any = SparkSession.builder.remote("local[2]").getOrCreate()
     assert "connect" in type(spark).__module__
-    compare_frames(spark, Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    compare_frames(spark, f"segments:{folder / 'log'}", folder)
     spark.stop()
     print("all frames are equal")
 

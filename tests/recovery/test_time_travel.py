@@ -27,7 +27,7 @@ from tests.benchmarks.archives import (
 )
 from tests.recovery.logs_on_disk import read_log_offsets
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 TRAVEL_PART_MAX = 0.02
 
 
@@ -48,16 +48,16 @@ def test_old_state_is_read_from_two_percent_of_a_year(year: Path, days_ago: int,
     """The cut is a time at noon. The bytes are those that the kernel counts for this process."""
     source = ArchiveSource(str(year))
     cut = LogCut(time_ms=BEGAN_MS + (DAYS - days_ago) * DAY_MS - DAY_MS // 2)
-    found = rebuild(ALONE, source, cut=cut)
-    used = bytes_read(lambda: rebuild(ALONE, source, cut=cut))
+    found = rebuild(LOCAL, source, cut=cut)
+    used = bytes_read(lambda: rebuild(LOCAL, source, cut=cut))
     assert 0 < used <= TRAVEL_PART_MAX * stored_bytes(year)
     assert (
         found.manifest["totals"]["records"]
         == (DAYS - days_ago) * RECORDS_A_DAY - RECORDS_A_DAY // 2 + BATCH_RECORDS
     )
     plain = without_checkpoints(year, tmp_path / "plain")
-    assert found.states.equals(rebuild(ALONE, plain, cut=cut).states)
-    assert bytes_read(lambda: rebuild(ALONE, plain, cut=cut)) > 10 * used
+    assert found.states.equals(rebuild(LOCAL, plain, cut=cut).states)
+    assert bytes_read(lambda: rebuild(LOCAL, plain, cut=cut)) > 10 * used
 
 
 @pytest.mark.slow
@@ -77,13 +77,13 @@ def test_retention_keeps_the_states_of_its_time_and_removes_older_records(year: 
     first = (DAYS - kept_days) * RECORDS_A_DAY
     for end in (first, first + 700, DAYS * RECORDS_A_DAY):
         cut = LogCut({0: end})
-        kept = rebuild(ALONE, source, cut=cut)
-        assert kept.states.equals(rebuild(ALONE, plain, cut=cut).states), end
+        kept = rebuild(LOCAL, source, cut=cut)
+        assert kept.states.equals(rebuild(LOCAL, plain, cut=cut).states), end
         assert kept.manifest["doubtful_partitions"] == []
-    assert rebuild(ALONE, source, cut=LogCut({0: first - 1})).manifest["doubtful_partitions"] == [0]
+    assert rebuild(LOCAL, source, cut=LogCut({0: first - 1})).manifest["doubtful_partitions"] == [0]
     # A log that was pruned to the same offset has the same findings.
-    checks = set(audit(ALONE, source, AuditOptions()).findings.column("check").to_pylist())
-    assert checks <= set(audit(ALONE, plain, AuditOptions()).findings.column("check").to_pylist()) | {"K1b"}
+    checks = set(audit(LOCAL, source, AuditOptions()).findings.column("check").to_pylist())
+    assert checks <= set(audit(LOCAL, plain, AuditOptions()).findings.column("check").to_pylist()) | {"K1b"}
     # The archive is continued.
     clock = SettableClock()
     clock.ms = now_ms + DAY_MS

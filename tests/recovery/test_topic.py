@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.client import ONCE, ShareCoordinatorClient
 from coordinator.cluster.kafka.brokers import Brokers
 from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.log.claims import owner_epoch_headers
@@ -23,9 +22,6 @@ from coordinator.recovery.sources.base import LogCut, LogRange, ReadPlan
 from coordinator.recovery.sources.segments import SegmentSource
 from coordinator.recovery.sources.topic import TopicSource
 from protocol.record_batch import encode_batch
-from protocol.state_batches import StateBatch
-from protocol.state_records import SharePartitionKey, topic_id_text
-from tests.kafka.built_in import BuiltInCoordinator
 from tests.kafka.rig import BuiltInRig
 from tests.recovery.log_strategies import comparable_rows, fold_with_shard_core, shard_core_rows, sort_by_key
 from tests.recovery.logs_on_disk import make_varied_records
@@ -38,7 +34,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.broker
 
-ALONE = LocalEngine(1)
+LOCAL = LocalEngine(1)
 PARTITIONS = 3
 RECORDS_EACH = 400
 
@@ -120,14 +116,14 @@ def state_rows(states: Any) -> list[dict[str, Any]]:
 
 
 def test_topic_is_rebuilt_without_records_of_deposed_owner(source: TopicSource) -> None:
-    run = rebuild(ALONE, source)
+    run = rebuild(LOCAL, source)
     assert state_rows(run.states) == load_expected_states(source)
     assert not any(row["group_id"].startswith("group-77") for row in run.states.to_pylist())
     assert run.manifest["totals"]["records"] >= PARTITIONS * RECORDS_EACH + 5
     assert run.manifest["totals"]["claims"] >= 3 * PARTITIONS
     assert len(run.ranges) == PARTITIONS
     cut = {0: 100, 1: 250, 2: 0}
-    assert state_rows(rebuild(ALONE, source, cut=LogCut(cut)).states) == load_expected_states(source, cut)
+    assert state_rows(rebuild(LOCAL, source, cut=LogCut(cut)).states) == load_expected_states(source, cut)
 
 
 def test_archive_of_topic_refuses_other_topic(source: TopicSource, tmp_path: Path) -> None:
@@ -156,12 +152,12 @@ def test_cut_by_time_finds_offsets(source: TopicSource, record_time_ms: int) -> 
 def test_topic_brokers_disk_and_archive_have_same_states(
     source: TopicSource, built_in: BuiltInRig, tmp_path: Path
 ) -> None:
-    states = rebuild(ALONE, source).states
+    states = rebuild(LOCAL, source).states
     disk = SegmentSource(str(built_in.broker.directory / "data" / source.topic))
-    assert rebuild(ALONE, disk).states.equals(states)
+    assert rebuild(LOCAL, disk).states.equals(states)
     run = archive(source, tmp_path)
     assert (run.ends, run.gaps) == (source.plan(LogCut()).ends, {})
-    assert rebuild(ALONE, ArchiveSource(str(tmp_path))).states.equals(states)
+    assert rebuild(LOCAL, ArchiveSource(str(tmp_path))).states.equals(states)
     assert archive(source, tmp_path).records == 0
 
 
@@ -221,14 +217,14 @@ def test_topic_pruned_during_read_is_read_again_to_its_new_end(
                 await write_without_epoch(plain, p, 0, 300)
 
     asyncio.run(run_test())
-    run = rebuild(ALONE, PrunedTopic(topic, bootstrap))
+    run = rebuild(LOCAL, PrunedTopic(topic, bootstrap))
     assert run.manifest["pruned_during_read"] == {"0": 150}
     read = run.manifest["partitions"]["0"]
     assert (read["start"], read["read_to"]) == (150, RECORDS_EACH)
     assert plain.plan(LogCut()).starts[0] == 150
     assert state_rows(run.states) == load_expected_states(plain)
     with pytest.raises(ConfigError, match="0:149 cannot be used: it must be at or above 150"):
-        rebuild(ALONE, plain, cut=LogCut({0: 149}))
+        rebuild(LOCAL, plain, cut=LogCut({0: 149}))
 
 
 def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) -> None:
@@ -238,35 +234,11 @@ def test_missing_topic_or_cluster_is_reported_in_one_line(built_in: BuiltInRig) 
         TopicSource("topic", "127.0.0.1:1").plan(LogCut())
 
 
-async def test_topic_of_kafkas_own_coordinator_is_rebuilt(built_in_coordinator: BuiltInCoordinator) -> None:
-    peer = built_in_coordinator
-    key = SharePartitionKey("recovered", peer.topic_id, 1)
-    async with ShareCoordinatorClient((peer.host, peer.port), direct=True, retry=ONCE) as client:
-        await client.initialize(key, 3, 10)
-        await client.read(key, 5)
-        batches = [StateBatch(10, 14, 2, 1), StateBatch(15, 19, 0, 1)]
-        await client.write(key, state_epoch=3, leader_epoch=5, start_offset=10, batches=batches)
-        await client.write(
-            key, state_epoch=3, leader_epoch=5, start_offset=15, batches=[StateBatch(17, 17, 4, 2)]
-        )
-    run = api.rebuild(
-        "kafka:__share_group_state", bootstrap_servers=f"{peer.host}:{peer.port}", engine="local", processes=1
-    )
-    (state,) = [row for row in run.states.to_pylist() if row["group_id"] == key.group_id]
-    assert (state["topic_id"], state["partition"]) == (topic_id_text(key.topic_id), 1)
-    assert (state["state_epoch"], state["leader_epoch"], state["start_offset"]) == (3, 5, 15)
-    assert [tuple(batch.values()) for batch in state["state_batches"]] == [
-        (15, 16, 0, 1),
-        (17, 17, 4, 2),
-        (18, 19, 0, 1),
-    ]
-
-
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore")
 def test_spark_reads_live_topic(source: TopicSource, spark_engine: "SparkEngine") -> None:
     theirs = rebuild(spark_engine, source)
-    assert theirs.states.equals(rebuild(ALONE, source).states)
+    assert theirs.states.equals(rebuild(LOCAL, source).states)
     read = partial(api.records, source.text, bootstrap_servers=source.bootstrap_servers)
     frame: Any = read(spark=spark_engine.spark)
     order = [("state_partition", "ascending"), ("log_offset", "ascending")]

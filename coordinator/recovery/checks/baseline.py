@@ -53,12 +53,16 @@ class Baseline:
         """Return the comparison with current states; `starts` are the log start offsets."""
         return partial(self._check_partition, starts)
 
-    def _check_partition(self, starts: Mapping[int, int], inside: PartitionStates) -> Iterator[NamedOutput]:
+    def _check_partition(
+        self, starts: Mapping[int, int], partition: PartitionStates
+    ) -> Iterator[NamedOutput]:
         """Compare the earlier states of a state partition with its current states."""
-        number = inside.state_partition
-        now = {row_identity(row): row for row in inside.rows(_COLUMNS)}
+        number = partition.state_partition
+        now = {row_identity(row): row for row in partition.rows(_COLUMNS)}
         before = self._states(number).select(_COLUMNS).filter(pc.field("state_partition") == number)
-        found = self._find_lost_states(number, before.to_pylist(), now, inside.deleted, starts.get(number, 0))
+        found = self._find_lost_states(
+            number, before.to_pylist(), now, partition.deleted, starts.get(number, 0)
+        )
         yield from findings_output(number, found)
 
     def _find_lost_states(
@@ -94,7 +98,7 @@ def _decreased_fields(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     # With a higher state epoch, the share-partition was initialised again, possibly at a lower start offset.
     if now["state_epoch"] == before["state_epoch"] and now["leader_epoch"] >= before["leader_epoch"]:
         names.append("start_offset")
-    back = [name for name in names if now[name] < before[name]]
+    decreased = [name for name in names if now[name] < before[name]]
     if now["last_log_offset"] < before["last_log_offset"]:
-        back.append("last_log_offset")
-    return ", ".join(f"{name.replace('_', ' ')} {now[name]} after {before[name]}" for name in back)
+        decreased.append("last_log_offset")
+    return ", ".join(f"{name.replace('_', ' ')} {now[name]} after {before[name]}" for name in decreased)

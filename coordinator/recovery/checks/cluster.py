@@ -28,10 +28,10 @@ TopicPartition = tuple[bytes, int]
 
 def check_configs(configs: Mapping[str, str], partitions: int, expected: int | None) -> Iterator[Finding]:
     """Check the configs of a state topic, and its number of partitions if one is expected (P5)."""
-    for name, right, severity in _CONFIGS:
-        said = configs.get(name, right)
-        if said != right:
-            yield Finding("P5", severity, evidence=f"{name} is {said}, it must be {right}")
+    for name, required, severity in _CONFIGS:
+        value = configs.get(name, required)
+        if value != required:
+            yield Finding("P5", severity, evidence=f"{name} is {value}, it must be {required}")
     min_isr = configs.get("min.insync.replicas", str(_MIN_ISR))
     if min_isr.isdigit() and int(min_isr) < _MIN_ISR:
         yield Finding(

@@ -55,16 +55,16 @@ def rows_to_check(decoded: DecodedRecords) -> StateRows:
     rows = rows_from_records(decoded)
     kind, at = decoded.kind, decoded.log_offset
     snapshot, update = kind == SNAPSHOT, kind == UPDATE
-    said = snapshot | update
+    has_state = snapshot | update
     none = np.full(len(rows), NONE, np.int64)
-    leader = np.where(said, decoded.leader_epoch, none)
+    leader = np.where(has_state, decoded.leader_epoch, none)
     cold = snapshot & (decoded.create_timestamp != decoded.write_timestamp)
     rows.numbers |= {
         "is_record": np.ones(len(rows), np.int64),
         "kind": kind,
         "timestamp_ms": decoded.timestamp_ms,
-        "epoch": np.where(said, decoded.snapshot_epoch, none),
-        "complete": np.where(said, decoded.delivery_complete_count, none),
+        "epoch": np.where(has_state, decoded.snapshot_epoch, none),
+        "complete": np.where(has_state, decoded.delivery_complete_count, none),
         # A hash of an update's content; 0 if the update has no state batches.
         "digest": np.where(update & (decoded.batch_count > 0), _update_digests(decoded), 0),
         # InitializeShareGroupState may have written the snapshot.
@@ -72,7 +72,7 @@ def rows_to_check(decoded: DecodedRecords) -> StateRows:
         "is_cold": cold.astype(np.int64),
         # Whether this project's coordinator wrote the record.
         "ours": (decoded.owner_epoch >= 0).astype(np.int64),
-        "start": np.where(said, decoded.start_offset, none),
+        "start": np.where(has_state, decoded.start_offset, none),
         "leader": leader,
         **dict.fromkeys(("reset_kind", "run_at", "run_ms", "deleted_at"), none),
         "run_updates": np.zeros(len(rows), np.int64),
@@ -95,14 +95,14 @@ def _update_digests(decoded: DecodedRecords) -> Ints:
     )
     total = np.zeros(len(decoded), np.uint64)
     np.add.at(total, batches.row, mixed)
-    said = _hash_rows(
+    digest = _hash_rows(
         decoded.start_offset,
         decoded.leader_epoch,
         decoded.snapshot_epoch,
         decoded.delivery_complete_count,
         total,
     )
-    return (said | np.uint64(1)).astype(np.int64)
+    return (digest | np.uint64(1)).astype(np.int64)
 
 
 def _hash_rows(*columns: "np.typing.NDArray[Any]") -> "np.typing.NDArray[np.uint64]":
@@ -202,8 +202,8 @@ class HistoryCheck:
         if not self._log_start:
             first = self._record & ~self._has_before & (kind == TOMBSTONE)
             flag("K11", _I, first, lambda row: "the log has no record before it")
-        anew = deleted & (kind == SNAPSHOT) & (epoch != 0) & (rows["is_cold"] == 0)
-        flag("K4", _W, anew, lambda row: f"snapshot epoch {epoch[row]} after a tombstone")
+        recreated = deleted & (kind == SNAPSHOT) & (epoch != 0) & (rows["is_cold"] == 0)
+        flag("K4", _W, recreated, lambda row: f"snapshot epoch {epoch[row]} after a tombstone")
         known = (kind_before == UPDATE) | (kind_before == SNAPSHOT)
         self._check_updates(self._update & known)
         leader, leader_before = rows["leader"], self._value_at("leader", self._previous(self._sets_leader))

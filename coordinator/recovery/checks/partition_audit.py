@@ -75,19 +75,19 @@ class PartitionAudit:
         states = pa.Table.from_batches([self._fold.to_arrow()])
         at, keys = folded["deleted_at"], folded.key
         deleted = {names[keys[row]]: int(at[row]) for row in np.flatnonzero(at != NONE).tolist()}
-        inside = PartitionStates(number, states, deleted, self._scan.damages)
+        partition = PartitionStates(number, states, deleted, self._scan.damages)
         # Add the findings of states after those of records: at equal log offsets, a merged finding keeps the
         # timestamp of the finding that was added first.
-        for finding in (*self._check_damage(inside), *check_complete_counts(states)):
+        for finding in (*self._check_damage(partition), *check_complete_counts(states)):
             self._found.add(finding)
         found = without_gaps_inside_damage(self._found)
         yield from findings_output(number, found)
         for task in (describe_damage, *self._settings.tasks):
-            for output in task(inside):
+            for output in task(partition):
                 if output.name == FINDINGS_OUTPUT:
                     found += map(finding_from_row, output.rows.to_pylist())
                 yield output
-        yield from select_for_verdict(map(findings_row, found), inside)
+        yield from select_for_verdict(map(findings_row, found), partition)
 
     def _check_routing(self, states: StateRows) -> None:
         """Check that share-partitions are in the state partition that their hash selects (R8)."""
@@ -108,16 +108,16 @@ class PartitionAudit:
                     )
                 )
 
-    def _check_damage(self, inside: PartitionStates) -> Iterator[Finding]:
+    def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
         """Yield damage, and an interrupted or current write at the end (P4)."""
-        number = inside.state_partition
-        for each, names in inside.damages_with_share_partitions():
+        number = partition.state_partition
+        for each, names in partition.damages_with_share_partitions():
             for identity in names or (None,):
                 place = (number, identity, each.first, each.last)
                 yield Finding("P4", Severity.CRITICAL, *place, evidence=each.what)
         summary = self._scan.summary()
         if summary["unread_bytes"]:
-            what = "bytes after the last valid batch: an interrupted or current write"
             end = int(summary["range_end"])
-            evidence = f"{summary['unread_bytes']} {what}"
+            ignored = "bytes after the last valid batch: an interrupted or current write"
+            evidence = f"{summary['unread_bytes']} {ignored}"
             yield Finding("P4", Severity.INFO, number, None, end, end, evidence=evidence)

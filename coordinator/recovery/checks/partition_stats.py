@@ -101,15 +101,15 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     for each in facts:
         number = each.state_partition
         if each.prunable > limits.prune_backlog_max:
-            what = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
-            add("P1", _W, number, each.start, each.needed_from, what)
+            evidence = f"{each.prunable} log offsets could be pruned, from {each.start} to {each.needed_from}"
+            add("P1", _W, number, each.start, each.needed_from, evidence)
         age_ms = each.newest_ms - each.pinned_since_ms
         if each.pinned_by and each.unprunable > limits.prune_backlog_max and age_ms > allowed_ms:
-            what = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
-            add("P1", _W, number, each.needed_from, each.end, what)
+            evidence = f"{each.pinned_by} holds back {each.unprunable} log offsets since {age_ms // 1000} s"
+            add("P1", _W, number, each.needed_from, each.end, evidence)
         if each.replay_s > limits.replay_s_max:
-            what = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
-            add("P7", _I, number, each.start, each.end, what)
+            evidence = f"about {each.replay_s:.1f} s for {each.records} records, {each.bytes} bytes"
+            add("P7", _I, number, each.start, each.end, evidence)
     return found
 
 
@@ -124,14 +124,14 @@ def check_complete_counts(states: pa.Table) -> list[Finding]:
     finished = (state == _ACKNOWLEDGED) | (state == _ARCHIVED)
     done = np.zeros(len(states), np.int64)
     np.add.at(done, parents[finished], (last - first + 1)[finished])
-    said = column_to_ints(states.column("delivery_complete_count"))
+    stored_count = column_to_ints(states.column("delivery_complete_count"))
     readable = states.column("unreadable").is_null().to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero((said != NONE) & (said != done) & readable)
+    wrong = np.flatnonzero((stored_count != NONE) & (stored_count != done) & readable)
     return [
         Finding(
             *("K13", _W, row["state_partition"], row_identity(row)),
             *(row["last_log_offset"], row["last_log_offset"]),
-            evidence=f"complete count {said[at]}, and {done[at]} records in flight are finished",
+            evidence=f"complete count {stored_count[at]}, and {done[at]} records in flight are finished",
         )
         for row, at in zip(states.take(pa.array(wrong)).to_pylist(), wrong.tolist(), strict=True)
     ]

@@ -52,10 +52,13 @@ def check_records(scanned: ScannedRecords, limits: Limits, found: Findings) -> N
         empty = unreadable & (records.values.length[decoded.record] < 0)
         add_findings("R1", _C, unreadable & ~empty, lambda row: decoded.unreadable[row])
         add_findings("R3", _C, empty, lambda row: "an update without a value")
-    told = (kind == RecordKind.SNAPSHOT) | (kind == RecordKind.UPDATE)
+    has_state_fields = (kind == RecordKind.SNAPSHOT) | (kind == RecordKind.UPDATE)
     snapshot = kind == RecordKind.SNAPSHOT
     add_findings(
-        "R7", _W, told & _has_negative_number(decoded, snapshot), lambda row: _format_numbers(decoded, row)
+        "R7",
+        _W,
+        has_state_fields & _has_negative_number(decoded, snapshot),
+        lambda row: _format_numbers(decoded, row),
     )
     size = records.keys.length[decoded.record] + records.values.length[decoded.record]
     add_findings("R9", _I, size > limits.record_bytes_max, lambda row: f"{size[row]} bytes")
@@ -80,16 +83,18 @@ def _format_numbers(decoded: DecodedRecords, row: int) -> str:
     )
 
 
-def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: AddFinding) -> None:
+def _check_clocks(decoded: DecodedRecords, snapshot: Bools, limits: Limits, add_findings: AddFinding) -> None:
     create, write, stored = decoded.create_timestamp, decoded.write_timestamp, decoded.timestamp_ms
-    flag(
+    add_findings(
         "R10", _W, snapshot & (create > write), lambda row: f"created at {create[row]}, written {write[row]}"
     )
-    apart = snapshot & (np.abs(stored - write) > limits.clock_ms_max)
-    flag("R10", _W, apart, lambda row: f"written at {write[row]}, on the log at {stored[row]}")
+    distant = snapshot & (np.abs(stored - write) > limits.clock_ms_max)
+    add_findings("R10", _W, distant, lambda row: f"written at {write[row]}, on the log at {stored[row]}")
 
 
-def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, flag: AddFinding) -> None:
+def _check_batches(
+    decoded: DecodedRecords, snapshot: Bools, limits: Limits, add_findings: AddFinding
+) -> None:
     batches, rows = decoded.batches, len(decoded)
 
     def select_rows(wrong: Bools) -> tuple[Bools, Callable[[int], str]]:
@@ -105,13 +110,13 @@ def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, fla
         | (batches.delivery_count < 0)
         | (batches.delivery_count > limits.delivery_count_max)
     )
-    flag("R4", _C, *select_rows(impossible))
-    behind = np.zeros(len(batches.row), np.bool_)
+    add_findings("R4", _C, *select_rows(impossible))
+    overlapping = np.zeros(len(batches.row), np.bool_)
     same = batches.row[1:] == batches.row[:-1]
-    behind[1:] = same & (batches.first_offset[1:] <= batches.last_offset[:-1])
-    flag("R5", _W, *select_rows(behind))
+    overlapping[1:] = same & (batches.first_offset[1:] <= batches.last_offset[:-1])
+    add_findings("R5", _W, *select_rows(overlapping))
     start_offset = decoded.start_offset[batches.row]
-    flag("R6", _W, *select_rows((start_offset >= 0) & (batches.first_offset < start_offset)))
+    add_findings("R6", _W, *select_rows((start_offset >= 0) & (batches.first_offset < start_offset)))
     equal = np.zeros(len(batches.row), np.bool_)
     equal[1:] = (
         same
@@ -120,9 +125,9 @@ def _check_batches(decoded: DecodedRecords, snapshot: Bools, limits: Limits, fla
         & (batches.delivery_count[1:] == batches.delivery_count[:-1])
     )
     hit, show = select_rows(equal)
-    flag("R9", _I, hit, lambda row: f"not merged with the batch before: {show(row)}")
+    add_findings("R9", _I, hit, lambda row: f"not merged with the batch before: {show(row)}")
     in_flight = np.bincount(batches.row, np.maximum(_batch_lengths(batches), 0), rows)
-    flag(
+    add_findings(
         "R9",
         _I,
         snapshot & (in_flight > limits.in_flight_max),

@@ -43,9 +43,9 @@ class LocalEngine:
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
         """Run the task for each range, largest first."""
         ordered = sorted(ranges, key=lambda each: -each.records)
-        alone = self._processes == 1 or len(ordered) < 2
-        alone = alone or sum(each.records for each in ordered) <= ALONE_MAX
-        results = map(task, ordered) if alone else self._run_in_processes(task, ordered)
+        is_small = sum(each.records for each in ordered) <= ALONE_MAX
+        runs_in_this_process = self._processes == 1 or len(ordered) < 2 or is_small
+        results = map(task, ordered) if runs_in_this_process else self._run_in_processes(task, ordered)
         shown = track(
             results,
             "state partitions",

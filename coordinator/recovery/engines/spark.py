@@ -12,9 +12,12 @@ import pyarrow as pa
 
 from coordinator.errors import CoordinatorError, LogError
 from coordinator.recovery.engines.spark_session import (
+    SparkStopped,
     active_session,
     format_start_error,
     get_or_start_session,
+    is_session_running,
+    stop_session,
 )
 from coordinator.recovery.sources.base import LogRange, RangeTask
 from coordinator.recovery.tasks import NamedOutput
@@ -60,17 +63,17 @@ class SparkEngine:
     def run(self, task: RangeTask, ranges: Sequence[LogRange]) -> list[NamedOutput]:
         """Run the task for each range, largest first."""
         ordered = sorted(ranges, key=lambda each: -each.records)
-        numbers = self.spark.range(0, len(ordered), 1, max(len(ordered), 1))
         try:
+            numbers = self.spark.range(0, len(ordered), 1, max(len(ordered), 1))
             frame = numbers.mapInArrow(_task_function(task, ordered), _OUTPUTS_SQL)
             return list(_unpack_outputs(frame.toArrow().to_batches()))
         except Exception as error:
-            raise convert_spark_error(error) from None
+            raise convert_spark_error(error, self.spark) from None
 
     def close(self) -> None:
         """Stop Spark if this engine has started it."""
         if self._is_ours:
-            self.spark.stop()
+            stop_session(self.spark)
 
 
 def _task_function(
@@ -110,10 +113,12 @@ def _unpack_outputs(batches: Iterable[pa.RecordBatch]) -> Iterator[NamedOutput]:
                     yield NamedOutput(row["name"], row["state_partition"], rows)
 
 
-def convert_spark_error(error: Exception) -> CoordinatorError:
-    """Convert the exception of a task: use the last line of the traceback that Spark wraps."""
+def convert_spark_error(error: Exception, spark: "SparkSession") -> CoordinatorError:
+    """Convert the exception of a Spark job: use the last line of the traceback that Spark wraps."""
     if isinstance(error, CoordinatorError):
         return error
+    if not is_session_running(spark):
+        return SparkStopped()
     lines = [line.strip() for line in str(error).splitlines()]
     for line in lines:
         name, colon, text = line.partition(": ")

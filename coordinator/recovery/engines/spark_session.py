@@ -27,6 +27,29 @@ class SparkMissing(LogError):
     """Spark cannot be used; the text is one line that says what to do."""
 
 
+class SparkStopped(LogError):
+    """The Spark session of this process has ended. No later job of this process can use Spark."""
+
+    def __init__(self) -> None:
+        super().__init__("the Spark session has ended (its JVM died or was stopped); restart this command")
+
+
+def is_session_running(spark: "SparkSession") -> bool:
+    """Return whether a session can run jobs; a session of Spark Connect always counts as running."""
+    context = getattr(spark, "sparkContext", None)
+    try:
+        return context is None or not context._jsc.sc().isStopped()
+    except Exception:
+        # The connection to the JVM is closed, or another thread has stopped the context.
+        return False
+
+
+def stop_session(spark: "SparkSession") -> None:
+    """Stop a session; do nothing if it has ended already."""
+    if is_session_running(spark):
+        spark.stop()
+
+
 def active_session() -> "SparkSession | None":
     """Return the session that this process has, if any."""
     if "pyspark.sql" not in sys.modules:

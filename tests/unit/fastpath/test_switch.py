@@ -19,11 +19,11 @@ from coordinator.compiled_sources import PURE_PYTHON_ENV
 def test_version_command_shows_whether_writes_are_compiled(switch: str, off: bool) -> None:
     environment = {**os.environ, PURE_PYTHON_ENV: switch}
     command = [sys.executable, "-m", "coordinator", "version", "-o", "json"]
-    said = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
+    version = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)
     is_there = any(
         Path(fastpath.__file__).with_name("_compiled" + suffix).exists() for suffix in EXTENSION_SUFFIXES
     )
-    assert said["writes"] == ("compiled" if is_there and not off else "pure Python")
+    assert version["fast_path"] == ("compiled" if is_there and not off else "pure Python")
 
 
 @pytest.mark.parametrize("missing", [True, False])
