@@ -26,10 +26,14 @@ def decode_dump_lines(printed: str) -> list[dict[str, Any]]:
             continue
         head, _, content = line.partition(" key: ")
         words = head.split()
-        record = {"log_offset": int(words[2]), "timestamp_ms": int(words[4]), "key": None, "value": None}
-        record["headers"] = [
-            name for name in head.partition("headerKeys: [")[2].rstrip("]").split(",") if name
-        ]
+        headers = head.partition("headerKeys: [")[2].rstrip("]").split(",")
+        record: dict[str, Any] = {
+            "log_offset": int(words[2]),
+            "timestamp_ms": int(words[4]),
+            "headers": [name for name in headers if name],
+            "key": None,
+            "value": None,
+        }
         if content.startswith("{"):
             key, _, payload = content.partition(" payload: ")
             record["key"] = json.loads(key)
