@@ -71,25 +71,19 @@ def dump(
             "--partition", "-p", metavar="N", help="Only this state partition; may be repeated.", min=0
         ),
     ] = None,
-    output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print every record in log order.
+    """Print every record in log order, each as one line of JSON.
 
-    The lines are like those of kafka-dump-log --share-group-state-decoder; -o json prints a JSON object for
-    each record.
+    Keys and values have the field names of kafka-dump-log --share-group-state-decoder.
     """
-    from coordinator.log.journal.dump_format import kafka_lines, record_objects
+    from coordinator.log.journal.dump_format import record_objects
     from coordinator.log.journal.inspect import dump_journal, verify_journal
 
     empty = True
     for batch in dump_journal(folder, state_partitions=partition or None):
         empty = False
-        if output is Output.JSON:
-            for shown in record_objects(batch):
-                print_json_text(json.dumps(shown, ensure_ascii=False))
-        else:
-            for line in kafka_lines(batch):
-                print_json_text(line)
+        for shown in record_objects(batch):
+            print_json_text(json.dumps(shown, ensure_ascii=False))
     if empty:
         report = verify_journal(folder)
         if not _is_intact(report):

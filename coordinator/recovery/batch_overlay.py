@@ -8,14 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from coordinator.fastpath import compiled
 from coordinator.recovery.decode import NO_BATCHES, StateBatches
 from coordinator.recovery.records import Ints
-from coordinator.shard.batches import NO_START_OFFSET, normalise
 from protocol.state_batches import BATCH_BYTES
 
 # The floor of a share-partition without a start offset; no offset is below it.
 LOWEST_OFFSET = int(np.iinfo(np.int64).min)
+HIGHEST_OFFSET = int(np.iinfo(np.int64).max)
+
+# A delivery state is a signed byte.
+_STATE_BITS, _STATE_LOWEST = 8, -128
 
 
 def overlay_batches(batches: StateBatches) -> StateBatches:
@@ -71,20 +73,38 @@ def _merge_adjacent_batches(batches: StateBatches) -> StateBatches:
 
 
 def _resolve_overlaps(batches: StateBatches) -> StateBatches:
-    """Merge the batches of each row as a write merges them."""
-    packed, begins = batches.pack(), np.flatnonzero(np.diff(batches.row, prepend=-1))
-    edges = (np.append(begins, len(batches.row)) * BATCH_BYTES).tolist()
-    runs = [merge_run(packed[begin:end]) for begin, end in pairwise(edges)]
-    row = np.repeat(batches.row[begins], [len(run) // BATCH_BYTES for run in runs])
-    return StateBatches.unpack(row, b"".join(runs))
+    """Return sorted batches without overlaps, which may have equal neighbours.
 
-
-def merge_run(packed: bytes) -> bytes:
-    """Merge batches in wire form."""
-    if compiled is None:
-        return normalise(packed, NO_START_OFFSET)
-    run: bytes = compiled.merge_batches(b"", packed, NO_START_OFFSET)
-    return run
+    The offsets of each row are divided into pieces, in which no batch begins or ends.  The pieces of a batch
+    are two blocks of 2^k pieces, which may overlap.  The greatest value of each block is passed on to both
+    halves of the block, largest blocks first.  So n batches take O(n log n) time.
+    """
+    row, first, last, state, count = batches
+    bounded = np.flatnonzero(last < HIGHEST_OFFSET)
+    piece_row = np.concatenate([row, row[bounded]])
+    piece_first = np.concatenate([first, last[bounded] + 1])
+    order = np.lexsort((piece_first, piece_row))
+    piece_row, piece_first = piece_row[order], piece_first[order]
+    is_new = np.append(True, (piece_row[1:] != piece_row[:-1]) | (piece_first[1:] != piece_first[:-1]))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    piece_row, piece_first = piece_row[is_new], piece_first[is_new]
+    begin, end = number[: len(row)], np.searchsorted(piece_row, row, "right")
+    end[bounded] = number[len(row) :]
+    value = (count << _STATE_BITS) + state - _STATE_LOWEST
+    level = np.frexp(end - begin)[1] - 1
+    greatest = np.full(len(piece_row), LOWEST_OFFSET, np.int64)
+    for each in range(int(level.max()), -1, -1):
+        block = 1 << each
+        greatest[block:] = np.maximum(greatest[block:], greatest[:-block])
+        members = np.flatnonzero(level == each)
+        np.maximum.at(greatest, begin[members], value[members])
+        np.maximum.at(greatest, end[members] - block, value[members])
+    is_row_end = np.append(piece_row[1:] != piece_row[:-1], True)
+    piece_last = np.where(is_row_end, HIGHEST_OFFSET, np.append(piece_first[1:], 0) - 1)
+    state = (greatest & ((1 << _STATE_BITS) - 1)) + _STATE_LOWEST
+    pieces = StateBatches(piece_row, piece_first, piece_last, state, greatest >> _STATE_BITS)
+    return pieces.take(greatest != LOWEST_OFFSET)
 
 
 def renumber_rows(batches: StateBatches, new_row: Ints) -> StateBatches:

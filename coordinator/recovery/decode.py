@@ -45,11 +45,8 @@ _MARK_KEY_BYTES = 6
 # The minimum size of a value.
 _VALUE_BYTES_MIN = {SNAPSHOT_TYPE: 40, UPDATE_TYPE: 20}
 
-# Tagged fields in the usual layout: DeliveryCompleteCount (tag 0), LeaderEpochMax of this project (tag 1000).
-_COMPLETE = 0x040001  # one tag: number 0, 4 bytes
-_LEADER = 0x0407E801  # one tag: number 1000, 4 bytes
-_COMPLETE_AND_LEADER = 0x040002  # two tags, the first of which is number 0
-_LEADER_BEHIND = 0x0407E8
+# The usual tagged fields: one of number 0 (DeliveryCompleteCount) and 4 bytes.
+_COMPLETE = 0x040001
 
 
 class RecordKind(IntEnum):
@@ -248,7 +245,7 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
     readable &= (count >= 0) & (tags_at < end)
     tags_at = np.where(readable, tags_at, 0)
     count = np.where(readable, count, 0)
-    complete, leader, regular = _read_tagged_fields(data, tags_at, end, snapshot)
+    complete, regular = _read_complete_counts(data, tags_at, end)
     readable &= regular
     count = np.where(readable, count, 0)
     batches, tagged = _read_batches(data, behind, count)
@@ -263,7 +260,6 @@ def _decode_values(decoded: DecodedRecords, keys: ByteSpans, values: ByteSpans, 
     decoded.leader_epoch[rows] = i4[where + np.where(is_snapshot, 10, 6)]
     decoded.start_offset[rows] = i8[where + np.where(is_snapshot, 14, 10)]
     decoded.delivery_complete_count[rows] = complete[rows]
-    decoded.leader_epoch_max[rows] = leader[rows]
     rows, where = rows[is_snapshot], where[is_snapshot]
     decoded.state_epoch[rows] = i4[where + 6]
     decoded.create_timestamp[rows] = i8[where + 22]
@@ -293,29 +289,20 @@ def _read_batch_counts(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     return count - 1, behind
 
 
-def _read_tagged_fields(data: Bytes, at: Ints, end: Ints, snapshot: Bools) -> tuple[Ints, Ints, Bools]:
-    """Read the two known tagged fields.
+def _read_complete_counts(data: Bytes, at: Ints, end: Ints) -> tuple[Ints, Bools]:
+    """Read the tagged field DeliveryCompleteCount, -1 if a value does not have it.
 
     Also return which values have no other tagged fields and no trailing bytes.
     """
     complete = np.full(len(at), NONE, np.int64)
-    leader = np.full(len(at), NONE, np.int64)
     regular = (data[at] == 0) & (at + 1 == end)
     rest = np.flatnonzero(~regular)
-    if not len(rest):
-        return complete, leader, regular
-    u4, i4 = unaligned_view(data, "<u4"), unaligned_view(data, ">i4")
-    at, end, word = at[rest], end[rest], u4[at[rest]]
-    has_complete = (word & 0xFFFFFF == _COMPLETE) & (at + 7 == end)
-    has_leader = (word == _LEADER) & (at + 8 == end) & snapshot[rest]
-    has_both = (word & 0xFFFFFF == _COMPLETE_AND_LEADER) & (at + 14 == end) & snapshot[rest]
-    has_both &= u4[np.minimum(at + 7, len(u4) - 1)] & 0xFFFFFF == _LEADER_BEHIND
-    rows = has_complete | has_both
-    complete[rest[rows]] = i4[at[rows] + 3]
-    leader[rest[has_leader]] = i4[at[has_leader] + 4]
-    leader[rest[has_both]] = i4[at[has_both] + 10]
-    regular[rest] = has_complete | has_leader | has_both
-    return complete, leader, regular
+    if len(rest):
+        at, end = at[rest], end[rest]
+        is_complete = (unaligned_view(data, "<u4")[at] & 0xFFFFFF == _COMPLETE) & (at + 7 == end)
+        complete[rest[is_complete]] = unaligned_view(data, ">i4")[at[is_complete] + 3]
+        regular[rest] = is_complete
+    return complete, regular
 
 
 def _read_batches(data: Bytes, begin: Ints, count: Ints) -> tuple[StateBatches, Ints]:

@@ -57,7 +57,7 @@ def parse(state_partition: int, buffer: bytes | memoryview, *, first_byte: int =
     Stops at a batch that is truncated (`found` is None) or invalid (`found` is the error; its positions count
     from `first_byte`).  Raises DecodeError if a batch has a valid CRC, but invalid records.
     """
-    positions, sizes, found = _find_batches(buffer, first_byte)
+    positions, sizes, found = find_batches(buffer, first_byte)
     used_bytes = positions[-1] + sizes[-1] if positions else 0
     if not positions:
         return ParseResult(make_empty_records(state_partition), 0, found)
@@ -88,7 +88,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
     except DecodeError as error:
         found = str(error)
     view, used_bytes = memoryview(buffer), 0
-    for position, size in zip(*_find_batches(buffer, first_byte)[:2], strict=True):
+    for position, size in zip(*find_batches(buffer, first_byte)[:2], strict=True):
         try:
             parse(state_partition, view[position : position + size], first_byte=first_byte + position)
         except DecodeError as error:
@@ -98,7 +98,7 @@ def parse_readable(state_partition: int, buffer: bytes | memoryview, *, first_by
     return parse(state_partition, view[:used_bytes], first_byte=first_byte)._replace(found=found)
 
 
-def _find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
+def find_batches(buffer: bytes | memoryview, first_byte: int) -> tuple[list[int], list[int], str | None]:
     """Return positions and sizes of valid batches at the beginning of a buffer, and the error after them."""
     view = memoryview(buffer)
     positions: list[int] = []

@@ -270,7 +270,7 @@ def test_records_pruned_after_planning_are_skipped(
     reader = StateLogStreamReader({"from": journal_source.text})
     (partition, *_) = reader.partitions({}, {"0": 200})
     log_range = LogRange(0, 0, 200, 200)
-    whole = next(records for records in JournalSource(journal_source.folder).read(partition.log_range))  # type: ignore[attr-defined]
+    whole = next(records for records in JournalSource(journal_source.folder).read(partition.value))
 
     def read_pruned(self: JournalSource, wanted: LogRange) -> Iterator[Records]:
         if wanted.start < 120:
@@ -279,7 +279,7 @@ def test_records_pruned_after_planning_are_skipped(
         yield whole.between(wanted.start, wanted.end)
 
     monkeypatch.setattr(JournalSource, "read", read_pruned)
-    partition.log_range = log_range  # type: ignore[attr-defined]
+    partition.value = log_range
     found = count_read_rows(reader, [partition])
     assert found == {0: [*range(60), *range(120, 200)]}
 

@@ -11,7 +11,7 @@ from tests.kafka import ports as port_support
 from tests.kafka.jars import REPOSITORY, KafkaJars
 from tests.kafka.toolchain import REQUIRE_ALL, missing_programs, program_path
 
-A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_journal_dump_prints_the_lines_of_kafkas_tool"
+A_BROKER_TEST = "tests/conformance/test_log_dump.py::test_journal_dump_decodes_records_as_kafkas_tool_does"
 PARENT_THAT_IS_KILLED = """
 import os, signal
 from pathlib import Path

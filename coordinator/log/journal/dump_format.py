@@ -1,11 +1,9 @@
-"""Format dumped batches as JSON, or like `kafka-dump-log.sh --share-group-state-decoder`.
+"""Convert the records of dumped batches to JSON objects.
 
-The lines are those of Kafka 4's tool, so scripts for that tool can parse them.  The position in the journal
-follows at the end of the line.  Source: DumpLogSegments of Kafka 4.4, `printBatchLevel` and the share group
-state parser; JSON records have the structure of ShareGroupStateMessageFormatter.
+Keys and values have the field names of `kafka-dump-log.sh --share-group-state-decoder`. Source:
+ShareGroupStateMessageFormatter of Kafka 4.4.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +11,6 @@ from coordinator.log.journal.inspect import DumpedBatch
 from protocol.errors import DecodeError
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.record_batch import LogRecord, RecordBatch
 from protocol.state_batches import unpack
 from protocol.state_records import (
     VALUE_VERSION,
@@ -22,62 +19,6 @@ from protocol.state_records import (
     decode_record,
     topic_id_text,
 )
-
-MAGIC = 2
-_OPTIONAL_EMPTY = "OptionalLong.empty"
-
-
-def kafka_lines(dumped: DumpedBatch) -> Iterator[str]:
-    """Yield the line of a batch and the lines of its records, as Kafka's tool prints them."""
-    yield f"{batch_line(dumped.batch, dumped.position)} {position_text(dumped)}"
-    for index, record in enumerate(dumped.batch.records):
-        yield record_line(record, dumped.batch.base_sequence + index if _has_sequence(dumped.batch) else -1)
-
-
-def position_text(dumped: DumpedBatch) -> str:
-    """Return the position of a batch in the journal, in the format of the rest of its line."""
-    return f"statePartition: {dumped.state_partition} commit: {dumped.commit} file: {dumped.file}"
-
-
-def batch_line(batch: RecordBatch, position: int) -> str:
-    """Return the line that Kafka's tool prints for a batch."""
-    count = len(batch.records)
-    last_sequence = (
-        batch.base_sequence + batch.last_offset - batch.base_offset if _has_sequence(batch) else -1
-    )
-    time_type = "LogAppendTime" if batch.is_log_append_time else "CreateTime"
-    horizon = f"OptionalLong[{batch.timestamp_ms}]" if batch.has_delete_horizon else _OPTIONAL_EMPTY
-    fields = {
-        "baseOffset": batch.base_offset,
-        "lastOffset": batch.last_offset,
-        "count": count,
-        "baseSequence": batch.base_sequence,
-        "lastSequence": last_sequence,
-        "producerId": batch.producer_id,
-        "producerEpoch": batch.producer_epoch,
-        "partitionLeaderEpoch": batch.leader_epoch,
-        "isTransactional": str(batch.is_transactional).lower(),
-        "isControl": str(batch.is_control).lower(),
-        "deleteHorizonMs": horizon,
-        "position": position,
-        time_type: batch.max_timestamp_ms,
-        "size": batch.size_bytes,
-        "magic": MAGIC,
-        "compresscodec": batch.compression,
-        "crc": batch.crc,
-        "isvalid": "true",
-    }
-    return " ".join(f"{name}: {value}" for name, value in fields.items())
-
-
-def record_line(record: LogRecord, sequence: int) -> str:
-    """Return the line that Kafka's tool prints for a record."""
-    headers = ",".join(name for name, _ in record.headers)
-    return (
-        f"| offset: {record.offset} CreateTime: {record.timestamp_ms} keySize: {_field_bytes(record.key)} "
-        f"valueSize: {_field_bytes(record.value)} sequence: {sequence} headerKeys: [{headers}] "
-        f"{_format_decoded(record)}"
-    )
 
 
 def record_objects(dumped: DumpedBatch) -> Iterator[dict[str, Any]]:
@@ -143,35 +84,5 @@ def value_data(value: ShareSnapshotValue | ShareUpdateValue) -> dict[str, Any]:
     return data
 
 
-def _format_decoded(record: LogRecord) -> str:
-    """Return the key and the payload of a line; if they cannot be decoded, Kafka's error text."""
-    try:
-        decoded = decode_record(record.key, record.value)
-    except DecodeError as error:
-        return f"key: Error at offset {record.offset}, skipping. {error}"
-    record_type = _record_type(record.key)
-    if decoded is None:
-        return f"key: Unknown record type {record_type} at offset {record.offset}, skipping."
-    key = _compact_json({"type": str(record_type), "data": key_data(decoded)})
-    if record.value is None or decoded.value is None:
-        return f"key: {key} payload: <DELETE>"
-    if isinstance(decoded.value, UnreadableValue):
-        return f"key: Error at offset {record.offset}, skipping. {decoded.value.reason}"
-    payload = _compact_json({"version": str(VALUE_VERSION), "data": value_data(decoded.value)})
-    return f"key: {key} payload: {payload}"
-
-
 def _record_type(key: bytes | None) -> int:
     return int.from_bytes((key or b"")[:2], signed=True)
-
-
-def _compact_json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
-def _field_bytes(value: bytes | None) -> int:
-    return -1 if value is None else len(value)
-
-
-def _has_sequence(batch: RecordBatch) -> bool:
-    return batch.base_sequence >= 0

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.recovery.batch_overlay import merge_run, merged_runs, remove_offsets_below
+from coordinator.recovery.batch_overlay import merged_runs, remove_offsets_below
 from coordinator.recovery.checks.catalogue import Severity
 from coordinator.recovery.checks.findings import Findings, RowFindings
 from coordinator.recovery.checks.limits import Limits
-from coordinator.recovery.decode import DecodedRecords, RecordKind
+from coordinator.recovery.decode import DecodedRecords, RecordKind, StateBatches
 from coordinator.recovery.records import Bools, Ints
 from coordinator.recovery.schema import NONE
 from coordinator.recovery.states import (
@@ -298,12 +298,18 @@ class HistoryCheck:
         prior = fold(rows.take(members), generation[members])
         snapshots = rows.take(ends)
         floor = batch_floors(snapshots["start_offset"])
-        known = merged_runs(remove_offsets_below(prior.batches, floor[prior.batches.row]), len(ends))
-        held = merged_runs(snapshots.batches, len(ends))
+        known_batches = remove_offsets_below(prior.batches, floor[prior.batches.row])
+        known, held, union = (
+            merged_runs(batches, len(ends))
+            for batches in (
+                known_batches,
+                snapshots.batches,
+                StateBatches.join(known_batches, snapshots.batches),
+            )
+        )
         is_cold = (rows["is_cold"][ends] != 0).tolist()
         evidence: dict[int, str] = {}
-        for row, before, after, cold in zip(ends.tolist(), known, held, is_cold, strict=True):
-            both = merge_run(before + after)
+        for row, before, after, both, cold in zip(ends.tolist(), known, held, union, is_cold, strict=True):
             if both != after:
                 evidence[row] = f"{_first_missing_batch(both, after)} was known before it"
             elif cold and before != after:

@@ -14,15 +14,16 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from coordinator.log.journal import layout
+from coordinator.recovery.parse import find_batches
 from coordinator.recovery.records import Damage
 from protocol.errors import DecodeError
-from protocol.record_batch import HEADER_BYTES, MAGIC, batch_size_at, decode_batches, next_offset_at
+from protocol.record_batch import HEADER_BYTES, decode_batches, next_offset_at
 from protocol.routing import state_partition as routed_to
 from protocol.state_records import decode_record
 
 _ENTRY = Struct(">HI")
 _CRC = Struct(">I")
-_CRC_AT, _COVERED_AT, _MAGIC_AT = 17, 21, 16
+_CRC_AT, _COVERED_AT = 17, 21
 _END_MARK = b"end\n"
 _TYPE_BYTES = 2
 
@@ -237,15 +238,8 @@ def _iterate_frame_batches(
 
 
 def _is_valid_batch(batch: memoryview) -> bool:
-    try:
-        size_bytes = batch_size_at(bytes(batch[:HEADER_BYTES]), 0)
-    except DecodeError:
-        return False
-    return (
-        size_bytes == len(batch)
-        and batch[_MAGIC_AT] == MAGIC
-        and crc32c(batch[_COVERED_AT:]) == _CRC.unpack_from(batch, _CRC_AT)[0]
-    )
+    _, sizes, _ = find_batches(batch, 0)
+    return sizes == [len(batch)]
 
 
 def torn_tail_note(name: str, position: int) -> str:

@@ -64,16 +64,6 @@ FORMAT = "share_state"
 PUSHDOWN_SETTING = "spark.sql.python.filterPushdown.enabled"
 
 
-@dataclass
-class _RangePartition(InputPartition):
-    """A log range as an input partition of Spark."""
-
-    log_range: LogRange
-
-    def __init__(self, log_range: LogRange) -> None:
-        self.log_range = log_range
-
-
 class StateLogDataSource(DataSource):
     """Options: `from` (as on the command line), `as_of_offset` (P:O,...), `push_filters`.
 
@@ -191,16 +181,14 @@ class StateLogReader(DataSourceReader):
         """Return the ranges that can have rows."""
         narrowed = (self._bounds.restrict_range(log_range) for log_range in self._plan.ranges)
         # If there is no partition, Spark assumes that partitions are not implemented; so return an empty one.
-        return [_RangePartition(each) for each in narrowed if each is not None] or [
-            _RangePartition(LogRange(ALL, 0, 0, 0))
-        ]
+        ranges = [each for each in narrowed if each is not None] or [LogRange(ALL, 0, 0, 0)]
+        return [InputPartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range. If records were pruned since the plan, the query fails."""
-        assert isinstance(partition, _RangePartition)
-        if not partition.log_range.end:
+        if not partition.value.end:
             return
-        for records in self._source.read(partition.log_range):
+        for records in self._source.read(partition.value):
             left = self._bounds.filter_records(records)
             if len(left):
                 yield left.to_arrow()
@@ -267,12 +255,11 @@ class StateLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = {int(p): offset for p, offset in end.items()}
         if all(since.get(p, 0) >= offset for p, offset in until.items()):
             return []
-        return [_RangePartition(each) for each in self._source.plan(LogCut(until, since=since)).ranges]
+        return [InputPartition(each) for each in self._source.plan(LogCut(until, since=since)).ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range, without records that were pruned since the plan."""
-        assert isinstance(partition, _RangePartition)
-        left = partition.log_range
+        left: LogRange = partition.value
         while left.start < left.end:
             try:
                 for records in self._source.read(left):

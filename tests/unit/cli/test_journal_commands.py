@@ -101,32 +101,19 @@ def test_dump_of_a_damaged_journal_ends_with_one_error_line(
     assert line.startswith(f"share-coordinator: {file} is damaged at byte ")
 
 
-def test_dump_has_the_format_of_kafka_dump_log(share_coordinator: CommandLine, journal_folder: Path) -> None:
-    outcome = share_coordinator("journal", "dump", str(journal_folder))
-    lines = outcome.out.splitlines()
-    assert outcome.exit_code == 0
-    assert [line.split()[0] for line in lines] == ["baseOffset:", "|"] * 3
-    assert (
-        'key: {"type":"0","data":{"groupId":"orders","topicId":"AAECAwQFBgcICQoLDA0ODw","partition":0}}'
-        in lines[1]
-    )
-    assert '"stateBatches":[{"firstOffset":5,"lastOffset":9,"deliveryState":2,"deliveryCount":1}]' in lines[1]
-
-
 def test_dump_prints_json_lines_of_selected_state_partitions(
     share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
-    outcome = share_coordinator("journal", "dump", str(journal_folder), "-o", "json", "-p", "2", "-p", "0")
+    outcome = share_coordinator("journal", "dump", str(journal_folder), "-p", "2", "-p", "0")
     shown = [json.loads(line) for line in outcome.out.splitlines()]
     assert [entry["state_partition"] for entry in shown] == [0, 2]
     assert shown[1]["key"]["data"]["partition"] == 2
     assert shown[1]["value"]["data"]["startOffset"] == 4
 
 
-@pytest.mark.parametrize("form", ["table", "json"])
-def test_dump_escapes_control_characters(share_coordinator: CommandLine, tmp_path: Path, form: str) -> None:
+def test_dump_escapes_control_characters(share_coordinator: CommandLine, tmp_path: Path) -> None:
     asyncio.run(_write_records(tmp_path / "data", [make_record(0, "\x9b31mred\u202e日本")]))
-    outcome = share_coordinator("journal", "dump", str(tmp_path / "data"), "-o", form)
+    outcome = share_coordinator("journal", "dump", str(tmp_path / "data"))
     assert all(line.isprintable() for line in outcome.out.split("\n"))
     assert r"\u009b31mred\u202e日本" in outcome.out
 
