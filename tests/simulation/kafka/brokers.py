@@ -65,6 +65,7 @@ class SimBrokers:
 
     # Whether brokers check the topic ids in requests.
     checks_topic_ids = True
+    cluster_id = "cluster"
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from coordinator.errors import LogError
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
-from tests.kafka_in_memory.share_groups import DeleteState, ShareGroups
+from tests.kafka_in_memory.share_groups import AnyShareGroups, DeleteState
 from tests.simulation.history import History, Violation
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork
@@ -56,7 +56,7 @@ class KafkaWorld:
         )
         # The simulator sets it to a function of its clients, which delete state as brokers do.
         self.delete_state: DeleteState
-        self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
+        self.share_groups = AnyShareGroups(lambda group, topic: self.delete_state(group, topic))
         self.kafka = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,
