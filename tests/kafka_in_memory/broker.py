@@ -64,6 +64,10 @@ def _encode_produced(request: Request, topic_id: bytes, results: Mapping[int, Pr
     return encode_response(request, ProduceResponse([TopicProduceResponse(topic_id, partitions)], 0))
 
 
+def _encode_group_response(request: Request, response: Any) -> bytes:
+    return encode_response(request, *(response if isinstance(response, tuple) else (response,)))
+
+
 class Broker:
     """A broker of a cluster. `serve` answers one request.
 
@@ -82,7 +86,8 @@ class Broker:
     ) -> None:
         # The number of requests by API key.
         self.requests: Counter[int] = Counter()
-        self.on_request: Callable[[int], None] = lambda api_key: None
+        # Called for each request. If it returns a future, the request is served when the future is done.
+        self.on_request: Callable[[Request], asyncio.Future[None] | None] = lambda request: None
         self._node = node
         self._share_groups = share_groups
         self._groups = groups
@@ -101,7 +106,13 @@ class Broker:
         """Serve a request. `respond` receives the response, at once or later."""
         request = decode_request(frame)
         self.requests[request.api_key] += 1
-        self.on_request(request.api_key)
+        delay = self.on_request(request)
+        if delay is None:
+            self._serve(sender, request, respond)
+        else:
+            delay.add_done_callback(lambda _: self._serve(sender, request, respond))
+
+    def _serve(self, sender: RequestSender, request: Request, respond: Callable[[bytes], None]) -> None:
         if request.api_key == _API_VERSIONS:
             respond(frame_response(request, self._api_versions))
         elif request.api_key == produce.API_KEY:
@@ -120,7 +131,7 @@ class Broker:
         elif request.api_key not in self._apis:
             assert self._share_groups is not None
             result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
-            _when_done(result, lambda done: respond(encode_response(request, done)))
+            _when_done(result, lambda done: respond(_encode_group_response(request, done)))
         else:
             fields = self._apis[request.api_key](sender, request.message)
             respond(encode_response(request, *fields))
@@ -138,13 +149,13 @@ class Broker:
         response = MetadataResponse(
             0,
             [DescribedBroker(node, host, port, None) for node, (host, port) in addresses],
-            "cluster",
+            cluster.cluster_id,
             nodes[0],
             [
                 DescribedTopic(code, each.name, topic_id, False, partitions, 0)
                 if each.name is not None or self._share_groups is None
                 else DescribedTopic(
-                    0, self._share_groups.topic_name(each.topic_id), each.topic_id, False, [], 0
+                    *self._share_groups.find_topic(each.topic_id, self._node), each.topic_id, False, [], 0
                 )
                 for each in request.message.topics or ()
             ],

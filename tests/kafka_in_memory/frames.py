@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from aiokafka.protocol.admin import (
     ApiVersionRequest_v0,
     CreateTopicsRequest_v1,
+    DeleteGroupsRequest_v1,
     DeleteRecordsRequest_v1,
     DescribeConfigsRequest_v0,
     DescribeGroupsRequest_v3,
@@ -48,6 +49,7 @@ _AIOKAFKA: dict[tuple[int, int], Any] = {
     for request in (
         ApiVersionRequest_v0,
         CreateTopicsRequest_v1,
+        DeleteGroupsRequest_v1,
         DeleteRecordsRequest_v1,
         DescribeConfigsRequest_v0,
         DescribeGroupsRequest_v3,

@@ -40,7 +40,7 @@ class GroupInMemory(GroupCoordinator):
         self.rng, self.faults = Random(1), MembershipFaults()
         self._network = SteadyNetwork(self.brokers, REQUEST_TIMEOUT_S, self)
         for broker in self._network.served_by.values():
-            broker.on_request = lambda api_key: self.requests.append(_NAMES.get(api_key, "other"))
+            broker.on_request = lambda request: self.requests.append(_NAMES.get(request.api_key, "other"))
         self._clients = count()
 
     def new_client(self) -> FaultyGroupClient:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from coordinator.cluster.kafka.broker_results import FetchResult
@@ -26,7 +26,14 @@ REQUEST_TIMEOUT_S = 1.0
 _DELETE_RECORDS = 21
 _RECORDED = {0: "produce", 1: "fetch", 2: "list", _DELETE_RECORDS: "delete", 22: "producer id"}
 _hosts = count()
-_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Brokers]] = WeakKeyDictionary()
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDictionary()
+_Client = TypeVar("_Client")
+
+
+def close_with_loop(client: _Client) -> _Client:
+    """Return a client that `close_clients` closes."""
+    _clients.setdefault(asyncio.get_running_loop(), []).append(client)
+    return client
 
 
 async def close_clients() -> None:
@@ -93,12 +100,10 @@ class KafkaInMemory:
             newest = {} if self.deletes_records else {_DELETE_RECORDS: -1}
             network = self._networks[topic] = SteadyNetwork(brokers, REQUEST_TIMEOUT_S, newest=newest)
             for node, broker in network.served_by.items():
-                broker.on_request = lambda key, node=node: self._record(key, node)  # type: ignore[misc]
+                broker.on_request = lambda request, node=node: self._record(request.api_key, node)  # type: ignore[misc]
         self._networks[topic].join(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
-        client = Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S)
-        _clients.setdefault(asyncio.get_running_loop(), []).append(client)
-        return client
+        return close_with_loop(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
 
     def _record(self, api_key: int, node: int) -> None:
         if api_key in _RECORDED:

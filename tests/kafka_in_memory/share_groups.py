@@ -1,10 +1,10 @@
-"""Answer requests about share groups and topic ids, as the coordinator of the groups."""
+"""Answer requests about share groups and topic ids by the rules of Kafka's group coordinator."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from coordinator.cluster.kafka.share_group_types import EMPTY
+from coordinator.cluster.kafka.share_group_types import EMPTY, ChangeResult
 from protocol.errors import ErrorCode
 from protocol.messages import delete_share_group_offsets as delete_api
 from protocol.messages import describe_share_group_offsets as offsets_api
@@ -13,82 +13,222 @@ from protocol.messages import share_group_describe as describe_api
 
 # Deletes the state of a topic of a group through the share coordinator, and returns the error code.
 DeleteState = Callable[[str, str], Awaitable[int]]
+# Returns whether the broker that received the request coordinates a group.
+IsCoordinator = Callable[[str], bool]
 
+DELETE_GROUPS = 42
+PARTITIONS = 3
 _CLIENT = ("client", "/127.0.0.1")
+_NOT_EMPTY = ChangeResult(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
+
+
+def topic_id(topic: str) -> bytes:
+    """Return the topic id of a topic in memory."""
+    return topic.encode().ljust(16, b"-")
+
+
+class ShareGroup:
+    """A share group at its coordinator.
+
+    A member is the set of the topics that it subscribes to. `topics` are the topics that Kafka considers
+    initialised in this group, each with the error code of its offsets.
+    """
+
+    def __init__(self, *topics: str) -> None:
+        self.members: list[frozenset[str]] = []
+        self.group_epoch = 2
+        self.topics: dict[str, int] = dict.fromkeys(topics, ErrorCode.NONE)
+
+    def join(self, *topics: str) -> None:
+        """Add a member."""
+        self.members.append(frozenset(topics))
+        self.group_epoch += 1
+
+    def leave(self) -> None:
+        """Remove the newest member."""
+        self.members.pop()
+        self.group_epoch += 1
 
 
 class ShareGroups:
-    """The share groups and the topics of a cluster. The name of a topic is its topic id in hexadecimal.
-
-    Every topic exists, and so does every group that is not in `deleted`. A group has a member that subscribes
-    to all topics, unless it is in `empty`. While `loading` is set, the coordinators load their groups.
-    """
+    """The share groups and the topics of a cluster, by name."""
 
     def __init__(self, delete_state: DeleteState) -> None:
-        self.deleted: set[str] = set()
-        self.empty: set[str] = set()
+        self.groups: dict[str, ShareGroup] = {}
+        self.topics: set[str] = set()
+        # Topics that clients may not describe.
+        self.hidden_topics: set[str] = set()
+        # The topics that a broker does not know yet, by node id.
+        self.unknown_topics: dict[int, set[str]] = {}
+        # While this is set, the coordinators load their groups.
         self.loading = False
-        self._topics: set[str] = set()
+        # Errors of all requests to a group coordinator, by group.
+        self.errors: dict[str, int] = {}
+        # The groups of all requests in the order of their arrival.
+        self.described: list[str] = []
+        self.deletions: list[tuple[str, tuple[str, ...]]] = []
+        self.deleted_groups: list[str] = []
+        # The results of the deletion of offsets, by group.
+        self.refusals: dict[str, ChangeResult] = {}
         self._delete_state = delete_state
-        self._apis: dict[int, Callable[[Any, Callable[[str], bool]], Any]] = {
+        self._apis: Mapping[int, Callable[[Any, IsCoordinator], Any]] = {
             list_api.API_KEY: self._list,
             describe_api.API_KEY: self._describe,
             offsets_api.API_KEY: self._describe_offsets,
             delete_api.API_KEY: self._delete_offsets,
+            DELETE_GROUPS: self._delete_groups,
         }
 
-    def topic_name(self, topic_id: bytes) -> str:
-        """Return the name of a topic."""
-        name = topic_id.hex()
-        self._topics.add(name)
-        return name
+    def find(self, group: str) -> ShareGroup | None:
+        """Return a group, None if it does not exist."""
+        return self.groups.get(group)
 
-    def serve(self, api_key: int, message: Any, coordinates: Callable[[str], bool]) -> Any:
+    def find_topic(self, wanted: bytes, node: int) -> tuple[int, str | None]:
+        """Return the error code and the name with which a broker describes a topic id."""
+        known = self.topics - self.unknown_topics.get(node, set())
+        name = next((name for name in known | self.hidden_topics if topic_id(name) == wanted), None)
+        if name in self.hidden_topics:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+        return (ErrorCode.UNKNOWN_TOPIC_ID if name is None else ErrorCode.NONE), name
+
+    def serve(self, api_key: int, message: Any, coordinates: IsCoordinator) -> Any:
         """Return the response, or its future, of a broker that coordinates some of the groups."""
         return self._apis[api_key](message, coordinates)
 
-    def _error(self, group: str, coordinates: Callable[[str], bool]) -> int:
+    def _error(self, group: str, coordinates: IsCoordinator) -> int:
         if not coordinates(group):
             return ErrorCode.NOT_COORDINATOR
         if self.loading:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.GROUP_ID_NOT_FOUND if group in self.deleted else ErrorCode.NONE
+        if self.find(group) is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return self.errors.get(group, ErrorCode.NONE)
 
-    def _list(self, message: Any, coordinates: Callable[[str], bool]) -> Any:
-        return list_api.ListGroupsResponse(0, ErrorCode.NONE, [])
+    def _list(self, message: Any, coordinates: IsCoordinator) -> Any:
+        listed = [
+            list_api.ListedGroup(group, "share", _state(self.groups[group]), "share")
+            for group in self.groups
+            if coordinates(group)
+        ]
+        return list_api.ListGroupsResponse(0, ErrorCode.NONE, listed)
 
-    def _describe(self, message: Any, coordinates: Callable[[str], bool]) -> Any:
+    def _describe(self, message: Any, coordinates: IsCoordinator) -> Any:
+        self.described += message.group_ids
         described = []
-        for group in message.group_ids:
-            assignment = describe_api.Assignment([])
-            member = describe_api.Member("member", None, 1, *_CLIENT, sorted(self._topics), assignment)
-            state, members = (EMPTY, []) if group in self.empty else ("Stable", [member])
-            epoch = 1 + (group in self.empty)
-            code = self._error(group, coordinates)
+        for name in message.group_ids:
+            code, group = self._error(name, coordinates), self.find(name) or ShareGroup()
+            members = [
+                describe_api.Member("", None, 1, *_CLIENT, sorted(topics), describe_api.Assignment([]))
+                for topics in group.members
+            ]
+            state, epoch = _state(group), group.group_epoch
             described.append(
-                describe_api.DescribedGroup(code, None, group, state, epoch, epoch, "simple", members, 0)
+                describe_api.DescribedGroup(code, None, name, state, epoch, epoch, "simple", members, 0)
             )
         return describe_api.ShareGroupDescribeResponse(0, described)
 
-    def _describe_offsets(self, message: Any, coordinates: Callable[[str], bool]) -> Any:
-        groups = [
-            offsets_api.DescribedGroup(each.group_id, [], self._error(each.group_id, coordinates), None)
-            for each in message.groups
-        ]
+    def _describe_offsets(self, message: Any, coordinates: IsCoordinator) -> Any:
+        groups = []
+        for requested in message.groups:
+            name = requested.group_id
+            code, group = self._error(name, coordinates), self.find(name) or ShareGroup()
+            topics = [
+                offsets_api.DescribedTopic(
+                    topic,
+                    topic_id(topic),
+                    [
+                        offsets_api.DescribedPartition(number, -1 if error else 0, 0, error, None)
+                        for number in range(PARTITIONS)
+                    ],
+                )
+                for topic, error in group.topics.items()
+                if topic not in self.hidden_topics and not code
+            ]
+            groups.append(offsets_api.DescribedGroup(name, topics, code, None))
         return offsets_api.DescribeShareGroupOffsetsResponse(0, groups)
 
-    def _delete_offsets(self, message: Any, coordinates: Callable[[str], bool]) -> Any:
-        group = message.group_id
-        code = self._error(group, coordinates)
-        if code == ErrorCode.NONE and group not in self.empty:
-            code = ErrorCode.NON_EMPTY_GROUP
-        if code != ErrorCode.NONE:
-            return delete_api.DeleteShareGroupOffsetsResponse(0, code, None, [])
-        return asyncio.ensure_future(self._delete_states(group, [each.topic_name for each in message.topics]))
+    def _deletion_refusal(self, name: str, coordinates: IsCoordinator) -> ChangeResult | None:
+        """Return the error with which the coordinator refuses to delete offsets of a group, or the group."""
+        if code := self._error(name, coordinates):
+            return ChangeResult(code)
+        group = self.find(name)
+        return _NOT_EMPTY if group is not None and group.members else None
 
-    async def _delete_states(self, group: str, topics: list[str]) -> Any:
-        results = [
-            delete_api.TopicResult(topic, bytes.fromhex(topic), await self._delete_state(group, topic), None)
-            for topic in topics
-        ]
+    def _delete_offsets(self, message: Any, coordinates: IsCoordinator) -> Any:
+        name, topics = message.group_id, [each.topic_name for each in message.topics]
+        self.deletions.append((name, tuple(topics)))
+        refusal = self.refusals.get(name) or self._deletion_refusal(name, coordinates)
+        if refusal is not None:
+            return delete_api.DeleteShareGroupOffsetsResponse(0, *refusal, [])
+        return asyncio.ensure_future(self._delete_states(name, topics))
+
+    async def _delete_states(self, name: str, topics: list[str]) -> Any:
+        codes = {topic: await self._delete_topic(name, topic) for topic in topics}
+        if self.find(name) is None:
+            # The coordinator reports no topic of a group that was deleted meanwhile.
+            codes = {}
+        results = [delete_api.TopicResult(topic, bytes(16), code, None) for topic, code in codes.items()]
         return delete_api.DeleteShareGroupOffsetsResponse(0, ErrorCode.NONE, None, results)
+
+    async def _delete_topic(self, name: str, topic: str) -> int:
+        group = self.find(name)
+        if topic in self.hidden_topics:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if group is None or topic not in group.topics:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        code = await self._delete_state(name, topic)
+        if code == ErrorCode.NONE:
+            group.topics.pop(topic, None)
+        return code
+
+    def _delete_groups(self, message: Any, coordinates: IsCoordinator) -> Any:
+        self.deleted_groups += message.groups_names
+        return asyncio.ensure_future(self._delete_groups_with_state(message.groups_names, coordinates))
+
+    async def _delete_groups_with_state(
+        self, names: list[str], coordinates: IsCoordinator
+    ) -> tuple[int, list[tuple[str, int]]]:
+        results = []
+        for name in names:
+            refusal = self._deletion_refusal(name, coordinates)
+            if refusal is None:
+                for topic in self.groups[name].topics:
+                    await self._delete_state(name, topic)
+                del self.groups[name]
+            results.append((name, ErrorCode.NONE if refusal is None else refusal.error_code))
+        return 0, results
+
+
+class AnyShareGroups(ShareGroups):
+    """Share groups that exist without having been created. The name of a topic is its id in hexadecimal.
+
+    Every topic exists, and so does every group that is not in `deleted`. A group has a member that subscribes
+    to all topics, unless it is in `empty`. Groups are not listed, and their offsets not described.
+    """
+
+    def __init__(self, delete_state: DeleteState) -> None:
+        super().__init__(delete_state)
+        self.deleted: set[str] = set()
+        self.empty: set[str] = set()
+
+    def find(self, group: str) -> ShareGroup | None:
+        """Return a group unless it was deleted."""
+        if group in self.deleted:
+            return None
+        found = ShareGroup()
+        found.join(*self.topics)
+        if group in self.empty:
+            found.leave()
+        return found
+
+    def find_topic(self, wanted: bytes, node: int) -> tuple[int, str | None]:
+        """Return the name of a topic."""
+        self.topics.add(wanted.hex())
+        return ErrorCode.NONE, wanted.hex()
+
+    async def _delete_topic(self, name: str, topic: str) -> int:
+        return await self._delete_state(name, topic)
+
+
+def _state(group: ShareGroup) -> str:
+    return "Stable" if group.members else EMPTY

@@ -63,6 +63,7 @@ class SimBrokers:
 
     # Whether brokers check the topic ids in requests.
     checks_topic_ids = True
+    cluster_id = "cluster"
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tests.kafka_in_memory.broker import Broker, RequestSender
 from tests.kafka_in_memory.frames import api_key
 from tests.kafka_in_memory.groups import GROUP_APIS
-from tests.kafka_in_memory.share_groups import ShareGroups
+from tests.kafka_in_memory.share_groups import DELETE_GROUPS, ShareGroups
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.loop import PROCESS, Process
 from tests.simulation.net import Network
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 PROCESS_NAME = "one"
 _PRODUCE = 0
-# Brokers do not describe the configs of topics.
-_WITHOUT_CONFIGS = {32: -1}
+# Brokers neither describe the configs of topics nor delete groups.
+_NO_CONFIGS_OR_GROUP_DELETIONS = {32: -1, DELETE_GROUPS: -1}
 # The time after which a client detects the loss of a response if a test causes the loss.
 _RESPONSE_LOST_S = 0.1
 # The minimum time between two events on a connection, which fixes their order.
@@ -43,7 +43,7 @@ class BrokerNetwork:
         request_timeout_s: float,
         membership: "Membership | GroupInMemory | None" = None,
         share_groups: ShareGroups | None = None,
-        newest: Mapping[int, int] = _WITHOUT_CONFIGS,
+        newest: Mapping[int, int] = _NO_CONFIGS_OR_GROUP_DELETIONS,
     ) -> None:
         """Create a broker for each node. `newest` limits the versions of some APIs."""
         self.brokers = brokers

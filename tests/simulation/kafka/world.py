@@ -5,7 +5,7 @@ from random import Random
 from coordinator.cluster.topics import TopicDirectory
 from coordinator.shard import ShareState
 from protocol.state_records import SharePartitionKey
-from tests.kafka_in_memory.share_groups import DeleteState, ShareGroups
+from tests.kafka_in_memory.share_groups import AnyShareGroups, DeleteState
 from tests.simulation.kafka.brokers import SimBrokers
 from tests.simulation.kafka.connections import BrokerNetwork
 from tests.simulation.kafka.log_truncation import LogTruncations
@@ -46,7 +46,7 @@ class KafkaWorld(World[KafkaPlan, KafkaProcess]):
         )
         # The simulator sets it to a function of its clients, which delete state as brokers do.
         self.delete_state: DeleteState
-        self.share_groups = ShareGroups(lambda group, topic: self.delete_state(group, topic))
+        self.share_groups = AnyShareGroups(lambda group, topic: self.delete_state(group, topic))
         self.kafka = BrokerNetwork(
             self.brokers,
             plan.log_limits.request_timeout_s,

@@ -14,21 +14,22 @@ from coordinator.operate.expiry import Expiry, ExpiryRules
 from coordinator.serve.runtime import Runtime
 from protocol.state_records import topic_id_text
 from tests.kafka_in_memory.kafka import KafkaInMemory
+from tests.kafka_in_memory.share_group_cluster import ShareGroupCluster
+from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
+from tests.manual_clock import ManualClock
 from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_tokens import WRITING
 from tests.unit.admin.test_write_routes import audit_lines, post_write_request, write_settings
-from tests.unit.expiry.fake_cluster import (
+from tests.unit.expiry.replicas import (
     LOOK_MINUTES,
     MINUTE_MS,
     RULES,
-    FakeCluster,
-    FakeGroup,
-    ManualClock,
     make_state,
-    topic_id,
 )
 from tests.unit.log.kafka_logs import run_in_real_time
+
+pytestmark = pytest.mark.run_with(function=run_in_real_time)
 
 __all__ = ["write_settings"]
 
@@ -40,9 +41,9 @@ class AbandonedStateCluster:
 
     def __init__(self, rules: ExpiryRules = RULES) -> None:
         self.clock = ManualClock()
-        self.cluster = FakeCluster()
+        self.cluster = ShareGroupCluster()
         self.cluster.topics = {"t", "u"}
-        self.cluster.groups = {"g": FakeGroup(), "h": FakeGroup()}
+        self.cluster.groups = {"g": ShareGroup(), "h": ShareGroup()}
         self.cluster.groups["h"].join("t")
         self.rules = rules
         self.records = [
@@ -55,7 +56,7 @@ class AbandonedStateCluster:
     def make_expiry(self, runtime: Runtime) -> Expiry:
         return Expiry(
             runtime,
-            self.cluster,
+            self.cluster.new_client(),
             self.rules,
             interval_s=LOOK_MINUTES * 60,
             clock=self.clock,
@@ -117,14 +118,13 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
             "bootstrap.servers is not set, so it is not known which groups are empty",
         )
     setup = AbandonedStateCluster()
-    setup.cluster.is_down = True
+    setup.cluster.stop_brokers()
     async with run_admin(setup.records, None, setup.make_expiry) as coordinator:
         answer = await coordinator.get("/api/v1/expiry")
         assert answer.status_code == 503
-        assert "refused" in answer.json()["message"]
+        assert "refuses connections" in answer.json()["message"]
 
 
-@pytest.mark.run_with(function=run_in_real_time)
 async def test_observer_has_no_abandoned_state() -> None:
     async with run_admin() as coordinator:
         follower = LogFollower(KafkaInMemory().cluster("topic"), "topic")
@@ -171,7 +171,7 @@ async def test_requested_expiry_round_is_refused_if_expiry_is_disabled(
     async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=409)
         assert "retention.minutes is -1" in answer["message"]
-        setup.cluster.is_down = True
+        setup.cluster.stop_brokers()
     async with run_admin(setup.records, None, AbandonedStateCluster().make_expiry) as coordinator:
         answer = (await coordinator.post("/api/v1/expiry", {"execute": True})).json()
         assert answer["status"] == 403
@@ -182,12 +182,12 @@ async def test_failed_expiry_round_is_audited(
     write_settings: dict[str, str], caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     setup = AbandonedStateCluster()
-    setup.cluster.is_down = True
+    setup.cluster.stop_brokers()
     async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
     ((level, *_, outcome),) = audit_lines(caplog)
     assert level == "WARNING"
-    assert "refused" in outcome
+    assert "refuses connections" in outcome
 
 
 async def test_expiry_round_continues_after_its_request_timed_out(

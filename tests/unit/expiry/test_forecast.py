@@ -1,21 +1,25 @@
 """The forecast of the state that expiry would delete."""
 
+import pytest
+
 from coordinator.operate.expiry import ExpiryRules, ExpiryStatus
-from tests.unit.expiry.fake_cluster import (
+from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
+from tests.manual_clock import ManualClock
+from tests.unit.expiry.replicas import (
     GRACE,
     KNOWN,
     RETENTION,
-    FakeGroup,
-    ManualClock,
     make_cluster,
     make_state,
     run_replica,
-    topic_id,
 )
+from tests.unit.log.kafka_logs import run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_forecast_is_available_while_expiry_is_disabled() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     records = [KNOWN, make_state("g", "t"), make_state("g", "gone")]
     async with run_replica(cluster, clock, records, rules=ExpiryRules(None, GRACE)) as one:
         one.expiry.start()

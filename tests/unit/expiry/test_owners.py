@@ -1,25 +1,30 @@
 """Which of several coordinators observes a group, and what happens when its shard moves."""
 
+import pytest
+
 from coordinator.operate.expiry import ExpiryRules
+from tests.kafka_in_memory.share_groups import ShareGroup
+from tests.manual_clock import ManualClock
 from tests.unit.coroutine_tests import wait_until
-from tests.unit.expiry.fake_cluster import (
+from tests.unit.expiry.replicas import (
     GRACE,
     KNOWN,
     LOOK_MINUTES,
     RETENTION,
-    FakeGroup,
-    ManualClock,
     make_cluster,
     make_state,
     run_replica,
     split_shards,
 )
+from tests.unit.log.kafka_logs import run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_periodic_round_describes_only_groups_of_which_this_coordinator_owns_partition_0() -> None:
     first, others = split_shards("g", "t")
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with (
         run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
         run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
@@ -39,7 +44,7 @@ async def test_periodic_round_describes_only_groups_of_which_this_coordinator_ow
 
 async def test_retention_time_continues_when_a_shard_moves_to_another_coordinator() -> None:
     first, others = split_shards("g", "t")
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     rules = ExpiryRules(10 * RETENTION, GRACE)
     records = [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, shards=others, watch_all=True, rules=rules) as other:

@@ -5,34 +5,35 @@ import asyncio
 import pytest
 
 from coordinator.cluster.kafka.share_group_types import ChangeResult
-from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry import ExpiryStatus
 from coordinator.operate.expiry import remover as remover_module
 from coordinator.serve.runtime import Operation, ShardStatus
 from protocol.errors import ErrorCode
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
+from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
+from tests.manual_clock import ManualClock
 from tests.unit.admin.admin_server import SHARDS
-from tests.unit.expiry.fake_cluster import (
+from tests.unit.expiry.replicas import (
     GRACE,
     KNOWN,
     LOOK_MINUTES,
     MINUTE_MS,
     RETENTION,
-    FakeGroup,
-    ManualClock,
     make_cluster,
     make_state,
     run_replica,
     split_shards,
-    topic_id,
 )
+from tests.unit.log.kafka_logs import run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 GAP = 3 * LOOK_MINUTES
 
 
 async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
+    cluster, clock = make_cluster("t", "u", g=ShareGroup("t", "u")), ManualClock()
     records = [KNOWN, *(make_state("g", topic, number) for topic in "tu" for number in range(3))]
     async with run_replica(cluster, clock, records) as one:
         await one.expiry.run_round()
@@ -49,7 +50,7 @@ async def test_empty_group_is_deleted_in_kafka_after_its_offsets() -> None:
 
 
 async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
+    cluster, clock = make_cluster("t", "u", g=ShareGroup("t", "u")), ManualClock()
     cluster.topics.discard("u")
     cluster.hidden_topics.add("u")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t"), make_state("g", "u")]) as one:
@@ -61,7 +62,7 @@ async def test_group_with_a_topic_that_is_not_visible_is_not_deleted() -> None:
 
 
 async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     records = [KNOWN, make_state("g", "t")]
     shards = {state_partition(record.key, SHARDS) for record in records}
     async with run_replica(cluster, clock, records, shards=shards) as one:
@@ -72,7 +73,7 @@ async def test_group_is_not_deleted_if_other_coordinators_own_shards() -> None:
 
 
 async def test_retention_counts_from_offsets_set_for_an_empty_group() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     set_ms = clock.ms + 50 * MINUTE_MS
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t", initialized_ms=set_ms)]) as one:
         await one.expiry.run_round()
@@ -92,7 +93,7 @@ async def test_state_of_a_missing_group_expires_after_the_grace_time() -> None:
 
         async def recreate_after_next_request() -> None:
             async def recreate_group() -> None:
-                cluster.groups["h"] = FakeGroup("t")
+                cluster.groups["h"] = ShareGroup("t")
                 cluster.groups["h"].join("t")
 
             # The first description belongs to the observation.
@@ -138,7 +139,7 @@ async def test_state_initialized_during_a_round_is_not_deleted() -> None:
 
 @pytest.mark.parametrize("happens", ["visit", "reset"])
 async def test_state_used_again_after_the_observation_is_not_deleted(happens: str) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)
@@ -166,7 +167,7 @@ async def test_state_used_again_after_the_observation_is_not_deleted(happens: st
 async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
     kafka_has_the_topic: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, clock = make_cluster(*("t" * kafka_has_the_topic), g=FakeGroup()), ManualClock()
+    cluster, clock = make_cluster(*("t" * kafka_has_the_topic), g=ShareGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
     ) as one:
@@ -194,7 +195,7 @@ async def test_state_is_not_counted_as_expired_if_its_shard_refuses_deletion(
 
 
 async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> None:
-    cluster, clock = make_cluster(g=FakeGroup()), ManualClock()
+    cluster, clock = make_cluster(g=ShareGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(3))]
     ) as one:
@@ -214,7 +215,7 @@ async def test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading() -> N
 
 
 async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup()), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup()), ManualClock()
     async with run_replica(
         cluster, clock, [KNOWN, *(make_state("g", "t", number) for number in range(4))]
     ) as one:
@@ -227,7 +228,7 @@ async def test_state_that_kafka_does_not_have_is_deleted_by_the_coordinator() ->
 async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     first, others = split_shards("g", "t")
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with (
         run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
         run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
@@ -244,21 +245,18 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
 
 
 async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
-    async def raise_unavailable() -> None:
-        raise LogUnavailable("broker 3 did not answer")
-
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], watch_all=True) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)
-        cluster.before["names"] = raise_unavailable
+        cluster.unanswered.add("list")
         await one.expiry.run_round()
         assert len(cluster.deletions) == 1
 
 
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     _, others = split_shards("g", "t")
-    cluster, clock = make_cluster("t", g=FakeGroup()), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup()), ManualClock()
     # This state remains after a deletion that stopped after partition 0.
     records = [KNOWN, *(make_state("g", "t", number) for number in range(1, 20))]
     async with run_replica(cluster, clock, records, shards=others) as other:
@@ -270,7 +268,7 @@ async def test_other_owner_deletes_state_that_remains_without_partition_0() -> N
 
 
 async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     lease = [False]
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], may_act=lambda: lease[0]) as one:
         await one.expiry.run_round()
@@ -282,7 +280,7 @@ async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
 
 
 async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
-    cluster, clock = make_cluster("t", g1=FakeGroup("t"), g2=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g1=ShareGroup("t"), g2=ShareGroup("t")), ManualClock()
     lease = [True]
     records = [KNOWN, make_state("g1", "t"), make_state("g2", "t")]
     async with run_replica(cluster, clock, records, may_act=lambda: lease[0]) as one:
@@ -298,7 +296,7 @@ async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
 
 
 async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
-    cluster, clock = make_cluster("t", "u", g=FakeGroup("t", "u")), ManualClock()
+    cluster, clock = make_cluster("t", "u", g=ShareGroup("t", "u")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)
@@ -308,7 +306,7 @@ async def test_group_with_more_topics_in_kafka_is_not_deleted() -> None:
 
 
 async def test_shard_that_moves_during_a_round_is_left_to_its_new_owner() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)
@@ -327,7 +325,7 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(remover_module, "GROUPS_MAX", 3)
     monkeypatch.setattr(remover_module, "SHARE_PARTITIONS_MAX", 3)
     names = [f"g{number}" for number in range(5)]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
+    cluster, clock = make_cluster("t", **{name: ShareGroup("t") for name in names}), ManualClock()
     records = [KNOWN, *(make_state(name, topic) for name in names for topic in ("t", "gone"))]
     async with run_replica(cluster, clock, records) as one:
         await one.expiry.run_round()
@@ -342,7 +340,7 @@ async def test_round_deletes_a_limited_amount(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
+    cluster, clock = make_cluster("t", **{name: ShareGroup("t") for name in names}), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)
@@ -356,7 +354,7 @@ async def test_group_whose_deletion_fails_does_not_block_other_groups() -> None:
 
 async def test_missing_group_coordinator_ends_the_round_and_is_retried_last() -> None:
     names = ["a", "b", "c"]
-    cluster, clock = make_cluster("t", **{name: FakeGroup("t") for name in names}), ManualClock()
+    cluster, clock = make_cluster("t", **{name: ShareGroup("t") for name in names}), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, *(make_state(name, "t") for name in names)]) as one:
         await one.expiry.run_round()
         clock.advance(RETENTION)

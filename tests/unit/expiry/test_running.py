@@ -12,20 +12,30 @@ from coordinator.errors import ConfigError, LogUnavailable
 from coordinator.metrics import Metrics
 from coordinator.operate.expiry import Expiry, make_expiry
 from coordinator.operate.expiry.cluster_thread import ClusterThread
+from tests.kafka_in_memory.kafka import RealTimeLoop
+from tests.kafka_in_memory.share_group_cluster import ShareGroupCluster
+from tests.kafka_in_memory.share_groups import ShareGroup
+from tests.manual_clock import ManualClock
 from tests.unit.coroutine_tests import wait_until
-from tests.unit.expiry.fake_cluster import (
+from tests.unit.expiry.replicas import (
     RULES,
-    FakeCluster,
-    FakeGroup,
-    ManualClock,
     make_state,
     run_replica,
 )
+from tests.unit.log.kafka_logs import run_in_real_time
+
+pytestmark = pytest.mark.run_with(function=run_in_real_time)
 
 
-def make_cluster() -> FakeCluster:
-    cluster = FakeCluster()
-    cluster.topics, cluster.groups = {"t"}, {"g": FakeGroup("t")}
+@pytest.fixture(autouse=True)
+def _threads_reach_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new threads use an event loop that connects to clusters in memory."""
+    monkeypatch.setattr(asyncio, "new_event_loop", RealTimeLoop)
+
+
+def make_cluster() -> ShareGroupCluster:
+    cluster = ShareGroupCluster()
+    cluster.topics, cluster.groups = {"t"}, {"g": ShareGroup("t")}
     return cluster
 
 
@@ -33,16 +43,17 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = make_cluster(), ManualClock(), Metrics()
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
-        expiry = Expiry(one.runtime, cluster, RULES, interval_s=0.001, clock=clock, metrics=metrics)
+        client = cluster.new_client()
+        expiry = Expiry(one.runtime, client, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
         def read_metric(name: str) -> float:
             return metrics.registry.get_sample_value(f"share_coordinator_{name}") or 0
 
-        cluster.is_down = True
+        cluster.stop_brokers()
         expiry.start()
         await wait_until(lambda: read_metric("expiry_failures_total") >= 3)
         assert read_metric("expiry_last_round_timestamp_seconds") == 0
-        cluster.is_down = False
+        cluster.start_brokers()
         await wait_until(lambda: read_metric("expiry_last_round_timestamp_seconds"))
         clock.advance(RULES.retention_minutes or 0)
         await wait_until(lambda: cluster.deleted_groups == ["g"])
@@ -51,8 +62,11 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
     told = [
         record.getMessage() for record in caplog.records if record.name == "coordinator.operate.expiry.expiry"
     ]
+    ((host, port),) = cluster.brokers.addresses.values()
+    address = f"{host}:{port}"
     assert told == [
-        "Expiry failed, retrying in 0.001 s: No broker of kafka:9092 can be reached (refused).",
+        f"Expiry failed, retrying in 0.001 s: No broker of {address} can be reached ({address}: broker 1 "
+        "refuses connections).",
         "Expiry works again.",
         "group g, topic t expired (group_empty): 3 share-partitions",
     ]
@@ -65,7 +79,7 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     async def record_thread() -> None:
         threads.add(threading.current_thread())
 
-    cluster_thread = ClusterThread(lambda: cluster)
+    cluster_thread = ClusterThread(cluster.new_client)
     cluster.before["describe"] = record_thread
     assert (await cluster_thread.describe_groups(["g"]))["g"].is_empty
     cluster.before["resolve"] = record_thread
@@ -76,7 +90,11 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     assert (await cluster_thread.delete_groups(["g"]))["g"].error_code == 0
     (thread,) = threads
     assert thread is not threading.current_thread()
-    cluster.is_down = True
+
+    async def stop_brokers() -> None:
+        cluster.stop_brokers()
+
+    cluster.before["describe"] = stop_brokers
     with pytest.raises(LogUnavailable):
         await cluster_thread.describe_groups(["g"])
     await cluster_thread.close()
@@ -93,7 +111,7 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
         await asyncio.Event().wait()
 
     async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
-        cluster_thread = ClusterThread(lambda: cluster)
+        cluster_thread = ClusterThread(cluster.new_client)
         expiry = Expiry(one.runtime, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics())
         cluster.before["describe"] = wait_for_ever
         expiry.start()
@@ -110,7 +128,7 @@ async def test_pending_request_fails_when_the_thread_is_closed() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    cluster_thread = ClusterThread(lambda: cluster)
+    cluster_thread = ClusterThread(cluster.new_client)
     cluster.before["describe"] = wait_for_ever
     asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
     await wait_until(begun.is_set)

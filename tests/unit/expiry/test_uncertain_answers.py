@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.cluster.kafka.metadata import NO_NODE
 from coordinator.cluster.kafka.share_group_types import EMPTY, GroupDescription
 from coordinator.errors import LogUnavailable
 from coordinator.operate.expiry import ExpiryRules, ExpiryStatus, ObservationStore
@@ -12,39 +13,41 @@ from coordinator.serve.runtime.status import ShardStatus
 from coordinator.shard import Shard, SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
+from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
+from tests.manual_clock import ManualClock
 from tests.unit.admin.admin_server import SHARDS
-from tests.unit.expiry.fake_cluster import (
+from tests.unit.expiry.replicas import (
     GRACE,
     KNOWN,
     LOOK_MINUTES,
     MINUTE_MS,
     RETENTION,
-    FakeGroup,
-    ManualClock,
     make_cluster,
     make_state,
     run_replica,
-    topic_id,
 )
+from tests.unit.log.kafka_logs import run_simulated
+
+pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_group_whose_coordinator_does_not_answer_does_not_expire() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
-        cluster.deaf_groups.add("g")
+        cluster.brokers.coordinators["g"] = NO_NODE
         await one.advance_with_rounds(3 * RETENTION)
         assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
         assert (await one.expiry.forecast()).unanswered_groups == 1
         assert ("g", "t") in await one.topics()
-        cluster.deaf_groups.clear()
+        cluster.brokers.coordinators.clear()
         await one.advance_with_rounds(LOOK_MINUTES)
         assert ("g", "t") not in await one.topics()
 
 
 async def test_group_that_was_never_described_is_not_listed() -> None:
     cluster, clock = make_cluster("t"), ManualClock()
-    cluster.deaf_groups.add("g")
+    cluster.brokers.coordinators["g"] = NO_NODE
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
         await one.advance_with_rounds(3 * RETENTION)
@@ -52,7 +55,7 @@ async def test_group_that_was_never_described_is_not_listed() -> None:
 
 
 async def test_topic_that_may_be_deleted_does_not_expire() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     cluster.groups["g"].join("t")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
@@ -75,7 +78,7 @@ async def test_topic_that_may_be_deleted_does_not_expire() -> None:
 
 
 async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
         cluster.topics.discard("t")
@@ -83,6 +86,7 @@ async def test_hidden_topic_does_not_expire_by_a_name_that_may_be_outdated() -> 
         await one.advance_with_rounds(RETENTION)
         assert (await one.status_by_topic())["g", "t"] == ("group_empty", ExpiryStatus.NOT_KNOWN)
         assert cluster.deletions == []
+        cluster.hidden_topics.clear()
         cluster.topics.add("t")
         await one.advance_with_rounds(LOOK_MINUTES)
         assert cluster.deletions == [("g", ("t",))]
@@ -99,7 +103,7 @@ async def test_without_a_grace_time_a_group_must_be_missing_twice() -> None:
 
 
 async def test_grace_time_starts_again_after_a_topic_reappears() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     cluster.groups["g"].join("t")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         cluster.topics.discard("t")
@@ -123,11 +127,11 @@ async def test_cluster_without_any_of_the_topics_is_assumed_to_be_another() -> N
 
 
 async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     file = ObservationStore(tmp_path / "expiry.json")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
         await one.expiry.run_round()
-    cluster.cluster_id = "another"
+    cluster.brokers.cluster_id = "another"
     clock.advance(RETENTION)
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=file) as one:
         await one.expiry.run_round()
@@ -137,23 +141,23 @@ async def test_retention_starts_again_with_another_cluster(tmp_path: Path) -> No
 
 
 async def test_unreachable_cluster_expires_nothing_and_the_next_round_succeeds() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")]) as one:
         await one.expiry.run_round()
-        cluster.is_down = True
+        cluster.stop_brokers()
         clock.advance(RETENTION)
         with pytest.raises(LogUnavailable):
             await one.expiry.run_round()
         with pytest.raises(LogUnavailable):
             await one.expiry.forecast()
         assert ("g", "t") in await one.topics()
-        cluster.is_down = False
+        cluster.start_brokers()
         await one.expiry.run_round()
         assert ("g", "t") not in await one.topics()
 
 
 async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     path = tmp_path / "expiry.json"
     path.write_text("{]")
     async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], file=ObservationStore(path)) as one:
@@ -172,7 +176,7 @@ async def test_damaged_or_unwritable_file_is_treated_as_missing(tmp_path: Path) 
 async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
     tmp_path: Path,
 ) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, file=file) as one:
         cluster.groups["g"].join("t")
@@ -194,7 +198,7 @@ async def test_clock_set_back_between_starts_does_not_cause_early_expiry(
 async def test_observation_is_kept_while_a_shard_is_not_loaded(
     tmp_path: Path, not_yet: ShardStatus, loaded_meanwhile: bool
 ) -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     file, records = ObservationStore(tmp_path / "expiry.json"), [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, file=file) as one:
         await one.advance_with_rounds(2 * LOOK_MINUTES)
@@ -270,7 +274,7 @@ def test_subscriptions_during_a_long_gap_are_unknown(minute: int, since_minute: 
 
 
 async def test_group_is_not_deleted_while_a_shard_is_loading() -> None:
-    cluster, clock = make_cluster("t", g=FakeGroup("t")), ManualClock()
+    cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     keys = [SharePartitionKey("g", topic_id("t"), 0), SharePartitionKey("g", topic_id("u"), 0)]
     shards = [state_partition(key, SHARDS) for key in keys]
     assert shards[0] != shards[1]
