@@ -324,22 +324,6 @@ async def test_oldest_handshake_is_cancelled_when_connections_are_exhausted(
 
 
 @pytest.mark.run_with(fixture="tls_listener")
-async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
-    tls_listener: TlsListener,
-) -> None:
-    """The clock of uvloop does not advance while several connections are accepted."""
-    async with tls_listener.serve(limits=ServerLimits(connections_max=12)) as one:
-        address = ("127.0.0.1", one.port)
-        for _ in range(10):
-            clients = [socket.create_connection(address) for _ in range(13)]
-            clients[0].settimeout(5)
-            assert await asyncio.to_thread(clients[0].recv, 1) == b""
-            for client in clients:
-                client.close()
-            await one.wait_until(lambda: not one.listener._acceptor.pending)
-
-
-@pytest.mark.run_with(fixture="tls_listener")
 async def test_renewed_certificate_keeps_existing_connections(tls_listener: TlsListener) -> None:
     broker = tls_listener.authority.issue_certificate("broker-1")
     async with tls_listener.serve() as one:
