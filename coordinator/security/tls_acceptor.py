@@ -112,7 +112,8 @@ class FairAcceptor:
         self.make_protocol = make_protocol
         self.report_rejected = report_rejected
         self.turns = turns
-        self.pending: set[_PendingConnection] = set()
+        # In the order of acceptance: the clock of uvloop does not advance within an iteration of the loop.
+        self.pending: dict[_PendingConnection, None] = {}
         self._vacant = vacant
         self._evictable = evictable
         self._loop = asyncio.get_running_loop()
@@ -193,7 +194,7 @@ class _PendingConnection:
         self._accepted: socket.socket | None = accepted
         self._connecting: asyncio.Task[None] | None = None
         self._timer = self._loop.call_later(acceptor.setup_s, self._reject_client, "it sent nothing in time")
-        acceptor.pending.add(self)
+        acceptor.pending[self] = None
         try:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -207,7 +208,7 @@ class _PendingConnection:
     def evict(self) -> None:
         """Close the connection at once."""
         self._timer.cancel()
-        self._acceptor.pending.discard(self)
+        self._acceptor.pending.pop(self, None)
         if self._accepted is not None:
             self._loop.remove_reader(self._accepted)
             self._accepted.close()
@@ -262,11 +263,11 @@ class _PendingConnection:
             _logger.debug("A TLS handshake was not finished: %s", error, extra={"peer": peer})
             acceptor.report_rejected("tls_unfinished", "", peer)
         finally:
-            acceptor.pending.discard(self)
+            acceptor.pending.pop(self, None)
 
     def _make_protocol(self, connected: asyncio.Transport) -> asyncio.Protocol | None:
         # From now on, the server counts the connection.
-        self._acceptor.pending.discard(self)
+        self._acceptor.pending.pop(self, None)
         return self._acceptor.make_protocol(connected)
 
 

@@ -1,11 +1,14 @@
-"""TLS connections: when a handshake begins, and the order of large requests."""
+"""TLS connections: when a handshake begins, which one is evicted, and the order of large requests."""
 
+import asyncio
+import socket
 import ssl
 from collections.abc import Callable
 
 import pytest
 
 from coordinator.security.tls import ServerTls
+from coordinator.serve.server import ServerLimits
 from protocol.messages.find_coordinator import FindCoordinatorRequest, encode_request
 from tests.unit.server.sasl_clients import FIND_BODY
 from tests.unit.server.test_tls_port import TlsListener, tls_listener
@@ -51,3 +54,19 @@ async def test_requests_larger_than_the_read_buffer_keep_their_order(tls_listene
         answers = [await client.read_frame() for _ in range(202)]
         assert [number for number, _ in answers] == list(range(202))
         assert len(answers[200][1]) > len(large)
+
+
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
+    tls_listener: TlsListener,
+) -> None:
+    """The clock of uvloop does not advance while several connections are accepted."""
+    async with tls_listener.serve(limits=ServerLimits(connections_max=12)) as one:
+        address = ("127.0.0.1", one.port)
+        for _ in range(10):
+            clients = [socket.create_connection(address) for _ in range(13)]
+            clients[0].settimeout(5)
+            assert await asyncio.to_thread(clients[0].recv, 1) == b""
+            for client in clients:
+                client.close()
+            await one.wait_until(lambda: not one.listener._acceptor.pending)
