@@ -46,7 +46,8 @@ class Listener:
         self.untrusted_work = FairQueue()
         self._acceptor = self._make_acceptor()
         self._sweeper: asyncio.Task[None] | None = None
-        self._connections: set[Connection] = set()
+        # A dict keeps the order of acceptance, which decides between connections that are equally old.
+        self._connections: dict[Connection, None] = {}
         self.request_memory = RequestMemory(limits.queued_bytes_max)
         self._freed_memory = HeapTrimmer()
         self._all_answered: asyncio.Event | None = None
@@ -204,12 +205,12 @@ class Listener:
         self._metrics.count("connections_opened")
         if len(self._connections) >= self._limits.connections_max:
             return False
-        self._connections.add(connection)
+        self._connections[connection] = None
         return True
 
     def connection_closed(self, connection: Connection) -> None:
         """Remove a closed connection."""
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self.request_memory.waiting.discard(connection)
         self._freed_memory.connection_closed()
         self.connection_idle()
