@@ -48,7 +48,7 @@ FIRST_SEED_BY_MUTANT = {
     "never_closes_slow_readers": 2,
     "treats_missing_response_as_success": 13,
     "takes_an_uncommitted_append_for_a_success": 44,
-    "accepts_records_of_any_owner": 86,
+    "accepts_records_of_any_owner": 618_711_002_401,
     "treats_missing_response_as_failure": 1_065,
     "has_endless_lease": 71,
     "does_not_wait_for_earlier_leases": 71,

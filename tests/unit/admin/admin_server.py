@@ -33,6 +33,7 @@ from coordinator.serve.runtime import Runtime, RuntimeLimits
 from coordinator.shard import SnapshotPolicy
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, encode_record
+from tests.unit.log.kafka_logs import run_in_real_time
 
 MakeExpiry = Callable[[Runtime], Expiry | None]
 
@@ -254,7 +255,7 @@ def serve_admin(
         finally:
             ready.set()
 
-    thread = threading.Thread(target=lambda: asyncio.run(run_server()))
+    thread = threading.Thread(target=lambda: run_in_real_time(run_server()))
     thread.start()
     try:
         assert ready.wait(60)

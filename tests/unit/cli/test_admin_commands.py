@@ -203,7 +203,7 @@ def serve_bytes(*pieces: bytes) -> Iterator[str]:
             thread.join()
 
 
-COMMANDS = (("groups", "list"), ("top",), ("expiry",), ("prune",), ("state", "show", "a", TOPIC, "0"))
+COMMANDS = (("groups", "list"), ("top",), ("expiry",), ("state", "show", "a", TOPIC, "0"))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
