@@ -188,10 +188,10 @@ def _audit_periodically(
 
     # An audit of another source in the directory is an error of the command, not of a run.
     next_baseline(folder, source.text, options.baseline)
-    recovery.run_periodically("audit", run, AuditMetrics(), period, _describe)
+    recovery.run_periodically("audit", run, AuditMetrics(), period, _summarize_audit)
 
 
-def _describe(found: "AuditResult") -> str:
+def _summarize_audit(found: "AuditResult") -> str:
     return f"{found.verdict}, {found.manifest['totals']['records']} records"
 
 

@@ -99,7 +99,7 @@ def rebuild(
 ) -> None:
     """Rebuild the state of every share-partition from a log, as a coordinator does when it loads.
 
-    Without --to, the first states are printed. Nothing is written to the source.
+    Without --to, only the first few rebuilt states are printed. Nothing is written to the source.
     """
     opened = open_source(source, ctx.args, config, settings)
     cut = parse_cut(as_of_offset, as_of_time)

@@ -44,7 +44,7 @@ class NeededOffsets(NamedTuple):
 def compact(folder: Folder, now_ms: int) -> int:
     """Merge the commits of finished days; return the number of merged commits.
 
-    If another job merges the same commits, the commits of one of them are used.  Raises LogDamaged and
+    If two jobs merge the same commits, the result of only one job is used.  Raises LogDamaged and
     OSError; the commits of that day are then unchanged.
     """
     commits = read_commits(folder)

@@ -381,5 +381,5 @@ def _format_first(names: Sequence[str], count: int) -> str:
 
 
 def default_partitions(source: Source, config: Config) -> int:
-    """Return the number of state partitions of a source; if it lacks some, return the configured number."""
+    """Return the number of state partitions in a source that has all of them, else the configured number."""
     return count_state_partitions(source.plan(LogCut()).starts) or config.state_partitions

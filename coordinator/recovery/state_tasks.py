@@ -67,7 +67,7 @@ StateTask = Callable[[PartitionStates], Iterable[NamedOutput]]
 
 
 def no_states(state_partition: int) -> PartitionStates:
-    """Return the states of a state partition without states."""
+    """Return the empty result of a state partition that contains no state."""
     return PartitionStates(state_partition, STATES.empty_table())
 
 

@@ -12,7 +12,7 @@ _logger = logging.getLogger(__name__)
 # If files change often and are never valid, the error is logged at this interval.
 _LOG_INTERVAL_S = 60.0
 
-_Signatures = tuple[tuple[int, ...] | None, ...]
+_FileStats = tuple[tuple[int, ...] | None, ...]
 
 
 class ReloadingFiles:
@@ -21,7 +21,7 @@ class ReloadingFiles:
     def __init__(self, what: str, paths: tuple[str, ...]) -> None:
         self._description = what
         self._paths = paths
-        self._signatures = self._read_signatures()
+        self._file_stats = self._read_file_stats()
         self._logged_s = -_LOG_INTERVAL_S
         self._last_error = ""
 
@@ -35,10 +35,10 @@ class ReloadingFiles:
         If the files are invalid, nothing changes and the error is logged. May be called on any thread, but
         not concurrently.
         """
-        signatures = self._read_signatures()
-        if signatures == self._signatures:
+        file_stats = self._read_file_stats()
+        if file_stats == self._file_stats:
             return False
-        self._signatures = signatures
+        self._file_stats = file_stats
         try:
             self._load()
         except ConfigError as error:
@@ -61,7 +61,7 @@ class ReloadingFiles:
             # Decrypting a key takes long, so it runs on a thread.
             await asyncio.to_thread(self.reload_if_changed)
 
-    def _read_signatures(self) -> _Signatures:
+    def _read_file_stats(self) -> _FileStats:
         return tuple(_file_signature(path) for path in self._paths)
 
 

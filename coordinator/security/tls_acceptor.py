@@ -112,7 +112,8 @@ class FairAcceptor:
         self.make_protocol = make_protocol
         self.report_rejected = report_rejected
         self.turns = turns
-        # In the order of acceptance: the clock of uvloop does not advance within an iteration of the loop.
+        # In the order of acceptance. Times cannot order them: the clock of uvloop does not advance within an
+        # iteration of the loop.
         self.pending: dict[_PendingConnection, None] = {}
         self._vacant = vacant
         self._evictable = evictable

@@ -212,7 +212,7 @@ def _save_recording(workload: ConsumerWorkload, shapes: list[RequestShape], rele
     recording = RequestRecording(about, shapes)
     path = recording_path(workload.name, release)
     save_recording(recording, path)
-    print(f"{path.name}: {path.stat().st_size:,} bytes, {count_text(recording)}", flush=True)
+    print(f"{path.name}: {path.stat().st_size:,} bytes, {format_counts(recording)}", flush=True)
     (FOLDER / "README.md").write_text(readme_text(load_recordings()))
 
 
@@ -234,11 +234,11 @@ def readme_text(recordings: Sequence[RequestRecording]) -> str:
     for each in recordings:
         about = each.about
         cells = (about[name] for name in ("workload", "broker", "coordinator", "date"))
-        lines.append(f"| {' | '.join(cells)} | {count_text(each)} | {about['how']} |")
+        lines.append(f"| {' | '.join(cells)} | {format_counts(each)} | {about['how']} |")
     return "\n".join(lines) + "\n"
 
 
-def count_text(recording: RequestRecording) -> str:
+def format_counts(recording: RequestRecording) -> str:
     """Return a text with three counts: requests, share-partitions, requests that repeat a share-partition."""
     keys = {key for shape in recording.shapes for key, _ in shape.keyed_entries()}
     repeated = sum(

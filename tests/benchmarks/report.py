@@ -13,7 +13,7 @@ from tests.benchmarks.targets import (
     RatioTarget,
     compare_overload,
     compare_with_target,
-    targets_to_commit,
+    targets_against_other_commit,
     targets_to_kafka,
 )
 
@@ -72,7 +72,7 @@ def make_report_tables(sides: Sequence[SystemUnderTest], workloads: Sequence[Wor
     tables = [
         ratio_table("ours / Kafka", pairs_with_kafka(sides), workloads, targets_to_kafka),
         overload_table(sides),
-        ratio_table("ours / other commit", pairs_with_commit(sides), workloads, targets_to_commit),
+        ratio_table("ours / other commit", pairs_with_commit(sides), workloads, targets_against_other_commit),
         figures_table(sides, workloads),
     ]
     return [sheet for sheet in tables if sheet.rows]

@@ -91,7 +91,7 @@ def targets_to_kafka(workload: Workload) -> list[RatioTarget]:
     ]
 
 
-def targets_to_commit(workload: Workload) -> list[RatioTarget]:
+def targets_against_other_commit(workload: Workload) -> list[RatioTarget]:
     """Return the targets of a workload relative to another commit of this project."""
     return [
         RatioTarget(workload, "cpu_us", {}),

@@ -1,8 +1,8 @@
 """Run a broker with a secured inter-broker listener that is advertised at the coordinator's secured port.
 
-A single broker connects to its inter-broker listener only for requests to the share coordinator. So the
-broker can advertise the coordinator's port directly, without a proxy. Kafka's own client connects to the
-coordinator with the broker's certificate or login.
+A single broker uses its inter-broker listener only for requests to the share coordinator. Therefore, the
+broker can advertise the coordinator's own port as this listener, and no proxy is needed. Kafka's own
+client connects to the coordinator with the broker's certificate or login.
 """
 
 from collections.abc import Iterator, Mapping

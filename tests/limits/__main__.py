@@ -20,7 +20,7 @@ from tests.limits.victims import coordinator_settings
 
 
 def main() -> int:
-    """Measure all kinds, print a table, and return 1 if a bound was broken."""
+    """Measure each kind of hostile client, print a table, and return 1 if a limit was exceeded."""
     parser = argparse.ArgumentParser(prog="python -m tests.limits", description=__doc__)
     parser.add_argument("--connections", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=15.0)

@@ -55,7 +55,7 @@ class MutationSession:
         # What the test that runs in this process did.
         self._failed = ""
         self._duration_s = 0.0
-        # What the recording has found. The blocks `_imported` are executed by the import of the tests.
+        # What the recording has found. `_imported` has the blocks that run when the tests are imported.
         self._items: dict[str, pytest.Item] = {}
         self._imported: set[int] = set()
         self._durations_s: dict[str, float] = {}

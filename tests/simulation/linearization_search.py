@@ -11,9 +11,9 @@ its response arrives.  These rules limit the number of configurations:
 * Of equal unanswered operations, the one with the nearest deadline is placed first.
 * Of two otherwise equal configurations, the configuration with fewer unanswered operations left is dropped.
 * A write takes the maximum for each offset, so writes commute and may be repeated.  A write is placed only
-  when a response shows it, or when its own response arrives. A read shows all pending writes whose values
-  do not exceed its result.  (So a write that takes effect twice, with a reset in between, is not always
-  detected.)
+  when a response shows it, or when its own response arrives. A pending write
+  counts as executed before a read if its value is at most the value that was read, because values only
+  grow. Therefore, a write that takes effect twice, with a reset in between, is not always detected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -202,7 +202,7 @@ class LinearizationSearch:
             if answer == expected:
                 yield shown._replace(state=after, placed=placed | shown.placed)
         elif op.accepted and op.kind == SUMMARY:
-            for state in self._states_before_summary(current, expected):
+            for state in self._states_before_summary_read(current, expected):
                 yield current._replace(state=state, placed=placed)
         else:
             for after, answer, is_reset in self._apply_operation(op, current):
@@ -284,7 +284,7 @@ class LinearizationSearch:
             state = state._replace(complete_count=None)
         return current._replace(state=state, placed=current.placed.union(done), pool=frozenset(pool))
 
-    def _states_before_summary(
+    def _states_before_summary_read(
         self, current: PossibleState, expected: AnswerFields
     ) -> Iterator[State | None]:
         """Yield the states that a summary may have returned, with at most one of the pending writes.

@@ -122,7 +122,7 @@ class GroupMember:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.membership.run(), name="group membership")
             tasks.create_task(self._watch_readiness(), name="group readiness")
-            tasks.create_task(self._watch_reachability(), name="group reach")
+            tasks.create_task(self._watch_broker_reachability(), name="group reach")
             tasks.create_task(self._improve_locality(), name="group placement")
             tasks.create_task(self._reader.run(), name="group owners")
 
@@ -314,7 +314,7 @@ class GroupMember:
             if self._readiness.has_changed():
                 self._request_rebalance()
 
-    async def _watch_reachability(self) -> None:
+    async def _watch_broker_reachability(self) -> None:
         while True:
             self._reachability.update(await self._group_client.probe_leaders(self._brokers_to_probe))
             if self._reachability.unreached != self._unreached_reported:
@@ -374,7 +374,7 @@ class GroupMember:
         """Run a batch of calls on the listener's loop, and wait for it."""
         told = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._deliver([*calls, lambda: _set_event(loop, told)])
+        self._deliver([*calls, lambda: _set_in_loop(loop, told)])
         await told.wait()
 
     def resign_remaining(self) -> None:
@@ -396,5 +396,5 @@ class GroupMember:
         return sentences
 
 
-def _set_event(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _set_in_loop(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     loop.call_soon_threadsafe(event.set)

@@ -45,7 +45,7 @@ ADVICE_MISSING = (
 
 
 class Segment(msgspec.Struct):
-    """One file of the journal with a header. `end` is the position after its last valid frame."""
+    """A file of the journal whose header is valid. `end` is the position after its last valid frame."""
 
     number: int
     size_bytes: int
@@ -79,7 +79,7 @@ class JournalTail(NamedTuple):
     lost_commits: int
 
 
-class LaterFrame(NamedTuple):
+class FollowingFrame(NamedTuple):
     """A header or the head of a frame after a position; `durable` is the last durable commit in it."""
 
     name: str
@@ -200,7 +200,7 @@ class SegmentScan:
         self.segments.append(Segment(header.number, len(data), position, last_offsets, self.next_commit - 1))
         return successor is not None and position == limit
 
-    def find_tail(self, data: memoryview, later: Sequence[LaterFrame]) -> JournalTail:
+    def find_tail(self, data: memoryview, later: Sequence[FollowingFrame]) -> JournalTail:
         """Return the tail at the end of the valid frames of the last scanned segment. Raises LogDamaged.
 
         `data` is that segment; `later` are the later frames and headers in all segments after it.
@@ -302,9 +302,9 @@ def read_frames(
 
 def find_later_frames(
     name: str, header: layout.SegmentHeader, data: memoryview, position: int
-) -> Iterator[LaterFrame]:
+) -> Iterator[FollowingFrame]:
     """Yield the heads after a position of a segment; from position 0, yield the header first."""
     if position == 0:
-        yield LaterFrame(name, 0, header.first_commit, header.durable)
+        yield FollowingFrame(name, 0, header.first_commit, header.durable)
     for where, head in layout.find_later_heads(data, position, header.number):
-        yield LaterFrame(name, where, head.commit, head.durable)
+        yield FollowingFrame(name, where, head.commit, head.durable)

@@ -9,8 +9,8 @@ import logging
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.scan import (
+    FollowingFrame,
     JournalTail,
-    LaterFrame,
     SegmentScan,
     SegmentWithHeader,
     Visit,
@@ -113,8 +113,8 @@ class SegmentWalk:
                 self.cut_off = [after.name for after in later]
                 return
 
-    async def _collect_later_frames(self, later: list[SegmentWithHeader]) -> list[LaterFrame]:
-        found: list[LaterFrame] = []
+    async def _collect_later_frames(self, later: list[SegmentWithHeader]) -> list[FollowingFrame]:
+        found: list[FollowingFrame] = []
         for name, header in later:
             found += find_later_frames(name, header, await self._read_segment(name), 0)
         return found

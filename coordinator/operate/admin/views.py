@@ -67,8 +67,9 @@ class DeliverySums:
         self.records_by_state = Counter[str]()
         self.delivery_count_max = 0
         self._most: list[StateBatch] = []
-        # The lowest offset that may be incomplete, and the first incomplete record.
+        # All records below this offset are acknowledged or archived.
         self._next_offset = state.start_offset
+        # The first record that is neither acknowledged nor archived.
         self._incomplete: IncompleteRecord | None = None
 
     def add(self, batches: list[StateBatch]) -> None:

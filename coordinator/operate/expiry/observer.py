@@ -183,7 +183,7 @@ class GroupObserver:
         return ClusterObservation(now_ms, held, seen, warning)
 
     async def _list_groups(self) -> set[str]:
-        """Return all groups; if a broker does not list its groups, return the observed ones."""
+        """Return all groups; if a broker does not list its groups, return the groups observed before."""
         try:
             return await self._groups.names()
         except LogUnavailable:

@@ -147,7 +147,7 @@ def _check_deleted_in_kafka(
 def _check_unsubscribed(
     held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
-    """Return the state of an unsubscribed topic.
+    """Return the state as abandoned if its group is no longer subscribed to the topic, else None.
 
     The owner of partition 0 deletes all state of the topic through Kafka.
     """

@@ -109,7 +109,7 @@ class PartitionAudit:
                 )
 
     def _check_damage(self, partition: PartitionStates) -> Iterator[Finding]:
-        """Yield damage, and an interrupted or current write at the end (P4)."""
+        """Yield each damage, and a write at the end that is interrupted or in progress (check P4)."""
         number = partition.state_partition
         for each, names in partition.damages_with_share_partitions():
             for identity in names or (None,):

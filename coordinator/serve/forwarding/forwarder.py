@@ -4,9 +4,9 @@ Theory of operation. The forwarder splits a request by owner. Share-partitions o
 runtime. The share-partitions of another coordinator are forwarded together in one request of the same API.
 
 Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
-the share-partition is *held*. A held share-partition is routed again after a short pause or when the
-assignment changes. A broker's request therefore waits only as long as a takeover lasts. With an error
-response, the broker would retry after two seconds.
+requests for the share-partition wait: it is *held*. A held share-partition is routed again after a short
+pause or when the assignment changes. A broker's request therefore waits only as long as a takeover lasts.
+With an error response, the broker would retry after two seconds.
 
 If a forwarded request is not answered, it is sent again, so it may be executed twice. Brokers retry in the
 same way (since Kafka 4.2), and the operations are idempotent. A write keeps the greatest delivery count and
@@ -133,7 +133,7 @@ class Forwarder:
         metrics.attach_forwarder(self)
 
     @property
-    def held_operations(self) -> int:
+    def waiting_operations(self) -> int:
         """The number of held operations."""
         return len(self._deferred)
 

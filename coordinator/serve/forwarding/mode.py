@@ -1,9 +1,9 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
 If `__share_group_state` exists, brokers do not look up the coordinator. Such brokers send share-state
-requests to the leaders of the partitions of `__share_group_state`. The proxy of a leader (relay or HAProxy)
-passes these requests to its own coordinator. Without forwarding, such requests would not reach the owner of
-the shard. Source: PersisterStateManager of Kafka.
+requests to the leaders of the partitions of `__share_group_state`. The proxy beside such a broker (relay or
+HAProxy) passes these requests to the coordinator beside it. Without forwarding, such requests would not
+reach the owner of the shard. Source: PersisterStateManager of Kafka.
 """
 
 import asyncio

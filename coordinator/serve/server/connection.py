@@ -230,7 +230,7 @@ class Connection:
         self._update_reading()
 
     def _take_turn(self) -> None:
-        """Handle the next frame; if the client is authorized by now, handle all bytes."""
+        """Handle the next frame; if the client is now authorized, handle all bytes received so far."""
         self._awaits_turn = False
         while self._unsplit and not self.disconnected and self._may_accept_request():
             wanted = len(self._unsplit) if self.is_authorized else self._reader.missing_bytes

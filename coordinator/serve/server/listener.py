@@ -88,7 +88,7 @@ class Listener:
         await asyncio.sleep(0)
 
     def health(self) -> list[str]:
-        """Return one sentence about why brokers cannot connect, or an empty list."""
+        """Return a list with the reason why brokers cannot connect; the list is empty if they can."""
         return [] if self._acceptor.is_serving else ["The listener for brokers accepts no connections."]
 
     @property

@@ -92,7 +92,7 @@ def test_lost_operation_may_be_missing_after_the_next_claim(scripted_log: Script
     scripted_log.check_eras()
 
 
-def test_operation_that_was_not_lost_must_not_be_missing(scripted_log: ScriptedLog) -> None:
+def test_read_must_return_operations_that_were_not_truncated(scripted_log: ScriptedLog) -> None:
     scripted_log.claim(2)
     scripted_log.read(0)
     with pytest.raises(Violation):

@@ -22,7 +22,7 @@ Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CertificateFiles:
+def certificate_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CertificateFiles:
     monkeypatch.setattr(http_server, "_FILE_CHECK_INTERVAL_S", 0.02)
     return CertificateFiles(tmp_path)
 
@@ -72,18 +72,23 @@ async def wait_closed(client: Client) -> None:
 
 @pytest.mark.parametrize("trusted", ["authority", "certificates"])
 async def test_removed_certificate_or_authority_closes_open_connections(
-    files: CertificateFiles, tmp_path: Path, trusted: str
+    certificate_files: CertificateFiles, tmp_path: Path, trusted: str
 ) -> None:
     """The file of authorities may also contain the certificates of the clients, as a Java truststore may."""
     anchors, left = tmp_path / "anchors.pem", tmp_path / "left.pem"
-    alice, bob = files.alice.certificate.read_bytes(), files.bob.certificate.read_bytes()
-    before = files.authority.certificate.read_bytes() if trusted == "authority" else alice + bob
+    alice, bob = (
+        certificate_files.alice.certificate.read_bytes(),
+        certificate_files.bob.certificate.read_bytes(),
+    )
+    before = certificate_files.authority.certificate.read_bytes() if trusted == "authority" else alice + bob
     anchors.write_bytes(before)
     left.write_bytes(alice)
-    settings = files.settings(
+    settings = certificate_files.settings(
         http_ssl_client_auth="required", http_allowed_principals=BOB, http_ssl_ca_location=str(anchors)
     )
-    context = client_context(str(files.authority.certificate), str(files.bob.combined_file))
+    context = client_context(
+        str(certificate_files.authority.certificate), str(certificate_files.bob.combined_file)
+    )
     async with run_http_service(**settings) as service:
         idle = await connect(service, context)
         assert (await send_get(idle)).startswith(b"HTTP/1.1 200")
@@ -93,11 +98,11 @@ async def test_removed_certificate_or_authority_closes_open_connections(
             await send_get(await connect(service, context))
 
 
-async def test_removed_token_is_refused_on_an_open_connection(files: CertificateFiles) -> None:
-    async with run_http_service(http_token_file=str(files.tokens)) as service:
+async def test_removed_token_is_refused_on_an_open_connection(certificate_files: CertificateFiles) -> None:
+    async with run_http_service(http_token_file=str(certificate_files.tokens)) as service:
         client = await connect(service, None)
         assert (await send_get(client, READING)).startswith(b"HTTP/1.1 200")
-        write_token_file(files.tokens.parent, f"operator write {WRITING}\n")
+        write_token_file(certificate_files.tokens.parent, f"operator write {WRITING}\n")
         async with asyncio.timeout(30):
             while not (await send_get(client, READING)).startswith(b"HTTP/1.1 401"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

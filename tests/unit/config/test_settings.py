@@ -22,7 +22,7 @@ def test_setting_has_three_spellings() -> None:
     )
 
 
-def test_spellings_are_unique() -> None:
+def test_names_of_settings_are_unique_in_each_format() -> None:
     for column in ("attribute", "name", "env", "flag"):
         spellings = [getattr(setting, column) for setting in SETTINGS]
         assert sorted(set(spellings)) == sorted(spellings)

@@ -99,7 +99,7 @@ async def test_removed_file_does_not_exist_and_remove_may_be_repeated(
     disk.unlock()
 
 
-async def test_missing_file_is_reported_or_raised(log_environment: LogEnvironment) -> None:
+async def test_operation_on_a_missing_file_raises_file_not_found(log_environment: LogEnvironment) -> None:
     disk = lock_disk(log_environment)
     for sync in (True, False):
         with pytest.raises(FileNotFoundError):
