@@ -132,6 +132,9 @@ class ShareGroups:
         for requested in message.groups:
             name = requested.group_id
             code, group = self._error(name, coordinates), self.find(name) or ShareGroup()
+            if code == ErrorCode.GROUP_ID_NOT_FOUND:
+                # Kafka describes an unknown group like a group without offsets.
+                code = ErrorCode.NONE
             topics = [
                 offsets_api.DescribedTopic(
                     topic,

@@ -158,7 +158,7 @@ class ShareGroups:
         return found
 
     async def groups_without_offsets(self, groups: Iterable[str]) -> set[str]:
-        """Return the groups without any offsets, according to their coordinators.
+        """Return the groups without any offsets, also unknown ones, according to their coordinators.
 
         Groups with an error are not returned. Coordinators do not report topics that this client may not
         describe (ACL). Raises like `describe_groups`.
