@@ -23,6 +23,14 @@ BATCHES_PER_ELEMENT = 16
 
 _BATCH = Struct(">qqbhx")
 
+# The names of the delivery states by number. ACQUIRED is never stored. Source: RecordState of Kafka 4.4.
+DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
+
+
+def delivery_state_name(delivery_state: int) -> str:
+    """Return the name of a delivery state, or UNKNOWN."""
+    return DELIVERY_STATES.get(delivery_state, "UNKNOWN")
+
 
 class StateBatch(NamedTuple):
     """Offsets ``first_offset..last_offset``, both inclusive, in one delivery state."""

@@ -22,11 +22,10 @@ from coordinator.client import (
     UnsupportedVersion,
 )
 from coordinator.errors import ConfigError, CoordinatorError
+from protocol.state_batches import delivery_state_name
 from protocol.state_records import topic_id_text
 
-# The delivery states as Kafka numbers them (KIP-932). ACQUIRED is never stored.
-_STATE_NAMES = ("AVAILABLE", "ACQUIRED", "ACKNOWLEDGED", "ARCHIVING", "ARCHIVED")
-_AVAILABLE, _, _ACKNOWLEDGED, _, _ARCHIVED = range(5)
+_AVAILABLE, _ACKNOWLEDGED, _ARCHIVED = 0, 2, 4
 _STATE_EPOCH = 1
 
 # A user waits for the result, so failed requests are given up after seconds instead of minutes.
@@ -145,8 +144,8 @@ class _Leader:
         state = await self._client.read(self._key, self._leader_epoch)
         print_line(f"   start offset {state.start_offset}, state epoch {state.state_epoch}")
         rows = [
-            (str(first) if first == last else f"{first}-{last}", _STATE_NAMES[delivery_state], delivery_count)
-            for first, last, delivery_state, delivery_count in state.batches
+            (str(first) if first == last else f"{first}-{last}", delivery_state_name(number), delivery_count)
+            for first, last, number, delivery_count in state.batches
         ]
         for line in format_table(("offsets", "delivery state", "delivery count"), rows) if rows else ():
             print_line(f"   {line}")

@@ -9,7 +9,7 @@ from coordinator.shard.batches import NO_START_OFFSET, first_batch_index
 from coordinator.shard.state import ShareState, apply_record
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.state_batches import BATCH_BYTES, StateBatch, unpack
+from protocol.state_batches import BATCH_BYTES, DELIVERY_STATES, StateBatch, unpack
 from protocol.state_records import StateRecord
 
 _AVAILABLE, _ACKNOWLEDGED, _ARCHIVING, _ARCHIVED = 0, 2, 3, 4
@@ -21,12 +21,7 @@ _OUTCOMES = {
     _ARCHIVING: "given up, on its way to the dead letter queue",
     _ARCHIVED: "rejected or given up",
 }
-STATE_NAMES = {
-    _AVAILABLE: "AVAILABLE",
-    _ACKNOWLEDGED: "ACKNOWLEDGED",
-    _ARCHIVING: "ARCHIVING",
-    _ARCHIVED: "ARCHIVED",
-}
+_STORED_STATES = {number: DELIVERY_STATES[number] for number in _OUTCOMES}
 
 _NOTHING = "nothing"
 
@@ -112,7 +107,7 @@ def _delivery_state(state: ShareState | None, offset: int) -> _RecordState:
     for batch in unpack(state.batches[at : at + BATCH_BYTES]):
         if batch.first_offset <= offset:
             return _RecordState(
-                STATE_NAMES.get(batch.delivery_state, str(batch.delivery_state)), batch.delivery_count
+                _STORED_STATES.get(batch.delivery_state, str(batch.delivery_state)), batch.delivery_count
             )
     return _RecordState(_NOTHING)
 
@@ -125,7 +120,7 @@ def _format_record_state(fate: _RecordState, state: ShareState | None, offset: i
         return f"done: the start offset is {state.start_offset}"
     if fate.known == _NOTHING:
         return "nothing is stored of it: not delivered yet, or handed out for the first time"
-    for number, name in STATE_NAMES.items():
+    for number, name in _STORED_STATES.items():
         if name == fate.known:
             return f"{_OUTCOMES[number]} ({name}) at delivery {fate.delivery_count}"
     return f"delivery state {fate.known}, which is never stored, at delivery {fate.delivery_count}"
@@ -198,5 +193,5 @@ def format_state(state: ShareState | None) -> str:
 
 def format_batch(batch: StateBatch) -> str:
     """Format a batch: offsets, delivery state, delivery count."""
-    state = STATE_NAMES.get(batch.delivery_state, f"delivery state {batch.delivery_state}")
+    state = _STORED_STATES.get(batch.delivery_state, f"delivery state {batch.delivery_state}")
     return f"({batch.first_offset}-{batch.last_offset} {state}, count {batch.delivery_count})"

@@ -9,12 +9,11 @@ from protocol.messages import read_share_group_state as read_api
 from protocol.messages import write_share_group_state as write_api
 from protocol.messages.share_snapshot import ShareSnapshotValue
 from protocol.messages.share_update import ShareUpdateValue
-from protocol.state_batches import StateBatch, pack, unpack
+from protocol.state_batches import DELIVERY_STATES, StateBatch, pack, unpack
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 from tests.builders import TOPIC_ID, DrivenShard, make_limits
 
-STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
-NUMBERS = {name: number for number, name in STATES.items()}
+NUMBERS = {name: number for number, name in DELIVERY_STATES.items()}
 
 # The response fields in their order of output, if the response has them.
 SHOWN = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
@@ -106,7 +105,7 @@ def parse_batches(text: str) -> list[StateBatch]:
 
 def format_batches(packed: bytes) -> str:
     """Format state batches in the form of `parse_batches`."""
-    return ",".join(f"{b[0]}-{b[1]}:{STATES.get(b[2], str(b[2]))}:{b[3]}" for b in unpack(packed))
+    return ",".join(f"{b[0]}-{b[1]}:{DELIVERY_STATES.get(b[2], str(b[2]))}:{b[3]}" for b in unpack(packed))
 
 
 def format_response(result: Any) -> str:

@@ -17,11 +17,10 @@ from coordinator.operate.admin.cluster_info import ClusterInfo
 from coordinator.process.clock import format_utc
 from coordinator.shard import ShareState
 from protocol.routing import state_partition
-from protocol.state_batches import BATCH_BYTES, StateBatch, unpack
+from protocol.state_batches import BATCH_BYTES, StateBatch, delivery_state_name, unpack
 from protocol.state_records import SharePartitionKey, topic_id_text
 
 # KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores any number that a request contains.
-DELIVERY_STATES = {0: "AVAILABLE", 1: "ACQUIRED", 2: "ACKNOWLEDGED", 3: "ARCHIVING", 4: "ARCHIVED"}
 _COMPLETE = (2, 4)
 
 # Maximum length of the list of ranges with the highest delivery counts.
@@ -53,11 +52,6 @@ def make_offset_range(batch: StateBatch) -> OffsetRange:
         delivery_state_number=batch.delivery_state,
         delivery_count=batch.delivery_count,
     )
-
-
-def delivery_state_name(delivery_state: int) -> str:
-    """Return the name of a delivery state, or UNKNOWN."""
-    return DELIVERY_STATES.get(delivery_state, "UNKNOWN")
 
 
 class DeliverySums:
