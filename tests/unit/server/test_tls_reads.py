@@ -70,3 +70,14 @@ async def test_first_of_the_connections_accepted_at_the_same_time_is_closed(
             for client in clients:
                 client.close()
             await one.wait_until(lambda: not one.listener._acceptor.pending)
+
+
+@pytest.mark.run_with(fixture="tls_listener")
+async def test_connections_keep_the_order_of_acceptance(tls_listener: TlsListener) -> None:
+    """The order decides which of several equally old connections is closed at the limit."""
+    context = tls_listener.make_client_context(tls_listener.authority.issue_certificate("broker-1"))
+    async with tls_listener.serve() as served:
+        clients = [await served.connect(context) for _ in range(20)]
+        await served.wait_until(lambda: len(served.listener._connections) == len(clients))
+        ports = [client.writer.get_extra_info("sockname")[1] for client in clients]
+        assert [int(each.peer.rpartition(":")[2]) for each in served.listener._connections] == ports
