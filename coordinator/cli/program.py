@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from coordinator.cli import EXIT_USAGE
 from coordinator.cli.config_commands import config_app
 from coordinator.cli.expiry_command import expiry
+from coordinator.cli.hand_over_command import hand_over
 from coordinator.cli.journal_commands import journal_app
 from coordinator.cli.migrate_command import PLACES, migrate
 from coordinator.cli.output import format_error, print_line
@@ -23,7 +24,6 @@ from coordinator.cli.run_commands import OBSERVE_FLAGS, RELAY_FLAGS, demo, obser
 from coordinator.cli.settings_flags import ANY_SETTING, COMMON_FLAGS
 from coordinator.cli.state_commands import groups_app, shards, state_app
 from coordinator.cli.top_command import top
-from coordinator.cli.write_commands import hand_over
 
 # Every command belongs to one group; a test compares this with the registered commands.
 COMMAND_GROUPS = {

@@ -27,7 +27,7 @@ ELSEWHERE = {
     r"share-coordinator observe .*": "tests/e2e/test_observe.py",
     r"share-coordinator serve --log kafka .*": "tests/topic/test_group_membership.py",
     r"share-coordinator hand-over .*": "tests/topic/test_hand_over.py",
-    r"share-coordinator .* --token-file .*": "tests/unit/cli/test_write_commands.py",
+    r"share-coordinator .* --token-file .*": "tests/unit/cli/test_hand_over_command.py",
     r"kafka-(dump-log|console-consumer)\.sh .*": "tests/topic/test_tools.py",
     r"kafka-share-groups\.sh .* --(reset|delete)-offsets.*": "tests/e2e/test_share_group_tool.py",
     r"kafka-topics\.sh .* \| grep -x __share_group_state": "tests/e2e/test_cluster_migration.py",

@@ -18,11 +18,11 @@ from coordinator.operate.admin.access_middleware import AccessMiddleware
 from coordinator.operate.admin.api_models import ErrorResponse, ErrorWithOwner, Responses
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.expiry_routes import expiry_routes
+from coordinator.operate.admin.hand_over_routes import hand_over_routes
 from coordinator.operate.admin.health_routes import health_routes, probe_routes
 from coordinator.operate.admin.page_routes import page_routes
 from coordinator.operate.admin.signal_routes import signal_routes
 from coordinator.operate.admin.state_routes import OwnedElsewhereError, history_routes, state_routes
-from coordinator.operate.admin.write_routes import write_routes
 
 # The error responses of all routes that are not public, and those of the API.
 _REFUSALS: Responses = {
@@ -69,7 +69,7 @@ def create_app(view: CoordinatorView, access: AccessControl) -> FastAPI:
     app.include_router(health_routes(view), dependencies=login, responses=_REFUSALS)
     api = [state_routes(view), history_routes(view), expiry_routes(view), signal_routes(view)]
     if not view.is_observer:
-        api.insert(1, write_routes(view))
+        api.insert(1, hand_over_routes(view))
     for routes in api:
         app.include_router(
             routes, dependencies=[*login, Depends(_refuse_unknown_parameters)], responses=_API_ERRORS

@@ -9,11 +9,11 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.errors import CoordinatorError
 from coordinator.operate.admin.api_models import Page
+from coordinator.operate.admin.audited_writes import WriteRequest, run_audited
 from coordinator.operate.admin.cluster_info import NO_CLUSTER
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.query_parameters import Limit, Offset
 from coordinator.operate.admin.views import iso_time
-from coordinator.operate.admin.write_routes import WriteRequest, run_audited
 from coordinator.operate.expiry import Expiry, ExpiryForecast, ExpiryStatus, RemovalResult
 from protocol.state_records import topic_id_text
 

@@ -1,38 +1,19 @@
-"""The route that hands over shards, and the audit log of all write requests.
-
-Without `execute`, a request is a dry run.  Each executed request writes one line to the `coordinator.audit`
-log: client, request and outcome.  These routes do not change the state of share-partitions; only Kafka's
-group coordinator changes offsets.
-"""
+"""The route that hands a shard over to another coordinator of the group."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from coordinator.errors import OperationFailed
-from coordinator.operate.admin.access_control import HttpPrincipal, audit
-from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
+from coordinator.operate.admin.audited_writes import WriteRequest, authorize_write, run_audited
 from coordinator.operate.admin.coordinator_view import CoordinatorView
 from coordinator.operate.admin.owner_directory import Owner, make_owner
 from coordinator.operate.admin.state_routes import OwnedElsewhereError
-from coordinator.printable import escape_unprintable
-
-Answer = TypeVar("Answer", bound=BaseModel)
 
 # A hand-over includes a rebalance and waits for the operations in progress in the shard.
 _HAND_OVER_TIMEOUT_S = 30.0
 _HAND_OVER_POLL_S = 0.05
-
-
-class WriteRequest(BaseModel):
-    """The body of a request that changes something, validated strictly."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    execute: bool = Field(default=False, description="False: a dry run, which changes nothing.")
 
 
 class HandOverRequest(WriteRequest):
@@ -56,15 +37,16 @@ class HandOverResponse(BaseModel):
     outcome: str
 
 
-def write_routes(view: CoordinatorView) -> APIRouter:
-    """Create the routes that write. `run_audited` authorizes each executed request."""
+def hand_over_routes(view: CoordinatorView) -> APIRouter:
+    """Create the route."""
     routes = APIRouter(tags=["writes"])
 
     @routes.post("/api/v1/hand-overs")
     async def hand_over_shard(request_body: HandOverRequest, request: Request) -> HandOverResponse:
         """Hand a shard over to another coordinator of the group."""
         if request_body.execute:
-            getattr(request.state, AUTHORIZE_WRITE)()
+            # Before the validation, whose errors name the members of the group.
+            authorize_write(request)
         instance = _target_instance(view, request_body)
         previous_owner = view.owners.owner(request_body.shard)
         if not request_body.execute:
@@ -85,42 +67,6 @@ def write_routes(view: CoordinatorView) -> APIRouter:
         )
 
     return routes
-
-
-async def run_audited(
-    request: Request, what: str, request_body: BaseModel, work: Callable[[], Awaitable[Answer]]
-) -> Answer:
-    """Authorize and execute a request; write one audit line for any outcome. Raises AccessDenied."""
-    getattr(request.state, AUTHORIZE_WRITE)()
-    principal: HttpPrincipal = getattr(request.state, PRINCIPAL)
-    given = {
-        name: value
-        for name, value in request_body.model_dump().items()
-        if value is not None and name != "execute"
-    }
-    cluster_info: dict[str, Any] = {
-        "who": escape_unprintable(principal.who),
-        "address": principal.address,
-        "what": what,
-        "order": given,
-    }
-    try:
-        done = await work()
-    except HTTPException as error:
-        audit.warning("write request refused", extra={**cluster_info, "outcome": error.detail})
-        raise
-    except OperationFailed as error:
-        audit.warning("write request refused", extra={**cluster_info, "outcome": str(error)})
-        raise HTTPException(409, str(error)) from None
-    except BaseException as error:
-        audit.error("write request failed", extra={**cluster_info, "outcome": repr(error)})
-        raise
-    audit.info("write request executed", extra={**cluster_info, "outcome": _describe_outcome(done)})
-    return done
-
-
-def _describe_outcome(done: BaseModel) -> str:
-    return str(getattr(done, "outcome", "done"))
 
 
 def _check_shard_is_loaded(view: CoordinatorView, shard: int) -> None:

@@ -12,8 +12,8 @@ from coordinator.operate.admin.access_control import HttpPrincipal
 from coordinator.operate.admin.access_middleware import AUTHORIZE_WRITE, PRINCIPAL
 from coordinator.operate.admin.cluster_info import ClusterInfoCache
 from coordinator.operate.admin.coordinator_view import CoordinatorView
+from coordinator.operate.admin.hand_over_routes import hand_over_routes
 from coordinator.operate.admin.owner_directory import OwnerDirectory
-from coordinator.operate.admin.write_routes import write_routes
 from coordinator.serve.runtime import Runtime
 from tests.simulation.history import Violation
 
@@ -38,7 +38,7 @@ class HttpWrites:
         config = Config(log="kafka", ownership="group", bootstrap_servers="broker-1:9092")
         view = CoordinatorView(runtime, metrics, config, owners, ClusterInfoCache(None), hand_over)
         app = FastAPI()
-        app.include_router(write_routes(view))
+        app.include_router(hand_over_routes(view))
 
         async def log_in(scope: Any, receive: Any, send: Any) -> None:
             await app({**scope, "state": dict(_OPERATOR)}, receive, send)

@@ -19,8 +19,8 @@ from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
 from tests.manual_clock import ManualClock
 from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
 from tests.unit.admin.test_access_control import bearer_header
+from tests.unit.admin.test_hand_over_routes import audit_lines, post_write_request, write_settings
 from tests.unit.admin.test_tokens import WRITING
-from tests.unit.admin.test_write_routes import audit_lines, post_write_request, write_settings
 from tests.unit.expiry.replicas import (
     LOOK_MINUTES,
     MINUTE_MS,

@@ -37,8 +37,8 @@ async def play(fake: FakeCoordinator) -> None:
 
 async def test_each_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     await play(FakeCoordinator())
-    told = capsys.readouterr().out
-    steps = [" ".join(step.split()) for step in told.split("\n\n")]
+    printed = capsys.readouterr().out
+    steps = [" ".join(step.split()) for step in printed.split("\n\n")]
     assert [step.partition(".")[0] for step in steps[1:]] == [str(number) for number in range(1, 12)]
     state = {number: step.partition("state epoch 1 ")[2] for number, step in enumerate(steps)}
     heads = "offsets delivery state delivery count"
@@ -63,8 +63,8 @@ async def test_shown_state_comes_from_the_responses(capsys: pytest.CaptureFixtur
     fake = FakeCoordinator()
     fake.plan_answers(READ, answer_with_another_state)
     await play(fake)
-    told = " ".join(capsys.readouterr().out.split())
-    assert "start offset 3, state epoch 1 offsets delivery state delivery count 5-6 AVAILABLE 7 " in told
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "start offset 3, state epoch 1 offsets delivery state delivery count 5-6 AVAILABLE 7 " in printed
 
 
 async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:

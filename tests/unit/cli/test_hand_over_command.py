@@ -9,9 +9,9 @@ import pytest
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.admin.admin_server import AdminServer, serve_admin
+from tests.unit.admin.test_hand_over_routes import make_updates
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
-from tests.unit.admin.test_write_routes import make_updates
 from tests.unit.cli.command_line import CommandLine, CommandResult
 
 TOPIC = topic_id_text(TOPIC_ID)
