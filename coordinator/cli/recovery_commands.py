@@ -155,7 +155,10 @@ def print_totals(manifest: dict[str, Any]) -> None:
     for name, what in (
         ("unreadable_states", "share-partitions have records that cannot be decoded"),
         ("undecodable_records", "records cannot be assigned to a share-partition"),
-        ("unread_bytes", "bytes after the last valid batch were ignored: an interrupted or current write"),
+        (
+            "unread_bytes",
+            "bytes after the last valid batch were ignored: a write that is interrupted or in progress",
+        ),
     ):
         if count := manifest.get(name, totals.get(name)):
             print_warning(f"{count} {what}")

@@ -90,7 +90,7 @@ class ForwarderStats(Protocol):
     @property
     def active(self) -> bool: ...
     @property
-    def waiting_operations(self) -> int: ...
+    def held_operations(self) -> int: ...
     @property
     def requests_in_flight(self) -> int: ...
 
@@ -160,7 +160,7 @@ def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
     yield gauge_family(
         "forward_held",
         "Share-partitions of requests that wait for an owner to forward to.",
-        forwarder.waiting_operations,
+        forwarder.held_operations,
     )
 
 

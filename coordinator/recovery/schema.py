@@ -67,7 +67,7 @@ RANGES = pa.schema(
         required_field("undecodable_records", pa.int64()),
         required_field("timestamp_ms_min", pa.int64()),
         required_field("timestamp_ms_max", pa.int64()),
-        # Bytes after the last valid batch of a file: an interrupted or current write.
+        # Bytes after the last valid batch of a file: a write that is interrupted or in progress.
         required_field("unread_bytes", pa.int64()),
         # Records that were folded into states: without records of fenced owners.
         required_field("folded_records", pa.int64()),

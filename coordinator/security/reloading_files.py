@@ -62,10 +62,10 @@ class ReloadingFiles:
             await asyncio.to_thread(self.reload_if_changed)
 
     def _read_file_stats(self) -> _FileStats:
-        return tuple(_file_signature(path) for path in self._paths)
+        return tuple(_read_file_stat(path) for path in self._paths)
 
 
-def _file_signature(path: str) -> tuple[int, ...] | None:
+def _read_file_stat(path: str) -> tuple[int, ...] | None:
     """Return a value that changes with the file or with a symbolic link to it; None for a missing file."""
     try:
         found = os.stat(path)

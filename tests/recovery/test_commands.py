@@ -149,5 +149,5 @@ def test_rebuild_reports_ignored_bytes(share_coordinator: CommandLine, tmp_path:
     assert result.exit_code == 0
     assert result.err == (
         "share-coordinator: 7 bytes after the last valid batch were ignored: "
-        "an interrupted or current write\n"
+        "a write that is interrupted or in progress\n"
     )

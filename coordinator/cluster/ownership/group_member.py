@@ -372,10 +372,10 @@ class GroupMember:
 
     async def _deliver_and_wait(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, and wait for it."""
-        told = asyncio.Event()
+        finished = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._deliver([*calls, lambda: _set_in_loop(loop, told)])
-        await told.wait()
+        self._deliver([*calls, lambda: _set_event_in_loop(loop, finished)])
+        await finished.wait()
 
     def resign_remaining(self) -> None:
         """Resign the remaining shards, so that their next owners need not wait."""
@@ -396,5 +396,5 @@ class GroupMember:
         return sentences
 
 
-def _set_in_loop(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+def _set_event_in_loop(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     loop.call_soon_threadsafe(event.set)

@@ -213,7 +213,7 @@ class SegmentScan:
         if not later and layout.is_zero(data[position:]):
             return JournalTail(name, position, True, 0)
         lost_commits = 0
-        for witness in (*find_later_frames(name, header, data, position), *later):
+        for witness in (*find_following_frames(name, header, data, position), *later):
             if witness.durable >= self.next_commit:
                 raise self.make_damage_error(
                     name,
@@ -300,7 +300,7 @@ def read_frames(
         commit += 1
 
 
-def find_later_frames(
+def find_following_frames(
     name: str, header: layout.SegmentHeader, data: memoryview, position: int
 ) -> Iterator[FollowingFrame]:
     """Yield the heads after a position of a segment; from position 0, yield the header first."""

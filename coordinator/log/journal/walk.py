@@ -15,7 +15,7 @@ from coordinator.log.journal.scan import (
     SegmentWithHeader,
     Visit,
     check_headerless_file,
-    find_later_frames,
+    find_following_frames,
     read_header,
     segment_number,
 )
@@ -109,14 +109,14 @@ class SegmentWalk:
             # event loop.
             if not await asyncio.to_thread(self.scan.scan_segment, data, self.visit):
                 later = self.begun[place + 1 :]
-                self.tail = self.scan.find_tail(data, await self._collect_later_frames(later))
+                self.tail = self.scan.find_tail(data, await self._collect_following_frames(later))
                 self.cut_off = [after.name for after in later]
                 return
 
-    async def _collect_later_frames(self, later: list[SegmentWithHeader]) -> list[FollowingFrame]:
+    async def _collect_following_frames(self, later: list[SegmentWithHeader]) -> list[FollowingFrame]:
         found: list[FollowingFrame] = []
         for name, header in later:
-            found += find_later_frames(name, header, await self._read_segment(name), 0)
+            found += find_following_frames(name, header, await self._read_segment(name), 0)
         return found
 
     async def _read_segment(self, name: str) -> memoryview:

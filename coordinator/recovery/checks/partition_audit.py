@@ -118,6 +118,6 @@ class PartitionAudit:
         summary = self._scan.summary()
         if summary["unread_bytes"]:
             end = int(summary["range_end"])
-            ignored = "bytes after the last valid batch: an interrupted or current write"
+            ignored = "bytes after the last valid batch: a write that is interrupted or in progress"
             evidence = f"{summary['unread_bytes']} {ignored}"
             yield Finding("P4", Severity.INFO, number, None, end, end, evidence=evidence)

@@ -4,7 +4,7 @@ Theory of operation. The forwarder splits a request by owner. Share-partitions o
 runtime. The share-partitions of another coordinator are forwarded together in one request of the same API.
 
 Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
-requests for the share-partition wait: it is *held*. A held share-partition is routed again after a short
+the operation on the share-partition waits: it is *held*. A held operation is routed again after a short
 pause or when the assignment changes. A broker's request therefore waits only as long as a takeover lasts.
 With an error response, the broker would retry after two seconds.
 
@@ -133,7 +133,7 @@ class Forwarder:
         metrics.attach_forwarder(self)
 
     @property
-    def waiting_operations(self) -> int:
+    def held_operations(self) -> int:
         """The number of held operations."""
         return len(self._deferred)
 

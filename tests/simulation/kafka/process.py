@@ -171,7 +171,7 @@ class KafkaProcess(CoordinatorProcess):
     @property
     def operations_forwarded(self) -> int:
         """The number of operations and requests that the forwarder has not finished."""
-        return self._forwarder.waiting_operations + self._forwarder.requests_in_flight
+        return self._forwarder.held_operations + self._forwarder.requests_in_flight
 
     # The methods of OwnershipListener.
 

@@ -55,7 +55,7 @@ async def test_request_waits_for_the_first_assignment() -> None:
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
         )
         await asyncio.sleep(3.03)
-        assert (answer.done(), asked.forwarder.waiting_operations) == (False, 1)
+        assert (answer.done(), asked.forwarder.held_operations) == (False, 1)
         asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
         code, seconds = await answer
         assert code == NONE
@@ -126,7 +126,7 @@ async def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() 
         asked.runtime.elect(3)
         answer = asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
-        assert (answer.done(), asked.forwarder.waiting_operations) == (False, 0)
+        assert (answer.done(), asked.forwarder.held_operations) == (False, 0)
         it.block_brokers()
         it.publish_assignment(0, 1, 2, 1, 1, 2)
         await it.wait_until(answer.done, 5.0)
@@ -143,7 +143,7 @@ async def test_request_for_a_fenced_shard_waits_for_the_next_assignment() -> Non
         second.runtime.elect(3)
         await it.wait_until_served()
         answer = asked.send_request(INITIALIZE, make_initialize(partition=own))
-        await it.wait_until(lambda: asked.forwarder.waiting_operations)
+        await it.wait_until(lambda: asked.forwarder.held_operations)
         asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
         await it.wait_until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]

@@ -132,9 +132,9 @@ async def test_held_request_is_dropped_when_its_client_disconnects() -> None:
         asked.apply_assignment(None)
         waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
         await asyncio.sleep(0.5)
-        assert asked.forwarder.waiting_operations == 1
+        assert asked.forwarder.held_operations == 1
         origin.disconnected = True
-        await it.wait_until(lambda: not asked.forwarder.waiting_operations, 2 * LIMITS.pause_s)
+        await it.wait_until(lambda: not asked.forwarder.held_operations, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
 

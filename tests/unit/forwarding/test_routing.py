@@ -124,7 +124,7 @@ async def test_forwarded_request_is_not_forwarded_again() -> None:
         assert [result.error_code for result in await asked] == [ErrorCode.NOT_COORDINATOR]
         assert second.relay.count_requests(84) > 10
         assert first.relay.seen == []
-        assert second.forwarder.waiting_operations == 0
+        assert second.forwarder.held_operations == 0
 
 
 async def test_only_requests_of_other_clients_than_coordinators_are_forwarded() -> None:

@@ -193,11 +193,11 @@ async def test_offsets_can_be_deleted_only_while_the_group_is_empty(cluster: Clu
 
 async def test_group_can_be_deleted_only_while_it_is_empty(cluster: ClusterUnderTest) -> None:
     client = cluster.new_client()
-    cluster.create_topic("whole")
-    with cluster.member("going", "whole"):
-        refused = await client.delete_groups(["going", "nobody"])
-        assert refused["going"].error_code == ErrorCode.NON_EMPTY_GROUP
+    cluster.create_topic("deleted-with-group")
+    with cluster.member("deleted", "deleted-with-group"):
+        refused = await client.delete_groups(["deleted", "nobody"])
+        assert refused["deleted"].error_code == ErrorCode.NON_EMPTY_GROUP
         assert refused["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert await client.delete_groups(["going"]) == {"going": DONE}
-    assert (await describe_group(client, "going")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "going" not in await client.names()
+    assert await client.delete_groups(["deleted"]) == {"deleted": DONE}
+    assert (await describe_group(client, "deleted")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "deleted" not in await client.names()

@@ -94,7 +94,7 @@ class FakeMembership:
 
 class FakeForwarder:
     active = True
-    waiting_operations = 5
+    held_operations = 5
     requests_in_flight = 2
 
 

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import pytest
+
 from coordinator.cluster.ownership.base import Replica
 from coordinator.cluster.ownership.group_member import GroupMember
 from coordinator.cluster.ownership.lease import Lease
@@ -11,6 +13,8 @@ from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import AssignmentMessage, GroupSettings, encode_message
 from tests.simulation.loop import run
 from tests.unit.ownership.replicas import RecordingListener
+
+pytestmark = pytest.mark.run_with(function=run)
 
 INSTANCE = "instance"
 LIMITS = GroupLimits(locality_interval_s=1.0)
@@ -60,82 +64,64 @@ async def lead_generation(member: GroupMember, generation: int, *other_metadata:
     member.adopt_assignment(generation, assignments["me"])
 
 
-def test_assignment_without_shards_does_not_complete_a_later_drain() -> None:
-    async def run_test() -> None:
-        member = make_member()
-        member.adopt_assignment(1, encode_message(REFUSED))
-        await lead_generation(member, 2)
-        draining = asyncio.create_task(member.request_handover())
-        await asyncio.sleep(1)
-        assert not draining.done(), "the shards are still held"
-        member.metadata()
-        member.adopt_assignment(3, encode_message(REFUSED))
-        await asyncio.wait_for(draining, 1)
-
-    run(run_test())
+async def test_assignment_without_shards_does_not_complete_a_later_drain() -> None:
+    member = make_member()
+    member.adopt_assignment(1, encode_message(REFUSED))
+    await lead_generation(member, 2)
+    draining = asyncio.create_task(member.request_handover())
+    await asyncio.sleep(1)
+    assert not draining.done(), "the shards are still held"
+    member.metadata()
+    member.adopt_assignment(3, encode_message(REFUSED))
+    await asyncio.wait_for(draining, 1)
 
 
-def test_reading_of_owners_ends_when_the_group_refuses_the_replica() -> None:
-    async def run_test() -> None:
-        member = make_member()
-        member.adopt_assignment(1, encode_message(ALL_SHARDS))
-        assert not member._reader.settled.is_set()
-        member.adopt_assignment(2, encode_message(REFUSED))
-        assert member._reader.settled.is_set()
-        assert member.assignment is None
-
-    run(run_test())
+async def test_reading_of_owners_ends_when_the_group_refuses_the_replica() -> None:
+    member = make_member()
+    member.adopt_assignment(1, encode_message(ALL_SHARDS))
+    assert not member._reader.settled.is_set()
+    member.adopt_assignment(2, encode_message(REFUSED))
+    assert member._reader.settled.is_set()
+    assert member.assignment is None
 
 
-def test_reading_of_owners_ends_when_the_member_becomes_the_group_leader() -> None:
-    async def run_test() -> None:
-        member = make_member()
-        member.adopt_assignment(1, encode_message(ALL_SHARDS))
-        assert not member._reader.settled.is_set()
-        await lead_generation(member, 2)
-        assert member._reader.settled.is_set()
-        assert member.assignment is not None
-        assert member.assignment.generation == 2
-
-    run(run_test())
+async def test_reading_of_owners_ends_when_the_member_becomes_the_group_leader() -> None:
+    member = make_member()
+    member.adopt_assignment(1, encode_message(ALL_SHARDS))
+    assert not member._reader.settled.is_set()
+    await lead_generation(member, 2)
+    assert member._reader.settled.is_set()
+    assert member.assignment is not None
+    assert member.assignment.generation == 2
 
 
-def test_only_the_group_leader_requests_partition_leaders_for_locality() -> None:
-    async def run_test() -> None:
-        client = CountingGroupClient()
-        improving = asyncio.create_task(make_member(client)._improve_locality())
-        await asyncio.sleep(5 * LIMITS.locality_interval_s)
-        assert (client.requests, improving.done()) == (0, False)
-
-    run(run_test())
+async def test_only_the_group_leader_requests_partition_leaders_for_locality() -> None:
+    client = CountingGroupClient()
+    improving = asyncio.create_task(make_member(client)._improve_locality())
+    await asyncio.sleep(5 * LIMITS.locality_interval_s)
+    assert (client.requests, improving.done()) == (0, False)
 
 
-def test_rebalance_for_locality_waits_for_requests_of_other_members() -> None:
-    async def run_test() -> None:
-        client, pauses_s = CountingGroupClient(), list[float]()
-        member, other = make_member(client), make_member()
-        other._replica = Replica("other", "other:9095", broker_id=2)
-        await lead_generation(member, 1, other.metadata())
-        member.membership.request_rebalance = pauses_s.append  # type: ignore[method-assign]
-        improving = asyncio.create_task(member._improve_locality())
-        plan = member._decided
-        assert plan is not None
-        # Each partition leader is at the broker of the member that does not own the shard.
-        client.leaders = {
-            partition: 2 if partition in plan.partitions_owned_by(INSTANCE) else 1 for partition in range(2)
-        }
-        await asyncio.sleep(2.5 * LIMITS.locality_interval_s)
-        assert pauses_s == [LIMITS.reachability_interval_s]
-        assert not improving.done()
-
-    run(run_test())
+async def test_rebalance_for_locality_waits_for_requests_of_other_members() -> None:
+    client, pauses_s = CountingGroupClient(), list[float]()
+    member, other = make_member(client), make_member()
+    other._replica = Replica("other", "other:9095", broker_id=2)
+    await lead_generation(member, 1, other.metadata())
+    member.membership.request_rebalance = pauses_s.append  # type: ignore[method-assign]
+    improving = asyncio.create_task(member._improve_locality())
+    plan = member._decided
+    assert plan is not None
+    # Each partition leader is at the broker of the member that does not own the shard.
+    client.leaders = {
+        partition: 2 if partition in plan.partitions_owned_by(INSTANCE) else 1 for partition in range(2)
+    }
+    await asyncio.sleep(2.5 * LIMITS.locality_interval_s)
+    assert pauses_s == [LIMITS.reachability_interval_s]
+    assert not improving.done()
 
 
-def test_locality_is_computed_without_members_of_unreadable_metadata() -> None:
-    async def run_test() -> None:
-        member = make_member()
-        await lead_generation(member, 1, b"unreadable")
-        assert member._decided is not None
-        assert not member._locality_can_improve(member._decided)
-
-    run(run_test())
+async def test_locality_is_computed_without_members_of_unreadable_metadata() -> None:
+    member = make_member()
+    await lead_generation(member, 1, b"unreadable")
+    assert member._decided is not None
+    assert not member._locality_can_improve(member._decided)
