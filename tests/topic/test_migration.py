@@ -137,7 +137,10 @@ async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: 
     target = cluster.builtin_coordinator()
     report = await cluster.migrate(first, target, EXECUTE)
     assert report.different == []
-    assert any("no delivery complete count" in note for note in report.notes) != cluster.keeps_complete_count
+    assert (
+        any("does not store delivery complete counts" in note for note in report.notes)
+        != cluster.keeps_complete_count
+    )
     expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
     stored = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
     assert stored.comparable_states() == expected
