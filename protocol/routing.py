@@ -5,6 +5,7 @@ The hash covers UTF-16 code units, so a character outside the Basic Multilingual
 least 32-bit integer has no absolute value, so Kafka uses 0. Source: SharePartitionKey and Utils.abs of Kafka.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 from struct import unpack
@@ -25,8 +26,12 @@ _WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_PIECE_UN
 def java_hash(text: str, start: int = 0) -> int:
     """Return Java's string hash as an unsigned 32-bit integer, continued from the hash `start`."""
     value = start
-    data = text.encode("utf-16-be", "surrogatepass")
-    units = unpack(f">{len(data) // 2}H", data)
+    units: Sequence[int]
+    if text.isascii():
+        units = text.encode("ascii")
+    else:
+        data = text.encode("utf-16-be", "surrogatepass")
+        units = unpack(f">{len(data) // 2}H", data)
     for begin in range(0, len(units), _PIECE_UNITS):
         piece = units[begin : begin + _PIECE_UNITS]
         value *= pow(31, len(piece), _MASK + 1)
@@ -35,12 +40,13 @@ def java_hash(text: str, start: int = 0) -> int:
 
 
 def _prefix_hash(group_id: str, topic_id: bytes) -> int:
-    begun = _long_group_hash(group_id) if len(group_id) > NAME_REMEMBERED_CHARS_MAX else java_hash(group_id)
-    return java_hash(f":{topic_id_text(topic_id)}:", begun)
+    hash_group = _long_group_hash if len(group_id) > NAME_REMEMBERED_CHARS_MAX else _short_group_hash
+    return java_hash(f":{topic_id_text(topic_id)}:", hash_group(group_id))
 
 
 # A request repeats its group id for each share-partition, and hashing a long group id takes a millisecond.
 _long_group_hash = lru_cache(maxsize=4)(java_hash)
+_short_group_hash = lru_cache(maxsize=1_024)(java_hash)
 _remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_hash)
 
 

@@ -91,11 +91,8 @@ _topic_text = lru_cache(maxsize=10_000)(topic_id_text)
 
 def parse_identity(identity: bytes) -> tuple[str, str, int]:
     """Return group, topic id as text, and partition."""
-    return (
-        identity[2:-20].decode(),
-        _topic_text(identity[-20:-4]),
-        int.from_bytes(identity[-4:], signed=True),
-    )
+    group_id, topic_id, partition = identity_to_key(identity)
+    return group_id, _topic_text(topic_id), partition
 
 
 def record_key_identity(key: SharePartitionKey) -> bytes:
@@ -111,5 +108,5 @@ def row_identity(row: Row) -> bytes:
 
 def identity_to_key(identity: bytes) -> SharePartitionKey:
     """Return the share-partition of an identity."""
-    group_id, topic_id, partition = parse_identity(identity)
-    return SharePartitionKey(group_id, parse_topic_id(topic_id), partition)
+    partition = int.from_bytes(identity[-4:], signed=True)
+    return SharePartitionKey(identity[2:-20].decode(), identity[-20:-4], partition)

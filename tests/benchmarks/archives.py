@@ -1,7 +1,6 @@
 """Generate archives of a year: with few records, or only the commits of a copy every five minutes."""
 
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.record_batch import encode_batch
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.benchmarks.machine import peak_mib
 from tests.recovery.logs_on_disk import TOPIC
 
 COMMITS_IN_A_DAY = 288
@@ -81,9 +81,7 @@ def measure_planning_of_a_year(folder: Path) -> PlanningCost:
     begun_s = cpu_seconds()
     plan = ArchiveSource(str(folder)).plan(LogCut())
     cpu_s = cpu_seconds() - begun_s
-    return PlanningCost(
-        plan.facts["commits"], cpu_s, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    )
+    return PlanningCost(plan.facts["commits"], cpu_s, peak_mib())
 
 
 def _make_day(day: int) -> list[tuple[bytes, bytes | None]]:

@@ -43,6 +43,15 @@ def has_loaded_extension(pid: int, package: Path) -> bool:
     )
 
 
+def peak_mib(pid: int | str = "self") -> int:
+    """Return the peak resident memory of a process in MiB.
+
+    Unlike ru_maxrss, the source VmHWM does not include the peak of the process that started this one.
+    """
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
 def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process, in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

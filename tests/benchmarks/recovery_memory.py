@@ -7,8 +7,6 @@ executors send to them.  The log has one snapshot for each share-partition.
 import argparse
 import json
 import os
-import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -25,6 +23,7 @@ from protocol.record_batch import encode_batch
 from protocol.routing import state_partition
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
+from tests.benchmarks.machine import peak_mib
 from tests.benchmarks.state_logs import BATCH_RECORDS, BEGAN_MS, TOPIC
 from tests.recovery.spark_cluster import spark_cluster
 
@@ -60,21 +59,16 @@ def run_driver(job: str, master: str, log: Path, folder: Path) -> None:
     else:
         states = audit(engine, source, AuditOptions(to=to), with_states=False).manifest["states"]
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    jvm = max(_peak_mib(int(pid)) for pid in children)
+    jvm = max(peak_mib(pid) for pid in children)
     engine.close()
     figures = {
         "job": job,
         "share_partitions": states,
-        "python_peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "python_peak_mib": peak_mib(),
         "jvm_peak_mib": jvm,
         "seconds": round(time.perf_counter() - began_s, 1),
     }
     print(json.dumps(figures))
-
-
-def _peak_mib(pid: int) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) // 1024 if found else 0
 
 
 def main() -> int:
