@@ -53,12 +53,14 @@ def error_text(error: BaseException) -> str:
 class ConfigError(CoordinatorError):
     """A setting that cannot be used; the text is one line for the operator.
 
-    ``allowed`` describes the allowed values ("a number from 1 to 500"). A ``value`` of None is not shown.
+    ``allowed`` describes the allowed values ("a number from 1 to 500"). A ``value`` of None is not shown; the
+    empty text is a missing value.
     """
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
         given = setting if value is None else f"{setting}={value}"
-        text = f"{given} cannot be used: it must be {allowed}"
+        problem = f"{setting} is missing" if value == "" else f"{given} cannot be used"
+        text = f"{problem}: it must be {allowed}"
         # The value may contain line breaks and control characters.
         super().__init__(escape_unprintable(text))
         self.setting = setting

@@ -85,7 +85,7 @@ def parse_flags(extra: Sequence[str]) -> list[tuple[str, str]]:
             raise ConfigError(flag, printable_value(flag, text), "a flag, --NAME VALUE")
         if not equals:
             if at == len(extra):
-                raise ConfigError(flag, "", "followed by a value")
+                raise ConfigError(flag, None, "followed by a value")
             text = extra[at]
             at += 1
         pairs.append((flag, text))

@@ -196,6 +196,7 @@ def _make_config(values: Mapping[str, _SettingValue]) -> Config:
         raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
         # Some settings are inconsistent. The setting that the error names may be unset, and thus have its
-        # default.
+        # default, or be missing.
         origin = values[error.setting].origin if error.setting in values else "default"
-        raise ConfigError(error.setting, error.value, f"{error.allowed} ({origin})") from None
+        suffix = f" ({origin})" if error.value != "" else ""
+        raise ConfigError(error.setting, error.value, error.allowed + suffix) from None

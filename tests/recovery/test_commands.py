@@ -78,7 +78,7 @@ def test_archive_is_written_and_read(
     [
         (["--from", "nowhere"], "--from=nowhere cannot be used: it must be kafka:TOPIC"),
         (["--from", "segments:"], "--from=segments: cannot be used"),
-        (["--from", "kafka:t"], "--bootstrap-servers= cannot be used"),
+        (["--from", "kafka:t"], "--bootstrap-servers is missing"),
         (["--from", "journal:/no/such/folder"], "an existing directory"),
         (["--from", "segments:/", "--engine", "flink"], "--engine=flink cannot be used"),
         (["--from", "segments:/", "--as-of-offset", "x"], "PARTITION:OFFSET"),

@@ -59,7 +59,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
         (["--set", "max.connection=5"], "did you mean max.connections?"),
         (["--set", "max.connections"], "--set=max.connections cannot be used: it must be NAME=VALUE"),
         (["--log", "disk"], "log=disk cannot be used: it must be memory, journal or kafka (flag --log)"),
-        (["--log"], "--log= cannot be used: it must be followed by a value"),
+        (["--log"], "--log cannot be used: it must be followed by a value"),
         (["--config", "/does/not/exist"], "--config=/does/not/exist cannot be used"),
         (["--log", "memory", "--log", "journal"], "log=journal cannot be used: it must be given only once"),
         (["stray"], "stray cannot be used: it must be a flag"),

@@ -71,7 +71,7 @@ def test_config_check_reads_listener_security_files(share_coordinator: CommandLi
             "http.ssl.principal.mapping.rules=RULE:( cannot",
         ),
         ({"security.protocol": "SSL", "ssl.ca.location": "/nope"}, "ssl.ca.location=/nope cannot"),
-        ({"security.protocol": "SASL_SSL"}, "sasl.username= cannot"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.username is missing"),
     ],
 )
 def test_config_check_reads_http_and_cluster_client_files(
@@ -164,7 +164,7 @@ def test_scram_keys_refuses_a_user_name_that_is_not_one_line(
     monkeypatch.setattr("sys.stdin", io.StringIO("between brokers\n"))
     said = share_coordinator("config", "scram-keys", name)
     assert (said.exit_code, said.out, said.err.count("\n")) == (2, "", 1)
-    assert "cannot be used: it must be a name of printable characters" in said.err
+    assert ": it must be a name of printable characters" in said.err
 
 
 def test_client_security_comes_from_the_given_file_or_the_settings(tmp_path: Path) -> None:
@@ -182,4 +182,4 @@ def test_demo_uses_the_login_of_the_client_file(share_coordinator: CommandLine, 
     file.write_text("security.protocol=SASL_SSL\nsasl.username=alice\n")
     said = share_coordinator("demo", "--coordinator-config", str(file))
     assert said.exit_code == 2
-    assert said.err.startswith("share-coordinator: sasl.password= cannot be used: it must be given with")
+    assert said.err.startswith("share-coordinator: sasl.password is missing: it must be given with")
