@@ -191,7 +191,7 @@ async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
     ("without_lease_s", "reason"),
     [
         (0.1, "1 of 1 shards are loading."),
-        (1.0, "Shards failed to load: nothing was heard of the others for too long to claim it"),
+        (1.0, "Shards failed to load: without contact to its group, a coordinator claims no shards"),
     ],
 )
 async def test_missing_lease_is_a_failure_only_after_a_while(without_lease_s: float, reason: str) -> None:
