@@ -292,9 +292,7 @@ class ShardQueue(OperationQueue):
             self._append_finished = None
         self._record_append_metrics(len(records), error)
         if error is None and records and base_offset != self._next_log_offset:
-            error = LogError(
-                f"an append was stored at {base_offset}, expected {self._next_log_offset}"
-            )
+            error = LogError(f"an append was stored at {base_offset}, expected {self._next_log_offset}")
         was_active = self.status is _ACTIVE
         if not was_active and error is not None:
             refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")

@@ -171,7 +171,7 @@ class SaslAuthenticator:
         response = error_response(request, ErrorCode.ILLEGAL_SASL_STATE, message)
         self._count_request(request.api_key, ErrorCode.ILLEGAL_SASL_STATE)
         self._reject_login(
-            origin, respond, response, "another request than SaslAuthenticate", self._mechanism
+            origin, respond, response, "a request other than SaslAuthenticate", self._mechanism
         )
 
     def _process_token(
