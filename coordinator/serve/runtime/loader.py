@@ -153,7 +153,7 @@ class ShardLoader:
             if not await self._wait_until_claim_is_allowed(runner):
                 return
             try:
-                runner.owner_epoch = await log.own(partition, release_wait_s, is_claim_allowed)
+                runner.owner_epoch = await log.acquire_ownership(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
                 if self._is_claim_wanted(runner):
                     self._end_load(partition)
