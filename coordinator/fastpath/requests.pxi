@@ -300,7 +300,7 @@ cdef class FastPathRequests:
         return True
 
     cdef int count(self, int api_key, int error_code, double seconds) except -1:
-        """Do the same as `metrics.request_done`."""
+        """Do the same as `metrics.record_request`."""
         key = WRITE_WITHOUT_ERROR if api_key == WRITE_KEY and not error_code else (api_key, error_code)
         cdef PyObject *before = PyDict_GetItemWithError(self.counts, key)
         self.counts[key] = 1 if before is NULL else <object> before + 1

@@ -30,7 +30,7 @@ _FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER
 _SEQUENCES = 1 << 31
 # The fraction by which a claimant waits longer than the previous lease, because clock rates differ.
 CLOCK_DRIFT_MAX = 0.1
-# An idle owner renews its lease at this interval, because brokers delete an idle producer's state after a day.
+# An idle owner renews its lease at this interval: brokers delete the state of an idle producer after a day.
 IDLE_RENEWAL_INTERVAL_S = 12 * 3600.0
 
 # The node id of the leader of a partition, and its leader epoch.

@@ -291,7 +291,7 @@ class Forwarder:
         except Exception:
             _logger.exception("Internal error while forwarding to %s; the request fails.", owner.wire)
             refuse_operations(operations, _DEFECT)
-        self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
+        self._metrics.record_forward(call.api_key, code, self._loop.time() - began_s)
 
     async def _exchange_with_owner(
         self,

@@ -181,7 +181,9 @@ class Api:
 
         def send_encoded_response(response: Any, body: bytes) -> None:
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
-            self._metrics.request_done(rpc.api_key, _first_error_code(response), self._loop.time() - began_s)
+            self._metrics.record_request(
+                rpc.api_key, _first_error_code(response), self._loop.time() - began_s
+            )
 
         def send_response(response: Any) -> None:
             if len(frame) < LARGE_FRAME_BYTES:
@@ -232,7 +234,7 @@ class Api:
                     self._find_coordinator_cache.clear()
                 self._find_coordinator_cache[cache_key] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
-        self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
+        self._metrics.record_request(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
     def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
@@ -267,7 +269,7 @@ class Api:
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         body = versions_api.encode_response(response, api_version)
         seconds = monotonic_seconds() - began_s
-        self._metrics.request_done(versions_api.API_KEY, response.error_code, seconds)
+        self._metrics.record_request(versions_api.API_KEY, response.error_code, seconds)
         respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
         return response.error_code == 0
 

@@ -83,7 +83,7 @@ class UnauthorizedHandler:
         request = decode_frame(frame)
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         respond(error_response(request, code, "Cluster authorization failed."))
-        self._metrics.request_done(request.api_key, code)
+        self._metrics.record_request(request.api_key, code)
 
 
 class ListenerSecurity:

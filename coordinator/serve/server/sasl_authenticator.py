@@ -262,7 +262,7 @@ class SaslAuthenticator:
         )
 
     def _count_request(self, api_key: int, error_code: int) -> None:
-        self._listener_security.metrics.request_done(api_key, error_code)
+        self._listener_security.metrics.record_request(api_key, error_code)
 
 
 class _MechanismChangeRefusal:
