@@ -109,7 +109,7 @@ class Ownership:
             return False
         age_s = now_s - self.proven_s
         return (
-            self.prune_previous is not None
+            self.prune_before is not None
             or (read and 2 * age_s > self.lease_s)
             or age_s > IDLE_RENEWAL_INTERVAL_S
         )
