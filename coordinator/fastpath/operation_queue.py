@@ -18,7 +18,7 @@ class CommitContext:
     """Values for all batches of one run of the commit scheduler.
 
     `gathered` is the `PendingEntries` of the log, or None. `room` is the number of operations that the run
-    may still decide; the limit keeps the event loop responsive. `decided` is the number of decided operations.
+    may still decide; the limit keeps the event loop responsive. `decided` is the number decided so far.
     """
 
     def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:
