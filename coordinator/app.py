@@ -1,4 +1,4 @@
-"""Connect all parts of a coordinator. Only this module chooses the implementations.
+"""Create the objects of a coordinator process and connect them; choose the implementations.
 
 A coordinator is one process with one event loop for the Kafka listener, the shards and the HTTP server.
 """
@@ -87,7 +87,7 @@ class _OwnershipHandler:
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
-            self._directory.follow(assignment)
+            self._directory.set_assignment(assignment)
         if self._forwarder is not None:
             self._forwarder.set_assignment(assignment)
         self._owner_directory.follow(assignment)
@@ -163,7 +163,7 @@ class _Coordinator:
             if self._one_owner:
                 directory.advertise(advertised)
             else:
-                directory.follow(None)
+                directory.set_assignment(None)
             runtime.add_health_source(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
                 metrics.add_families(partial(membership_families, self._ownership))
@@ -226,9 +226,9 @@ class _Coordinator:
         if self._config.log != "kafka":
             await runtime.start(elect_all=self._one_owner)
             return True
-        opening = LogOpener(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
-        runtime.add_health_source(opening.health)
-        return await opening.run(self._stop_requested)
+        log_opener = LogOpener(lambda: runtime.start(elect_all=self._one_owner), SystemClock())
+        runtime.add_health_source(log_opener.health)
+        return await log_opener.run(self._stop_requested)
 
     async def _drain(self, listener: Listener) -> None:
         """Hand the shards over, then answer the accepted requests."""
@@ -265,9 +265,9 @@ class _Coordinator:
 
     async def _wait_unless_forced(self, drain: Coroutine[None, None, None]) -> None:
         drained = asyncio.ensure_future(drain)
-        hurried = asyncio.ensure_future(self._force_stop_requested.wait())
-        await asyncio.wait({drained, hurried}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (drained, hurried):
+        forced = asyncio.ensure_future(self._force_stop_requested.wait())
+        await asyncio.wait({drained, forced}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (drained, forced):
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task

@@ -58,9 +58,9 @@ class Reader:
 
 
 class FieldCodec:
-    """One field of a struct, or an element of an array; `is_run` is true for several fields at once.
+    """The codec of a field, of an array element or, if `is_run`, of several adjacent fields.
 
-    In a struct, its values are those at ``first`` to ``last`` (exclusive).
+    In a struct, it covers the fields from index ``first`` to ``last`` (exclusive).
     """
 
     __slots__ = ("first", "is_run", "last")
@@ -70,11 +70,11 @@ class FieldCodec:
     is_run: bool
 
     def read(self, reader: Reader) -> Any:
-        """Return the next value; a tuple of values for a run."""
+        """Return the next value, or a tuple of values if `is_run`."""
         raise AssertionError("a field must define how it is read")
 
     def write(self, value: Any, pieces: list[bytes]) -> None:
-        """Add the bytes of a value."""
+        """Append the bytes of a value to `pieces`."""
         raise AssertionError("a field must define how it is written")
 
 
@@ -105,7 +105,7 @@ class FixedFields(FieldCodec):
 
 
 class DefaultValue(FieldCodec):
-    """A field that has no bytes at its place: the version lacks it, or it is tagged."""
+    """A field without bytes in the untagged part of a struct: the version lacks it, or it is tagged."""
 
     __slots__ = ("_default",)
 
@@ -141,7 +141,7 @@ class CompactText(FieldCodec):
         if size > 126:
             if self._is_string and size > STRING_BYTES_MAX:
                 raise DecodeError(
-                    f"string of {size} bytes at byte {at}: Kafka's have {STRING_BYTES_MAX} at most"
+                    f"string of {size} bytes at byte {at}: Kafka allows {STRING_BYTES_MAX} at most"
                 )
             reader.spend_budget((size + 1) >> 6)
         end = at + size

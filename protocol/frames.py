@@ -22,19 +22,19 @@ class FrameReader:
         # Bytes of the incomplete frame, with its size prefix. A list of received chunks would save a copy.
         # Such a list would also cost one Python object for each chunk, and a client may send a few bytes at a
         # time.
-        self._held = bytearray()
-        # Number of buffered bytes needed for the next step: first the size prefix, then the whole frame.
+        self._buffer = bytearray()
+        # The number of buffered bytes that is needed next: first the size prefix, then the whole frame.
         self._wanted_bytes = _SIZE_BYTES
 
     @property
     def buffered_bytes(self) -> int:
         """Number of buffered bytes of an incomplete frame."""
-        return len(self._held)
+        return len(self._buffer)
 
     @property
     def missing_bytes(self) -> int:
-        """Number of bytes until the next step, which completes at most one frame."""
-        return self._wanted_bytes - len(self._held)
+        """Number of missing bytes of the size prefix or, after it, of the frame."""
+        return self._wanted_bytes - len(self._buffer)
 
     def receive_data(self, data: bytes) -> list[bytes]:
         """Add the next bytes of the stream; return the frames that they complete, without size prefixes.
@@ -42,9 +42,9 @@ class FrameReader:
         Raises FrameError if a size is negative or above the limit. Complete frames before it in the same data
         are dropped. Each further call raises the error again.
         """
-        if self._held:
-            self._held += data
-            if len(self._held) < self._wanted_bytes:
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._wanted_bytes:
                 return []
             data, first = self._split_buffered_frame()
         else:
@@ -57,8 +57,8 @@ class FrameReader:
             body = start + _SIZE_BYTES
             (size,) = _unpack_size(data, start)
             if not 0 <= size <= self.frame_bytes_max:
-                self._held += data[start:body]
-                raise FrameError(f"frame of {size} bytes, where 0 to {self.frame_bytes_max} are allowed")
+                self._buffer += data[start:body]
+                raise FrameError(f"a frame has {size} bytes, but 0 to {self.frame_bytes_max} are allowed")
             end = body + size
             if end > len(data):
                 self._wanted_bytes = end - start
@@ -66,7 +66,7 @@ class FrameReader:
             frames.append(data[body:end])
             start = end
         if start < len(data):
-            self._held += data[start:]
+            self._buffer += data[start:]
         return frames
 
     def _split_buffered_frame(self) -> tuple[bytes, list[bytes]]:
@@ -75,8 +75,8 @@ class FrameReader:
         A large frame is copied once. If only the size prefix is complete, the list is empty.
         """
         wanted = self._wanted_bytes if self._wanted_bytes > _SIZE_BYTES else 0
-        with memoryview(self._held) as held:
-            first = [bytes(held[_SIZE_BYTES:wanted])] if wanted else []
-            data = bytes(held[wanted:])
-        self._held = bytearray()
+        with memoryview(self._buffer) as view:
+            first = [bytes(view[_SIZE_BYTES:wanted])] if wanted else []
+            data = bytes(view[wanted:])
+        self._buffer = bytearray()
         return data, first

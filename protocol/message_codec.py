@@ -140,7 +140,9 @@ class _Layout(NamedTuple):
                 codec = self._codec(field)
             else:
                 run.append(field)
-                if any(each.format and each.is_untagged for each in fields[index + 1 : index + 2]):
+                if any(
+                    following.format and following.is_untagged for following in fields[index + 1 : index + 2]
+                ):
                     continue
                 first = index + 1 - len(run)
                 codec = _fixed_fields(run)

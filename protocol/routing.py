@@ -10,17 +10,17 @@ from functools import lru_cache
 from operator import mul
 from struct import unpack
 
-from protocol.state_records import NAME_REMEMBERED_CHARS_MAX, SharePartitionKey, topic_id_text
+from protocol.state_records import CACHED_NAME_CHARS_MAX, SharePartitionKey, topic_id_text
 
 _MASK = 0xFFFFFFFF
 _LOWEST = 0x80000000
 
 # Size of the cache of prefix hashes (group and topic). Each entry takes about 200 bytes.
-PREFIXES_REMEMBERED_MAX = 16_384
+CACHED_PREFIXES_MAX = 16_384
 
 # Powers of 31 for a chunk of UTF-16 code units. A weighted sum takes a third of the time of a loop.
-_PIECE_UNITS = 1_024
-_WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_PIECE_UNITS)))
+_CHUNK_UNITS = 1_024
+_WEIGHTS = tuple(pow(31, power, _MASK + 1) for power in reversed(range(_CHUNK_UNITS)))
 
 
 def java_hash(text: str, start: int = 0) -> int:
@@ -32,27 +32,27 @@ def java_hash(text: str, start: int = 0) -> int:
     else:
         data = text.encode("utf-16-be", "surrogatepass")
         units = unpack(f">{len(data) // 2}H", data)
-    for begin in range(0, len(units), _PIECE_UNITS):
-        piece = units[begin : begin + _PIECE_UNITS]
-        value *= pow(31, len(piece), _MASK + 1)
-        value = (value + sum(map(mul, piece, _WEIGHTS[-len(piece) :]))) & _MASK
+    for begin in range(0, len(units), _CHUNK_UNITS):
+        chunk = units[begin : begin + _CHUNK_UNITS]
+        value *= pow(31, len(chunk), _MASK + 1)
+        value = (value + sum(map(mul, chunk, _WEIGHTS[-len(chunk) :]))) & _MASK
     return value
 
 
 def _prefix_hash(group_id: str, topic_id: bytes) -> int:
-    hash_group = _long_group_hash if len(group_id) > NAME_REMEMBERED_CHARS_MAX else _short_group_hash
+    hash_group = _long_group_hash if len(group_id) > CACHED_NAME_CHARS_MAX else _short_group_hash
     return java_hash(f":{topic_id_text(topic_id)}:", hash_group(group_id))
 
 
 # A request repeats its group id for each share-partition, and hashing a long group id takes a millisecond.
 _long_group_hash = lru_cache(maxsize=4)(java_hash)
 _short_group_hash = lru_cache(maxsize=1_024)(java_hash)
-_remembered_prefix_hash = lru_cache(maxsize=PREFIXES_REMEMBERED_MAX)(_prefix_hash)
+_cached_prefix_hash = lru_cache(maxsize=CACHED_PREFIXES_MAX)(_prefix_hash)
 
 
 def state_partition(key: SharePartitionKey, state_partitions: int) -> int:
     """Return the state partition (0 to state_partitions - 1) that stores a share-partition's state."""
-    prefix_hash = _remembered_prefix_hash if len(key.group_id) <= NAME_REMEMBERED_CHARS_MAX else _prefix_hash
+    prefix_hash = _cached_prefix_hash if len(key.group_id) <= CACHED_NAME_CHARS_MAX else _prefix_hash
     value = prefix_hash(key.group_id, key.topic_id)
     for digit in str(key.partition).encode():
         value = (31 * value + digit) & _MASK

@@ -42,9 +42,9 @@ _INT32 = Struct(">i")
 _VERSION = _INT16.pack(VALUE_VERSION)
 
 # Size of the cache of encoded record keys (group and topic); each entry takes about 300 bytes.
-KEY_PREFIXES_REMEMBERED_MAX = 16_384
+CACHED_KEY_PREFIXES_MAX = 16_384
 # Longer names are not cached, because a name may have 32,767 characters.
-NAME_REMEMBERED_CHARS_MAX = 255
+CACHED_NAME_CHARS_MAX = 255
 
 
 class SharePartitionKey(NamedTuple):
@@ -143,7 +143,7 @@ def encode_record(record: StateRecord) -> tuple[bytes, bytes | None]:
 
 
 def _key_prefix(record_type: int, group_id: str, topic_id: bytes) -> bytes:
-    make = _remembered_key_prefix if len(group_id) <= NAME_REMEMBERED_CHARS_MAX else _make_key_prefix
+    make = _cached_key_prefix if len(group_id) <= CACHED_NAME_CHARS_MAX else _make_key_prefix
     return make(record_type, group_id, topic_id)
 
 
@@ -152,7 +152,7 @@ def _make_key_prefix(record_type: int, group_id: str, topic_id: bytes) -> bytes:
     return _INT16.pack(record_type) + _INT16.pack(len(group)) + group + topic_id
 
 
-_remembered_key_prefix = lru_cache(maxsize=KEY_PREFIXES_REMEMBERED_MAX)(_make_key_prefix)
+_cached_key_prefix = lru_cache(maxsize=CACHED_KEY_PREFIXES_MAX)(_make_key_prefix)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> StateRecord | None:

@@ -27,7 +27,7 @@ from protocol.wire import (
 
 
 class Array(FieldCodec):
-    """An array: its count, and its elements one by one or, if they are integers, at once."""
+    """An array: a count and the elements. All elements of an integer array are decoded in one call."""
 
     __slots__ = ("_element", "_integer", "_is_flexible", "_is_nullable")
 
@@ -148,9 +148,9 @@ class StructCodec(FieldCodec):
         tagged: TaggedFields | None,
         is_flexible: bool,
     ) -> None:
-        """`missing` are fields without wire form. `name` is the message and version.
+        """`missing` are the fields that the version lacks. `name` is the message and version.
 
-        Fields at the end of the struct without a part have their default.
+        Fields after the last of `parts` get their defaults.
         """
         self.is_run = False
         self._make = make
@@ -160,7 +160,7 @@ class StructCodec(FieldCodec):
         self._missing = tuple(missing)
         self._tagged = tagged
         self._is_flexible = is_flexible
-        # The only part, if it is a run.
+        # The codec of all fields if they have a fixed size and none is tagged.
         self._only = self._parts[0] if len(parts) == 1 and parts[0].is_run and tagged is None else None
 
     def read(self, reader: Reader) -> Any:

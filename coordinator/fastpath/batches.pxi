@@ -7,7 +7,7 @@ cdef enum:
     SCRATCH_BYTES_KEPT = 1048576
     NO_SCRATCH = -1
 
-# Scratch buffers for one run each. No buffer is in use during a call of Python code, which could overwrite it.
+# Each scratch buffer contains one run. No buffer is in use during calls of Python code, which could overwrite it.
 cdef enum:
     WRITTEN_SCRATCH
     EVEN_SCRATCH

@@ -1,5 +1,5 @@
 # cython: annotation_typing=False, boundscheck=False, wraparound=False
-"""Count values by range, for metrics of every request.
+"""Count values by range, for metrics that each request updates.
 
 An observation in a histogram of prometheus_client takes 0.6 µs and a lock, and each request has several. This
 histogram needs no lock, because only the event loop uses it.
@@ -9,7 +9,7 @@ If a C compiler is available, this source is compiled; see `coordinator.compiled
 
 from collections.abc import Sequence
 
-# 0.1 ms to 10 s: a response from memory takes 0.2 ms; the request timeout of a broker is 30 s.
+# Upper bounds from 0.1 ms to 10 s: a response from memory takes 0.2 ms, a broker's request timeout is 30 s.
 # fmt: off
 SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -26,7 +26,7 @@ class Histogram:
 
     def __init__(self, bounds: Sequence[float]) -> None:
         # In the compiled form, both lists are C arrays of exactly this size. A Cython memoryview would double
-        # the C code of each module that uses a histogram, and so the time of an installation.
+        # the C code of each module that uses a histogram, and therefore the time to compile it.
         self._bounds = [*bounds, *[0.0] * (BOUNDS_MAX - len(bounds))]
         self._counts = [0 for _ in range(BOUNDS_MAX + 1)]
         self._size = len(bounds)

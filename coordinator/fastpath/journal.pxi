@@ -1,4 +1,4 @@
-# The journal: the syncs of its commits, and the timer that delays them.
+# Asynchronous syncs for the commits of the journal, and a timer for group commit.
 
 
 cdef class Commits:

@@ -1,7 +1,7 @@
 # cython: annotation_typing=False
 """The batches of a commit, and the base classes of operations, queues and the write kernel.
 
-Compiled callers call the methods of these classes without look-ups.
+Compiled callers call the methods of these classes directly, without attribute look-ups.
 
 If a C compiler is available, this source is compiled; see `coordinator.compiled_sources`.
 """
@@ -15,10 +15,10 @@ Encoded = tuple[bytes, bytes | None]
 
 
 class CommitContext:
-    """Values for all batches of one run: the time, whether the log accepts writes, and where appends go.
+    """Values for all batches of one run of the commit scheduler.
 
-    `gathered` is the `PendingEntries` of the log, or None. `room` limits the operations that the run may
-    still decide, so that the event loop serves other connections; `decided` is their number so far.
+    `gathered` is the `PendingEntries` of the log, or None. `room` is the number of operations that the run
+    may still decide; the limit keeps the event loop responsive. `decided` is the number decided so far.
     """
 
     def __init__(self, now_ms: int, now_s: float, accepts_writes: bool, gathered: Any, room: int) -> None:

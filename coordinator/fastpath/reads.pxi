@@ -1,4 +1,4 @@
-# Answer reads from the packed states of shards: bytes in, bytes out.
+# Answer read requests from the packed states of shards.
 
 cdef enum:
     # Partition, leader epoch and tagged fields in a request.
@@ -13,7 +13,7 @@ cdef bytes read_states(FastPathRequests requests, int api_key, bytes frame):
     """Return the response to a Read or a Summary, with its size field.
 
     The result is None if a share-partition cannot be answered from memory now, if its result would be an error or
-    require a record, or if the request names a topic or a share-partition twice. There is no other effect.
+    require a record, or if the request names a topic or a share-partition twice. The states do not change.
     """
     cdef const uint8_t *begin = <const uint8_t *> PyBytes_AS_STRING(frame)
     cdef const uint8_t *end = begin + PyBytes_GET_SIZE(frame)

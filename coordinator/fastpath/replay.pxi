@@ -5,7 +5,7 @@ cdef enum:
     CRC_AT = 17
     COVERED_AT = 21
     MAGIC_AT = 16
-    # The size of a batch in its header does not count the bytes up to the size.
+    # The bytes up to the end of the length field of a batch, which this length excludes.
     UNSIZED_BYTES = 12
     NO_LEADER_EPOCH = -1
     SNAPSHOT_TYPE = 0

@@ -1,4 +1,4 @@
-# Split fast-path write requests into operations of shards, and combine the results into responses; answer reads.
+# Split fast-path writes into operations of shards, combine the results into responses, and answer fast-path reads.
 
 
 @cython.final
@@ -9,7 +9,7 @@ cdef class _Partition:
     cdef object key
     cdef OperationQueue queue
     cdef int32_t number
-    # The number of the last request that named it, and its index there, to detect a repeated share-partition.
+    # The number of the last request that named this share-partition, and its index there, to detect a repetition.
     cdef uint64_t request_number
     cdef Py_ssize_t place
 
@@ -24,7 +24,7 @@ cdef class _Topic:
     # The beginning of the key of ShareUpdate records.
     cdef bytes record_key
     cdef dict partitions
-    # The number of the last request that named it, and its index among the topics of that request.
+    # The number of the last request that named this topic, and its index among the topics of that request.
     cdef uint64_t request_number
     cdef Py_ssize_t place
 
@@ -48,7 +48,7 @@ cdef class _Request:
     cdef double received_s
     cdef Py_ssize_t missing
     cdef int version
-    # The encoded response for the usual case that every share-partition is stored.
+    # The encoded response without errors, which is sent if every share-partition is stored.
     cdef bytes answer
     # Results of refused share-partitions: index in the response -> PartitionResult.
     cdef dict refused
@@ -300,7 +300,7 @@ cdef class FastPathRequests:
         return True
 
     cdef int count(self, int api_key, int error_code, double seconds) except -1:
-        """Do the same as `metrics.request_done`."""
+        """Count a response and its duration, as `Metrics.record_request` does."""
         key = WRITE_WITHOUT_ERROR if api_key == WRITE_KEY and not error_code else (api_key, error_code)
         cdef PyObject *before = PyDict_GetItemWithError(self.counts, key)
         self.counts[key] = 1 if before is NULL else <object> before + 1
@@ -415,7 +415,7 @@ cdef class FastPathRequests:
         except UnicodeDecodeError:
             return None
         self.groups.setdefault(group, {})[topic_id] = made
-        # The cache has the group id in encoded form, as text, and in the record key.
+        # The cache contains the group id three times: encoded, as text, and in the record key.
         self.cached_bytes += TOPIC_BYTES + 3 * len(group)
         return made
 

@@ -1,5 +1,5 @@
-/* For _compiled.pyx: a timer, and asynchronous fdatasync, by the Linux kernel, which reports both through file descriptors.
- * The sync requires Linux 4.18 (io_submit with IOCB_CMD_FDSYNC).  Functions return 0 or an errno by default. */
+/* A timer and asynchronous fdatasync of the Linux kernel, for _compiled.pyx. File descriptors signal the end of both.
+ * The sync requires Linux 4.18 (io_submit with IOCB_CMD_FDSYNC). Functions return 0 or an errno by default. */
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
@@ -16,7 +16,7 @@ typedef struct {
     int eventfd;
 } Syncs;
 
-/* One sync at a time.  If the trial sync takes longer than TRIAL_MS, it has failed. */
+/* At most one sync is in progress. A trial sync that takes longer than TRIAL_MS has failed. */
 enum { SYNCS_MAX = 1, TRIAL_MS = 10000, IN_PROGRESS = -1 };
 
 /* Return whether a timer has fired since the last call. */

@@ -1,4 +1,4 @@
-/* For _compiled.pyx: integers in Kafka's wire format, packed states, and a direct send. */
+/* Integers in Kafka's wire format, packed states, and a send without the transport, for _compiled.pyx. */
 #include <Python.h>
 #include <stdint.h>
 #include <string.h>

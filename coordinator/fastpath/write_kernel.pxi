@@ -10,11 +10,11 @@ cdef class WriteKernel(WriteDecider):
 
     cdef object topics
     cdef double request_age_max_s
-    # Values for one commit.
+    # Values that `begin` sets for a commit.
     cdef object now_ms
     cdef double received_s_min
     cdef int64_t record_bytes_max
-    # Values for one shard.
+    # Values that `decide_writes` sets for a shard.
     cdef dict states
     cdef int64_t updates_max
     cdef int64_t update_bytes_min

@@ -31,7 +31,7 @@ class LoggedBatch(NamedTuple):
     batch: bytes
 
 
-# Index range (first, end) of records of an append that are stored all or none.
+# Index range (first, end) of the records of an append that the log must store together or not at all.
 Unit = tuple[int, int]
 
 # Limit for logs that have no smaller one; larger than any record that a request can produce.
@@ -93,9 +93,9 @@ class StateLog(Protocol):
     ) -> None:
         """Append (key, value) records to the end of a state partition, in order.
 
-        Each record, and each of the `units` as a whole, is stored or not.  An append is stored as one batch,
-        or as several if it exceeds the maximum batch size.  In the second case, an append that fails with
-        LogOutcomeUnknown may have stored its first batches.  The size of a unit is at most
+        The records of each of the `units` are stored together or not at all. An append is stored as one
+        batch, or as several if it exceeds the maximum batch size. In the second case, an append that fails
+        with LogOutcomeUnknown may have stored its first batches. The size of a unit is at most
         `record_bytes_max`: keys, values, and `RECORD_BYTES_IN_BATCH` for each record except the first.
 
         ``done`` is called exactly once, on the event loop, never during this call.  It gets no error if the
@@ -121,7 +121,7 @@ class StateLog(Protocol):
         ...
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Declare the records below a log offset redundant; their storage is freed later.
+        """Mark the records below a log offset as redundant; their storage is freed later.
 
         An offset below the start offset has no effect; one above the end offset counts as the end offset.
         """
@@ -158,11 +158,11 @@ class StateLog(Protocol):
 
 
 class AppendReporter:
-    """The part of a log that passes the bytes of each append to an observer, if one is set."""
+    """Base class of logs that pass the bytes of each append to an observer, if one is set."""
 
     @staticmethod
     def _append_observer(batches: Sequence[bytes], prefix_bytes: int, /) -> None:
-        """Ignore an append."""
+        """Do nothing until an observer is set."""
 
     def observe_appends(self, observer: AppendObserver) -> None:
         """Set the observer."""
@@ -185,13 +185,13 @@ class UnsharedLog(AppendReporter):
 class SharedLog(StateLog, Protocol):
     """A log that several processes can write to, so that each state partition needs an owner.
 
-    To append, a process calls `own`, reads the state partition, and then appends: only the read shows whether
-    the claim was accepted.  Once another process owns the state partition, appends fail with LogFenced, and
-    readers ignore all records of the fenced owner.  `read` returns only valid records and no claims, so
-    offsets may have gaps.
+    To append, a process calls `acquire_ownership`, reads the state partition, and then appends, because only
+    the read shows whether the claim was accepted. Once another process owns the state partition, appends fail
+    with LogFenced, and readers ignore all records of the fenced owner. `read` returns only valid records and
+    no claims, so offsets may have gaps.
     """
 
-    async def own(
+    async def acquire_ownership(
         self,
         state_partition: int,
         release_wait_s: float = 0.0,
@@ -215,7 +215,7 @@ class SharedLog(StateLog, Protocol):
         ...
 
     async def release(self, state_partition: int) -> None:
-        """Give up the ownership of a state partition, and write a release record.
+        """End the ownership of a state partition, and write a release record.
 
         No append may be in progress.  If this process is not the owner, nothing happens.  Raises LogError if
         the release could not be written.
@@ -235,7 +235,7 @@ class GroupCommitLog(StateLog, Protocol):
         """True while a commit is in progress."""
         ...
 
-    def set_commit_callback(self, over: Callable[[], None]) -> bool:
+    def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
         """Set a callback for the end of each commit; it is called after `done` of the commit's appends.
 
         Returns False if the callback is never called, because commits take negligible time.
@@ -253,6 +253,6 @@ class GroupCommitLog(StateLog, Protocol):
     def flush(self) -> None:
         """Start to write the pending appends.
 
-        If storage takes them at once, ``done`` of appends is called during this call.
+        If the write completes without waiting, ``done`` of the appends is called during this call.
         """
         ...

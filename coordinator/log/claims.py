@@ -176,16 +176,16 @@ class FencingFilter:
             self._headers = record.headers
             self._headers_epoch = read_owner_epoch(record)
         owner_epoch = self._headers_epoch
-        mark = _ownership_record_type(record)
-        if mark != CLAIM_TYPE:
+        record_type = _ownership_record_type(record)
+        if record_type != CLAIM_TYPE:
             if first:
                 self.owner_epoch = owner_epoch
             if owner_epoch != self.owner_epoch:
                 return False
             self._older_lease_ms = 0
-            if mark == RENEWAL_TYPE:
+            if record_type == RENEWAL_TYPE:
                 self._lease_ms = _renewed_lease_ms(record)
-            elif mark == RELEASE_TYPE:
+            elif record_type == RELEASE_TYPE:
                 self._lease_ms = 0
             elif not self._lease_ms:
                 # A record after a release contradicts the release, so the maximum lease applies.

@@ -21,7 +21,7 @@ _MEMORY_BYTES_MAX = 64 << 20
 
 
 class LogLocation(Protocol):
-    """Where a log is stored."""
+    """The location of a log, which is all that another process needs to read it."""
 
     def batches(self, state_partition: int) -> AsyncIterator[bytes]:
         """Yield the record batches of a state partition, from its start to its end. Raises LogError."""
@@ -29,10 +29,10 @@ class LogLocation(Protocol):
 
 
 class _MemoryLogLocation(NamedTuple):
-    stored: tuple[bytes, ...]
+    stored_batches: tuple[bytes, ...]
 
     async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
-        for batch in self.stored:
+        for batch in self.stored_batches:
             yield batch
 
 

@@ -1,4 +1,4 @@
-"""Make metric families, including those that are read from the shards at scrape time."""
+"""Create metric families, including those whose values are read from the shards at scrape time."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ SHARD_STATUSES = ("LOADING", "ACTIVE", "FAILED", "CLOSED")
 
 
 class Counter(NamedTuple):
-    """A counter family, with a label or without."""
+    """A counter family; `label` is the name of its label, or empty."""
 
     name: str
     meaning: str
@@ -37,7 +37,7 @@ COUNTERS = (
     Counter("expired_share_partitions", "Share-partitions whose abandoned state was removed.", "reason"),
     Counter("expiry_failures", "Failed rounds or removals of expiry."),
 )
-# The histograms that `Metrics.histogram` returns: name, ranges and meaning.
+# The histograms that `Metrics.histogram` returns: name, bucket ranges and help text.
 HISTOGRAMS = (
     ("append_batch_records", RECORDS, "Number of records of an append to the log."),
     ("append_duration_seconds", SECONDS, "Duration of an append to the log."),
@@ -123,7 +123,7 @@ def histogram_family(name: str, meaning: str, observations: Histogram) -> Metric
 
 
 def shard_families(shards: Sequence[ShardView]) -> Iterator[Metric]:
-    """Make the gauges of all shards."""
+    """Create the gauges of all shards."""
     statuses = dict.fromkeys(SHARD_STATUSES, 0)
     for shard in shards:
         statuses[shard.status] = statuses.get(shard.status, 0) + 1
@@ -137,7 +137,7 @@ def shard_families(shards: Sequence[ShardView]) -> Iterator[Metric]:
 
 
 def membership_families(membership: MembershipStats) -> Iterator[Metric]:
-    """Make the families of a group member; without a lease, its age is NaN."""
+    """Create the families of a group member; without a lease, the heartbeat age is NaN."""
     age_s = membership.heartbeat_age_s
     yield gauge_family(
         "membership_generation", "Generation of the current assignment.", membership.generation
@@ -152,7 +152,7 @@ def membership_families(membership: MembershipStats) -> Iterator[Metric]:
 
 
 def forwarder_families(forwarder: ForwarderStats) -> Iterator[Metric]:
-    """Make the gauges of forwarding."""
+    """Create the gauges of forwarding."""
     yield gauge_family("forwarding", "1 if requests are forwarded to other coordinators.", forwarder.active)
     yield gauge_family(
         "forward_inflight", "Forwarded requests that wait for a response.", forwarder.requests_in_flight

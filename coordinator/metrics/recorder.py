@@ -1,7 +1,7 @@
-"""Count events, and make the metric families that Prometheus scrapes.
+"""Count events, and create the metric families that Prometheus scrapes.
 
 Counting updates a dictionary entry and a list entry, without objects of prometheus_client, and takes less
-than a microsecond for a request. Names and labels are made in `collect`, at scrape time.
+than a microsecond for a request. Names and labels are created at scrape time.
 
 All methods must be called on the event loop's thread.
 """
@@ -64,7 +64,7 @@ class Metrics:
         self._requests: defaultdict[tuple[int, int], int] = defaultdict(int)
         self._request_seconds = {api_key: Histogram(SECONDS) for api_key in API_NAMES}
         self._other_seconds = Histogram(SECONDS)
-        # By family and label value; a family without a label has the value "".
+        # Counts by family and label value; a family without a label has the value "".
         self._counts = {each.name: defaultdict[str, int](int) for each in COUNTERS}
         self._histograms = {name: Histogram(ranges) for name, ranges, _ in HISTOGRAMS}
         # This histogram has no ranges, because only the sum is exported.
@@ -88,9 +88,9 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
-    # Count.
+    # Recording.
 
-    def request_done(self, api_key: int, error_code: int, seconds: float | None = None) -> None:
+    def record_request(self, api_key: int, error_code: int, seconds: float | None = None) -> None:
         """Count an answered request; `error_code` is the first one in its response, or 0.
 
         Without `seconds`, no duration is recorded: logins wait for the client, and refusals are immediate.
@@ -100,11 +100,11 @@ class Metrics:
             self._request_seconds.get(api_key, self._other_seconds).add(seconds)
 
     def request_histograms(self) -> tuple[dict[tuple[int, int], int], dict[int, Histogram]]:
-        """Return the request counts by (API key, error code), and the durations by API key."""
+        """Return the request counts by (API key, error code), and the duration histograms by API key."""
         return self._requests, self._request_seconds
 
-    def forward_done(self, api_key: int, error_code: int, seconds: float) -> None:
-        """Count a forwarded request; `error_code` as in `request_done`, or the reason without a response."""
+    def record_forward(self, api_key: int, error_code: int, seconds: float) -> None:
+        """Count a forwarded request; `error_code` is that of the response or the failure."""
         self._forwards[api_key, error_code] += 1
         self._forward_seconds.add(seconds)
 
@@ -152,10 +152,10 @@ class Metrics:
         """Read the values of the forwarder at each scrape."""
         self._forwarder = forwarder
 
-    # Collect.
+    # Collection.
 
     def _collect_families(self) -> Iterator[Metric]:
-        yield self._build_family()
+        yield self._build_info_family()
         yield from self._request_families()
         yield from self._counter_families()
         for name, _, meaning in HISTOGRAMS:
@@ -179,7 +179,7 @@ class Metrics:
             self.expiry_round_ms / 1000,
         )
 
-    def _build_family(self) -> Metric:
+    def _build_info_family(self) -> Metric:
         family = InfoMetricFamily(PREFIX + "build", "The running version.")
         family.add_metric([], {"version": _release_version(), "python": platform.python_version()})
         return family
@@ -191,7 +191,7 @@ class Metrics:
             labels=["api", "code"],
         )
         for (api_key, error_code), count in sorted(self._requests.items()):
-            requests.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
+            requests.add_metric([API_NAMES.get(api_key, OTHER_API), _error_code_name(error_code)], count)
         yield requests
         durations = HistogramMetricFamily(
             PREFIX + "rpc_duration_seconds",
@@ -220,7 +220,7 @@ class Metrics:
             labels=["api", "code"],
         )
         for (api_key, error_code), count in sorted(self._forwards.items()):
-            forwards.add_metric([API_NAMES.get(api_key, OTHER_API), _code_name(error_code)], count)
+            forwards.add_metric([API_NAMES.get(api_key, OTHER_API), _error_code_name(error_code)], count)
         yield forwards
         yield histogram_family(
             "forward_duration_seconds", "Duration of forwarded requests.", self._forward_seconds
@@ -244,7 +244,7 @@ class Metrics:
 
 
 class _FamilyCollector(Collector):
-    """Passes the families to the registry; describes none, so that registration does not collect them."""
+    """Collector of the registry. It describes no family, so that registration does not collect them."""
 
     def __init__(self, families: Callable[[], Iterator[Metric]]) -> None:
         self._collect_families = families
@@ -261,7 +261,7 @@ def _release_version() -> str:
     return version("share-coordinator")
 
 
-def _code_name(error_code: int) -> str:
+def _error_code_name(error_code: int) -> str:
     try:
         return ErrorCode(error_code).name
     except ValueError:

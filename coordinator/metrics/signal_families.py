@@ -1,4 +1,4 @@
-"""Metrics of share groups, limited to the groups with the most severe problems and the largest lags."""
+"""Create the metrics of share groups, for those with the most severe problems and the largest lags."""
 
 from collections.abc import Collection, Iterator
 from heapq import nsmallest
@@ -13,8 +13,8 @@ from coordinator.metrics.families import PREFIX, gauge_family
 GROUPS_MAX = 100
 
 
-class GroupFigures(Protocol):
-    """`coordinator.observe.signals.GroupSignals`, which has the attributes of `_GAUGES`, too."""
+class GroupSignalValues(Protocol):
+    """The signals of a share group: these attributes, and those that `_GAUGES` names."""
 
     group: str
     lag: int
@@ -56,20 +56,20 @@ _GAUGES = (
 )
 
 
-def signal_families(groups: Collection[GroupFigures]) -> Iterator[Metric]:
+def signal_families(groups: Collection[GroupSignalValues]) -> Iterator[Metric]:
     """Make the families; an unknown value has no series."""
-    shown = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
+    selected = nsmallest(GROUPS_MAX, groups, key=lambda each: (-int(each.problem), -each.lag, each.group))
     yield gauge_family("share_groups", "Share groups that have state in this process.", len(groups))
     problems = GaugeMetricFamily(
         PREFIX + "share_group_problem", "1 for the problem that a group has.", labels=["group", "problem"]
     )
-    for each in shown:
+    for each in selected:
         if int(each.problem):
             problems.add_metric([each.group, each.problem.label], 1)
     yield problems
     for name, meaning, attribute in _GAUGES:
         family = GaugeMetricFamily(PREFIX + "share_group_" + name, meaning, labels=["group"])
-        for each in shown:
+        for each in selected:
             value = getattr(each, attribute)
             if value >= 0:
                 family.add_metric([each.group], value)

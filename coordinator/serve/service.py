@@ -24,7 +24,7 @@ from protocol.wire import ELEMENTS_MAX
 
 ResponseCallback = Callable[[Any], None]
 
-# After this many share-partitions, a large request yields to the event loop: 1 to 2 ms.
+# A large request yields to the event loop after this many share-partitions, which take 1 to 2 ms.
 _STEP_PARTITIONS = 200
 # A share-partition's records repeat its group id, so each 256 characters of it count as another element.
 _GROUP_CHARS_PER_ELEMENT = 256
@@ -37,7 +37,7 @@ class ServiceLimits(NamedTuple):
     elements_max: int = ELEMENTS_MAX
     # Bytes of state batches in the response of one Read. Brokers read the remaining share-partitions again.
     response_bytes_max: int = 16 << 20
-    # Estimated bytes of all large requests that are decoded and not answered; see `LargeRequests`.
+    # Estimated bytes of all large requests that are decoded and have no response yet; see `LargeRequests`.
     decoded_bytes_max: int = 128 << 20
     # State batches that one request writes to one share-partition. Kafka lets at most 10 000 records of a
     # share-partition be in flight (group.share.partition.max.record.locks).
@@ -52,7 +52,7 @@ _DECISIONS: dict[int, Decide] = {
     SUMMARY.api_key: Shard.read_state_summary,
 }
 
-# Brokers repeat the Read only for the share-partitions with this error, so it is smaller.
+# Brokers repeat the Read only for the share-partitions with this error, so the next response is smaller.
 _RESPONSE_FULL = (
     int(ErrorCode.COORDINATOR_NOT_AVAILABLE),
     "The response would exceed response.max.bytes; read this share-partition again.",
@@ -68,16 +68,16 @@ class _PendingResponse:
         self._rpc = rpc
         self._done = done
         self._bytes_left = bytes_max
-        # By topic, the results of its share-partitions, and the number of those that have not arrived.
+        # The results of the share-partitions of each topic, and the number of results that have not arrived.
         self.results: list[tuple[bytes, list[Any]]] = []
         self.missing = 0
 
-    def put_result(self, row: list[Any], place: int, result: Any) -> None:
+    def put_result(self, row: list[Any], position: int, result: Any) -> None:
         if self._rpc is READ:
             if self._bytes_left <= 0:
                 result = READ.partition_result(result.partition, *_RESPONSE_FULL)
             self._bytes_left -= len(result.state_batches)
-        row[place] = result
+        row[position] = result
         self.missing -= 1
         if self.missing == 0:
             rpc = self._rpc
@@ -87,7 +87,7 @@ class _PendingResponse:
 class _RequestOperation(ForwardableOperation):
     """The operation for one share-partition of a request."""
 
-    __slots__ = ("_partition_result", "_pending", "_place", "_row")
+    __slots__ = ("_partition_result", "_pending", "_position", "_row")
 
     def __init__(
         self,
@@ -106,14 +106,14 @@ class _RequestOperation(ForwardableOperation):
         self._partition_result = rpc.partition_result
         self._pending = pending
         self._row = row
-        self._place = len(row)
+        self._position = len(row)
         self.call = None
         # Reserve the position of the result.
         row.append(None)
         pending.missing += 1
 
     def answer(self, result: Any) -> None:
-        self._pending.put_result(self._row, self._place, result)
+        self._pending.put_result(self._row, self._position, result)
 
     def refuse(self, error_code: ErrorCode, error_message: str) -> None:
         if self.call is not None and error_code == ErrorCode.NOT_COORDINATOR:
@@ -199,7 +199,9 @@ class Service:
     ) -> None:
         """Submit operations, except those that write too many state batches."""
         if rpc is WRITE:
-            operations = [operation for operation in operations if not self._writes_too_much(operation)]
+            operations = [
+                operation for operation in operations if not self._refuse_if_too_many_batches(operation)
+            ]
         if forwarder is not None and forwarder.active:
             if operations:
                 forwarder.submit(rpc.api_key, operations)
@@ -208,7 +210,7 @@ class Service:
         for operation in operations:
             submit(operation)
 
-    def _writes_too_much(self, operation: _RequestOperation) -> bool:
+    def _refuse_if_too_many_batches(self, operation: _RequestOperation) -> bool:
         """Refuse a write with more state batches than allowed; return whether it was refused."""
         batches_bytes = sum([len(part.state_batches) for part in operation.unit])
         if batches_bytes <= self.limits.batches_per_write_max * BATCH_BYTES:
@@ -227,10 +229,10 @@ class Service:
         pending: _PendingResponse,
         operations: list[_RequestOperation],
     ) -> Iterator[None]:
-        """Create one operation for each share-partition.
+        """Create one operation for each share-partition of a request and append it to `operations`.
 
-        A share-partition that occurs several times becomes one unit, in request order, with one result.
-        Brokers merge queued writes into one request and match the results by partition.
+        The entries of a share-partition that occurs several times become one operation, in request order,
+        with one result. Brokers merge queued writes into one request and match the results by partition.
         """
         group_id: str = request.group_id
         received_s = self._loop.time()

@@ -4,9 +4,9 @@ Rule: *each offset at or above the start offset keeps the greatest (delivery cou
 covers it; adjacent batches with equal values merge.*  The result is a maximum.  Therefore the order of
 writes does not matter, and a repeated write changes nothing.
 
-A *run* is a sequence of ascending, disjoint batches in wire form (`protocol.state_batches`, 20 bytes each).
-States, responses and the log contain the same runs, which are therefore only copied. Only `combine` and
-`normalise` create runs. Both functions take a single pass for the usual input: ascending batches above the
+*Normalised* batches are ascending and disjoint, and adjacent equal batches are merged. States, responses and
+the log contain them in the same wire form (`protocol.state_batches`, 20 bytes each), so they are only copied.
+`combine` and `normalise` create them, in a single pass for the usual input: ascending batches above the
 current ones. `merge_batches` defines the rule and handles every other input.
 
 Source of the rule: PersisterStateBatchCombiner of Kafka 4.4; KIP-932.
@@ -18,11 +18,11 @@ from struct import Struct
 
 from protocol.state_batches import BATCH_BYTES, StateBatch, pack, unpack
 
-# The start offset is not known yet: no batch is clipped.
+# The start offset of a state that has none yet; no batch is clipped.
 NO_START_OFFSET = -1
 _LOWEST_OFFSET = -(2**63)
 
-_ONE = Struct(">qqbhx")
+_BATCH = Struct(">qqbhx")
 _RANGE = Struct(">qq")
 
 
@@ -36,8 +36,8 @@ def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         start_offset     2
         result           2─3│4 ── 5│6 ─ 9
 
-    `current` must be a run made by this module; its start offset may be lower.  `written` may be unordered
-    and may overlap itself, but no batch in it may end before it begins.
+    `current` must be normalised; its start offset may be lower. The batches in `written` may be unordered and
+    may overlap, but none may end before it begins.
     """
     current = clip(current, start_offset)
     written = normalise(written, start_offset)
@@ -45,41 +45,40 @@ def combine(current: bytes, written: bytes, start_offset: int) -> bytes:
         return current
     if not current:
         return written
-    last = _ONE.unpack_from(current, len(current) - BATCH_BYTES)
-    first = _ONE.unpack_from(written, 0)
+    last = _BATCH.unpack_from(current, len(current) - BATCH_BYTES)
+    first = _BATCH.unpack_from(written, 0)
     if last[1] < first[0]:
         if last[1] + 1 == first[0] and last[2:] == first[2:]:
-            joined = _ONE.pack(last[0], first[1], last[2], last[3])
+            joined = _BATCH.pack(last[0], first[1], last[2], last[3])
             return current[:-BATCH_BYTES] + joined + written[BATCH_BYTES:]
         return current + written
     # A retried write is already part of the current batches.
     if current.find(written) % BATCH_BYTES == 0:
         return current
-    return _merge_within(current, written, start_offset)
+    return _merge_overlapping(current, written, start_offset)
 
 
-def _merge_within(current: bytes, written: bytes, start_offset: int) -> bytes:
-    """Merge written batches into current batches; process only the current batches near the written ones.
+def _merge_overlapping(current: bytes, written: bytes, start_offset: int) -> bytes:
+    """Merge written batches into current batches of which only some overlap them; both are normalised.
 
-    Both runs are ascending and disjoint.  Current batches that end before the first written offset, or begin
-    after the last one, are copied.  `merge_batches` merges the batches between.  One adjacent batch on each
-    side is included because it may merge with a written batch.
+    Current batches that end before the first written offset, or begin after the last one, are copied.
+    `merge_batches` merges the others, and one adjacent batch on each side, which may equal a written one.
     """
-    lowest = _ONE.unpack_from(written, 0)[0]
-    highest = _ONE.unpack_from(written, len(written) - BATCH_BYTES)[1]
+    lowest = _BATCH.unpack_from(written, 0)[0]
+    highest = _BATCH.unpack_from(written, len(written) - BATCH_BYTES)[1]
     count = len(current) // BATCH_BYTES
     begin = max(first_batch_index(current, lowest) - 1, 0)
     end = min(first_batch_index(current, highest) + 2, count)
-    head, stretch, tail = (
+    head, middle_part, tail = (
         current[: begin * BATCH_BYTES],
         current[begin * BATCH_BYTES : end * BATCH_BYTES],
         current[end * BATCH_BYTES :],
     )
-    return head + pack(merge_batches((*unpack(stretch), *unpack(written)), start_offset)) + tail
+    return head + pack(merge_batches((*unpack(middle_part), *unpack(written)), start_offset)) + tail
 
 
 def clip(batches: bytes, start_offset: int) -> bytes:
-    """Remove all offsets below the start offset from an ascending run; -1 removes nothing."""
+    """Remove all offsets below the start offset from normalised batches; -1 removes nothing."""
     if not batches or start_offset == NO_START_OFFSET:
         return batches
     if _RANGE.unpack_from(batches, 0)[0] >= start_offset:
@@ -87,14 +86,14 @@ def clip(batches: bytes, start_offset: int) -> bytes:
     kept = first_batch_index(batches, start_offset)
     batches = batches[kept * BATCH_BYTES :]
     if batches:
-        first, last, state, count = _ONE.unpack_from(batches, 0)
+        first, last, state, count = _BATCH.unpack_from(batches, 0)
         if first < start_offset:
-            return _ONE.pack(start_offset, last, state, count) + batches[BATCH_BYTES:]
+            return _BATCH.pack(start_offset, last, state, count) + batches[BATCH_BYTES:]
     return bytes(batches)
 
 
 def normalise(written: bytes, start_offset: int) -> bytes:
-    """Return batches from a client as a run: ascending, disjoint, merged and clipped.
+    """Return batches from a client as ascending, disjoint batches, merged and clipped at the start offset.
 
     A single pass handles ascending batches, merged or one per offset as share consumers send them.
     `merge_batches` handles every other input.
@@ -102,8 +101,8 @@ def normalise(written: bytes, start_offset: int) -> bytes:
     if not written:
         return b""
     floor = _lowest_offset(start_offset)
-    run: list[bytes] = []
-    batches = _ONE.iter_unpack(written)
+    merged: list[bytes] = []
+    batches = _BATCH.iter_unpack(written)
     first, last, state, count = next(batches)
     if last < first:
         return pack(merge_batches(unpack(written), start_offset))
@@ -114,15 +113,15 @@ def normalise(written: bytes, start_offset: int) -> bytes:
         if next_first <= last or next_last < next_first:
             return pack(merge_batches(unpack(written), start_offset))
         if last >= floor:
-            run.append(_ONE.pack(max(first, floor), last, state, count))
+            merged.append(_BATCH.pack(max(first, floor), last, state, count))
         first, last, state, count = next_first, next_last, next_state, next_count
     if last >= floor:
-        run.append(_ONE.pack(max(first, floor), last, state, count))
-    return b"".join(run)
+        merged.append(_BATCH.pack(max(first, floor), last, state, count))
+    return b"".join(merged)
 
 
 def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
-    """Return a run in which each covered offset has its greatest (delivery count, delivery state).
+    """Return normalised batches; each offset has its greatest (delivery count, delivery state).
 
     This function defines the rule and accepts any order and any overlap.  Batches that end before they begin
     are ignored: Kafka 4.3 and older could store them, but new writes with such a batch are refused earlier.
@@ -134,45 +133,45 @@ def merge_batches(batches: Iterable[StateBatch], start_offset: int) -> list[Stat
         for batch in batches
         if batch.last_offset >= floor and batch.first_offset <= batch.last_offset
     )
-    run: list[StateBatch] = []
+    merged: list[StateBatch] = []
     covering: list[tuple[int, int, int]] = []  # (-count, -state, last_offset), the winner first
-    begun = 0
+    next_batch = 0
     offset = floor
 
     # Sweep upwards.  Each iteration emits one range of offsets.  The range ends where its winning batch
     # ends or where another batch begins.
-    while begun < len(waiting) or covering:
+    while next_batch < len(waiting) or covering:
         if not covering:
-            offset = waiting[begun][0]
-        while begun < len(waiting) and waiting[begun][0] == offset:
-            batch = waiting[begun][1]
+            offset = waiting[next_batch][0]
+        while next_batch < len(waiting) and waiting[next_batch][0] == offset:
+            batch = waiting[next_batch][1]
             heappush(covering, (-batch.delivery_count, -batch.delivery_state, batch.last_offset))
-            begun += 1
+            next_batch += 1
         count, state, last_offset = covering[0]
-        if begun < len(waiting):
-            last_offset = min(last_offset, waiting[begun][0] - 1)
-        _append_to_run(run, StateBatch(offset, last_offset, -state, -count))
+        if next_batch < len(waiting):
+            last_offset = min(last_offset, waiting[next_batch][0] - 1)
+        _append_merged(merged, StateBatch(offset, last_offset, -state, -count))
         offset = last_offset + 1
         while covering and covering[0][2] < offset:
             heappop(covering)
-    return run
+    return merged
 
 
-def _append_to_run(run: list[StateBatch], batch: StateBatch) -> None:
-    """Append a batch to a run, or extend the last batch if both are adjacent and equal."""
+def _append_merged(merged: list[StateBatch], batch: StateBatch) -> None:
+    """Append a batch to normalised batches, or extend the last one if both are adjacent and equal."""
     assert batch.first_offset <= batch.last_offset
-    if run:
-        last = run[-1]
+    if merged:
+        last = merged[-1]
         assert last.last_offset < batch.first_offset
         if last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
-            run[-1] = last._replace(last_offset=batch.last_offset)
+            merged[-1] = last._replace(last_offset=batch.last_offset)
             return
-    run.append(batch)
+    merged.append(batch)
 
 
 def find_inverted_batch(batches: bytes) -> StateBatch | None:
     """Return the first batch that ends before it begins, or None."""
-    for first, last, state, count in _ONE.iter_unpack(batches):
+    for first, last, state, count in _BATCH.iter_unpack(batches):
         if last < first:
             return StateBatch(first, last, state, count)
     return None
@@ -183,7 +182,7 @@ def _lowest_offset(start_offset: int) -> int:
 
 
 def first_batch_index(batches: bytes, offset: int) -> int:
-    """Return the index of the first batch of a run that ends at or above a user-topic offset."""
+    """Return the index of the first of normalised batches that ends at or above a user-topic offset."""
     low, high = 0, len(batches) // BATCH_BYTES
     while low < high:
         middle = (low + high) // 2

@@ -60,8 +60,8 @@ def check_state_epoch(state: ShareState, state_epoch: int) -> Refusal | None:
     )
 
 
-def refuse_unreadable(state: ShareState) -> Refusal | None:
-    """Refuse to serve a state whose last record this release could not decode.
+def check_readable(state: ShareState) -> Refusal | None:
+    """Refuse an operation on a state whose last record this release could not decode.
 
     Kafka stops the whole state partition for one such record; we stop one share-partition.
     """

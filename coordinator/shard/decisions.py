@@ -139,7 +139,7 @@ def decide_write(
 ) -> tuple[RecordValue | None, write_api.PartitionResult]:
     """Merge a leader's batches into the state; each accepted write makes one record.
 
-    The start offset never decreases.  The delivery complete count belongs to the greater start offset.
+    The start offset never decreases. The delivery complete count is that of the greater start offset.
     The record carries the epochs of the state, because a write never changes them.
     """
     refusal = _check_write(state, part, context)
@@ -173,7 +173,7 @@ def _check_write(
         return refusal
     if not context.topic_known:
         return checks.UNKNOWN_TOPIC
-    return checks.refuse_unreadable(state) or checks.check_batch_order(part.state_batches)
+    return checks.check_readable(state) or checks.check_batch_order(part.state_batches)
 
 
 def _merged_complete_count(state: ShareState, part: write_api.PartitionData) -> int:
@@ -238,7 +238,7 @@ def decide_summary(
         return None, summary_api.PartitionResult(part.partition, *checks.UNKNOWN_TOPIC)
     if state is None:
         return None, summary_api.PartitionResult(part.partition, start_offset=NO_START_OFFSET)
-    refusal = checks.refuse_unreadable(state)
+    refusal = checks.check_readable(state)
     if refusal is not None:
         return None, summary_api.PartitionResult(part.partition, *refusal)
     return None, summary_api.PartitionResult(
@@ -262,4 +262,4 @@ def _check_leader_epoch(
     refusal = checks.check_leader_epoch(state, leader_epoch)
     if refusal is not None:
         return refusal
-    return checks.refuse_unreadable(state) if context.topic_known else checks.UNKNOWN_TOPIC
+    return checks.check_readable(state) if context.topic_known else checks.UNKNOWN_TOPIC

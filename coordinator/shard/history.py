@@ -75,12 +75,12 @@ def describe_event(step: HistoryStep, offset: int | None) -> HistoryEvent | None
     before, after = _delivery_state(step.before, offset), _delivery_state(step.after, offset)
     if before == after:
         return None
-    if after.known == _NOTHING and before.delivery_count:
+    if after.description == _NOTHING and before.delivery_count:
         return HistoryEvent(step, "nothing is stored of it any more")
     return HistoryEvent(
         step,
         _format_record_state(after, step.after, offset),
-        after.known if after.delivery_count else None,
+        after.description if after.delivery_count else None,
         after.delivery_count or None,
     )
 
@@ -93,7 +93,7 @@ def describe_state(state: ShareState | None, offset: int | None) -> str:
 
 
 class _RecordState(NamedTuple):
-    known: str
+    description: str
     delivery_count: int = 0
 
 
@@ -112,18 +112,21 @@ def _delivery_state(state: ShareState | None, offset: int) -> _RecordState:
     return _RecordState(_NOTHING)
 
 
-def _format_record_state(fate: _RecordState, state: ShareState | None, offset: int) -> str:
-    if fate.known == "no state":
+def _format_record_state(record_state: _RecordState, state: ShareState | None, offset: int) -> str:
+    if record_state.description == "no state":
         return "there is no state of the share-partition"
-    if fate.known == "done":
+    if record_state.description == "done":
         assert state is not None
         return f"done: the start offset is {state.start_offset}"
-    if fate.known == _NOTHING:
+    if record_state.description == _NOTHING:
         return "nothing is stored of it: not delivered yet, or handed out for the first time"
     for number, name in _STORED_STATES.items():
-        if name == fate.known:
-            return f"{_OUTCOMES[number]} ({name}) at delivery {fate.delivery_count}"
-    return f"delivery state {fate.known}, which is never stored, at delivery {fate.delivery_count}"
+        if name == record_state.description:
+            return f"{_OUTCOMES[number]} ({name}) at delivery {record_state.delivery_count}"
+    return (
+        f"delivery state {record_state.description}, which is never stored, "
+        f"at delivery {record_state.delivery_count}"
+    )
 
 
 def describe_step(step: HistoryStep) -> str:

@@ -25,10 +25,10 @@ RECORD_OVERHEAD_BYTES = 60
 class ShareState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """State of one share-partition.
 
-    `batches` is a run in wire form (see `coordinator.shard.batches`). ReadShareGroupStateSummary returns
-    `leader_epoch`; requests are fenced by `leader_epoch_max`. A re-initialisation sets `leader_epoch` to 0
-    and keeps `leader_epoch_max`. `updates` and `update_bytes` count the updates since the last snapshot of
-    this share-partition. `unreadable` is None, or the reason why the last record could not be decoded. If
+    `batches` are normalised batches in wire form (`coordinator.shard.batches`). ReadShareGroupStateSummary
+    returns `leader_epoch`; requests are fenced by `leader_epoch_max`. A re-initialisation sets `leader_epoch`
+    to 0 and keeps `leader_epoch_max`. `updates` and `update_bytes` count the updates since the last snapshot
+    of this share-partition. `unreadable` is None, or the reason why the last record could not be decoded. If
     `unreadable` is set, no other field may be served.
     """
 

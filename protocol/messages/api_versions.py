@@ -27,7 +27,7 @@ class ApiVersion(Struct, gc=False):
 
     api_key: Int16
     min_version: Int16
-    # Inclusive.
+    # The last version, inclusive.
     max_version: Int16
 
 
@@ -36,7 +36,7 @@ class SupportedFeatureKey(Struct, gc=False):
 
     name: str = ""
     min_version: Int16 = 0
-    # Inclusive.
+    # The last version, inclusive.
     max_version: Int16 = 0
 
 
@@ -55,11 +55,11 @@ class ApiVersionsResponse(Struct, gc=False):
     # The APIs that are served here.
     api_keys: list[ApiVersion] = []
     throttle_time_ms: Annotated[Int32, Versions(1), IGNORABLE] = 0
-    # The features that this node could run with.
+    # The features that this node supports.
     supported_features: Annotated[list[SupportedFeatureKey], Versions(3), Tag(0), IGNORABLE] = []
     # Increases with each change of the finalized features; -1 if unknown.
     finalized_features_epoch: Annotated[Int64, Versions(3), Tag(1), IGNORABLE] = -1
-    # The features that the cluster runs with.
+    # The features that are finalized in the cluster.
     finalized_features: Annotated[list[FinalizedFeatureKey], Versions(3), Tag(2), IGNORABLE] = []
     # True if a KRaft controller is configured for a migration from ZooKeeper.
     zk_migration_ready: Annotated[bool, Versions(3), Tag(3), IGNORABLE] = False

@@ -22,7 +22,7 @@ class RequestedGroup(Struct, gc=False):
     """An element of `DescribeShareGroupOffsetsRequest.groups`."""
 
     group_id: str
-    # Null: all topics.
+    # Null means all topics.
     topics: list[RequestedTopic] | None
 
 
@@ -36,7 +36,7 @@ class DescribedPartition(Struct, gc=False):
     """An element of `DescribedTopic.partitions`."""
 
     partition_index: Int32
-    # -1: no record was read yet.
+    # -1 if no record was read yet.
     start_offset: Int64
     leader_epoch: Int32
     error_code: Int16

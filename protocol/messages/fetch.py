@@ -15,12 +15,12 @@ class FetchPartition(Struct, gc=False):
     """An element of `FetchTopic.partitions`."""
 
     partition: Int32
-    # -1: unknown.
+    # -1 if it is unknown.
     current_leader_epoch: Int32
     fetch_offset: Int64
-    # -1: unknown.
+    # -1 if it is unknown.
     last_fetched_epoch: Int32
-    # -1 unless a follower fetches.
+    # -1 unless a follower sends the request.
     log_start_offset: Int64
     partition_max_bytes: Int32
 
@@ -42,15 +42,15 @@ class ForgottenTopic(Struct, gc=False):
 class FetchRequest(Struct, gc=False):
     """The Fetch request, version 13."""
 
-    # -1: a consumer.
+    # -1 for a consumer.
     replica_id: Int32
     max_wait_ms: Int32
     min_bytes: Int32
     max_bytes: Int32
-    # 0: read uncommitted.
+    # 0 means read uncommitted.
     isolation_level: Int8
     session_id: Int32
-    # -1: no fetch session.
+    # -1 means no fetch session.
     session_epoch: Int32
     topics: list[FetchTopic]
     forgotten_topics_data: list[ForgottenTopic]

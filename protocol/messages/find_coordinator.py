@@ -16,11 +16,11 @@ FLEXIBLE_VERSION = 3
 class FindCoordinatorRequest(Struct, gc=False):
     """The FindCoordinator request, versions 0 to 6."""
 
-    # The one key asked for.
+    # The requested key, before version 4.
     key: Annotated[str, Versions(0, 3)] = ""
-    # 0 group, 1 transaction, 2 share.
+    # 0 means group, 1 transaction, 2 share.
     key_type: Annotated[Int8, Versions(1)] = 0
-    # The keys asked for.
+    # The requested keys, since version 4.
     coordinator_keys: Annotated[list[str], Versions(4)] = []
 
 
@@ -45,7 +45,7 @@ class FindCoordinatorResponse(Struct, gc=False):
     node_id: Annotated[Int32, Versions(0, 3)] = 0
     host: Annotated[str, Versions(0, 3)] = ""
     port: Annotated[Int32, Versions(0, 3)] = 0
-    # One for each key asked for.
+    # One element for each requested key, since version 4.
     coordinators: Annotated[list[Coordinator], Versions(4)] = []
 
 

@@ -16,7 +16,7 @@ class PartitionData(Struct, gc=False):
 
     partition: Int32
     state_epoch: Int32
-    # -1: not known yet.
+    # -1 if it is not known yet.
     start_offset: Int64
 
 

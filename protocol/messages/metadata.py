@@ -14,7 +14,7 @@ FLEXIBLE_VERSION = 12
 class RequestedTopic(Struct, gc=False):
     """An element of `MetadataRequest.topics`."""
 
-    # Zeros if the name is given.
+    # All bytes are zero if the topic is identified by its name.
     topic_id: Uuid
     name: str | None
 
@@ -22,7 +22,7 @@ class RequestedTopic(Struct, gc=False):
 class MetadataRequest(Struct, gc=False):
     """The Metadata request, version 12."""
 
-    # Null: all topics.
+    # Null means all topics.
     topics: list[RequestedTopic] | None
     allow_auto_topic_creation: bool
     include_topic_authorized_operations: bool
@@ -42,7 +42,7 @@ class DescribedPartition(Struct, gc=False):
 
     error_code: Int16
     partition_index: Int32
-    # -1: there is no leader.
+    # -1 if there is no leader.
     leader_id: Int32
     leader_epoch: Int32
     replica_nodes: list[Int32]

@@ -15,7 +15,7 @@ class PartitionProduceData(Struct, gc=False):
     """An element of `TopicProduceData.partition_data`."""
 
     index: Int32
-    # One record batch.
+    # A single record batch.
     records: bytes | None
 
 
@@ -30,7 +30,7 @@ class ProduceRequest(Struct, gc=False):
     """The Produce request, version 13."""
 
     transactional_id: str | None
-    # -1: all in-sync replicas.
+    # -1 means all in-sync replicas.
     acks: Int16
     timeout_ms: Int32
     topic_data: list[TopicProduceData]

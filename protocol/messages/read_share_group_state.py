@@ -39,7 +39,7 @@ class PartitionResult(Struct, gc=False):
     error_code: Int16 = 0
     error_message: str | None = None
     state_epoch: Int32 = 0
-    # -1: not known yet.
+    # -1 if it is not known yet.
     start_offset: Int64 = 0
     state_batches: StateBatches = b""
 

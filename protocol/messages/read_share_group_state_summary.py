@@ -42,9 +42,9 @@ class PartitionResult(Struct, gc=False):
     error_message: str | None = None
     state_epoch: Int32 = 0
     leader_epoch: Int32 = 0
-    # -1: not known yet.
+    # -1 if it is not known yet.
     start_offset: Int64 = 0
-    # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
+    # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Versions(1), IGNORABLE] = -1
 
 

@@ -11,13 +11,13 @@ from protocol.message_codec import header_codec
 class RequestHeader(Struct, gc=False):
     """The RequestHeader, versions 1 to 2."""
 
-    # Which API is called.
+    # The API key of the request.
     request_api_key: Int16
     # The version of that API.
     request_api_version: Int16
     # The server copies this number into the response.
     correlation_id: Int32
-    # The name that the client gives itself.
+    # The client id that the client has configured.
     client_id: Annotated[str | None, LEGACY]
 
 

@@ -9,7 +9,7 @@ from protocol.message_codec import header_codec
 class ResponseHeader(Struct, gc=False):
     """The ResponseHeader, versions 0 to 1."""
 
-    # Copied from the request.
+    # The correlation id of the request.
     correlation_id: Int32
 
 

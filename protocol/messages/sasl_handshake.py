@@ -14,7 +14,7 @@ FLEXIBLE_VERSION = 2
 class SaslHandshakeRequest(Struct, gc=False):
     """The SaslHandshake request, versions 0 to 1."""
 
-    # The SASL mechanism that the client wants.
+    # The SASL mechanism that the client has chosen.
     mechanism: str
 
 

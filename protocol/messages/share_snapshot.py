@@ -22,18 +22,18 @@ class ShareSnapshotKey(Struct, gc=False):
 class ShareSnapshotValue(Struct, gc=False):
     """The ShareSnapshot record value, version 0."""
 
-    # Counts the snapshots of a key.
+    # Increases by 1 with each snapshot of the key.
     snapshot_epoch: Int32
     state_epoch: Int32
     leader_epoch: Int32
-    # -1: not known yet.
+    # -1 if it is not known yet.
     start_offset: Int64
-    # When a request last made a snapshot, in ms; cold snapshots copy it.
+    # The Unix time in ms of the last snapshot for a request; cold snapshots copy it.
     create_timestamp: Int64
-    # When this snapshot was made, in ms.
+    # The Unix time in ms at which this snapshot was created.
     write_timestamp: Int64
     state_batches: StateBatches
-    # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
+    # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Tag(0)] = -1
     # The greatest leader epoch of the share-partition if it is above the leader epoch; otherwise -1.
     leader_epoch_max: Annotated[Int32, Tag(1000)] = -1

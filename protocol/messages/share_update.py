@@ -25,10 +25,10 @@ class ShareUpdateValue(Struct, gc=False):
     # The snapshot epoch of the snapshot that this update follows.
     snapshot_epoch: Int32
     leader_epoch: Int32
-    # -1: not changed.
+    # -1 if it is not changed.
     start_offset: Int64
     state_batches: StateBatches
-    # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
+    # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Tag(0)] = -1
 
 

@@ -19,9 +19,9 @@ class PartitionData(Struct, gc=False):
     partition: Int32
     state_epoch: Int32
     leader_epoch: Int32
-    # -1: not written.
+    # -1 if it is not changed.
     start_offset: Int64
-    # Offsets at or above the start offset whose delivery is complete; -1 unknown (KIP-1226).
+    # Offsets at or above the start offset whose delivery is complete; -1 if unknown (KIP-1226).
     delivery_complete_count: Annotated[Int32, Versions(1), IGNORABLE] = -1
     state_batches: StateBatches = b""
 

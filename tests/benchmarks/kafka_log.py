@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from coordinator.log.kafka.topic import TopicConfig, wanted_configs
+from coordinator.log.kafka.topic import TopicConfig, required_configs
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.broker import new_cluster
 from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
@@ -128,7 +128,7 @@ async def _create_topics(bootstrap: str, brokers: int) -> None:
             "retention.ms": "-1",
             "min.insync.replicas": str(min_isr),
         },
-        TopicConfig().name: wanted_configs(min_isr),
+        TopicConfig().name: required_configs(min_isr),
     }
     replicas = {partition: list(range(1, brokers + 1)) for partition in range(STATE_PARTITIONS)}
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)

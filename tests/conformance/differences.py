@@ -9,11 +9,11 @@ from protocol.errors import ErrorCode
 ERROR_CODES: dict[str, tuple[ErrorCode, str]] = {
     "batch with last below first": (
         ErrorCode.INVALID_REQUEST,
-        "Kafka fails with a NullPointerException (UNKNOWN_SERVER_ERROR); we say what is wrong.",
+        "Kafka fails with a NullPointerException (UNKNOWN_SERVER_ERROR); we respond with the cause.",
     ),
     "partition the topic lacks: delete": (
         ErrorCode.NONE,
-        "Kafka refuses to delete state of what is gone from the cluster, and so a group that once "
-        "consumed a deleted topic cannot be deleted; deletion succeeds whatever the cluster knows.",
+        "Kafka refuses to delete the state of a deleted topic, so a group that consumed the topic cannot "
+        "be deleted; we delete the state even if the topic does not exist.",
     ),
 }

@@ -47,8 +47,8 @@ class RandomRequests:
         self._topic_id = topic_id
         self._partitions = partitions
         # State epoch and start offset of the last Initialize, by (group, partition).
-        self._begun: dict[tuple[str, int], tuple[int, int]] = {}
-        self._fresh_start = 0
+        self._initialized: dict[tuple[str, int], tuple[int, int]] = {}
+        self._initialize_count = 0
 
     def requests(self, count: int) -> Iterator[tuple[Any, int, Any]]:
         """Yield (API module, version, request)."""
@@ -75,25 +75,25 @@ class RandomRequests:
             yield make(group, partitions)
 
     def _random_epoch(self, group: str, partition: int) -> int:
-        known = self._begun.get((group, partition), (0, 0))[0]
+        known = self._initialized.get((group, partition), (0, 0))[0]
         return known + self._random.choice([0, 0, 0, 0, 0, 0, 1, -1])
 
     def _random_leader_epoch(self) -> int:
         # The leader epoch rises slowly. Otherwise most requests would be fenced.
-        return self._fresh_start // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
+        return self._initialize_count // 40 + self._random.choice([0, 0, 0, 0, -1, 1])
 
     def _initialize_request(self, group: str, partitions: list[int]) -> tuple[Any, int, Any]:
         parts = []
         for partition in partitions:
-            epoch, _ = self._begun.get((group, partition), (0, 0))
-            self._fresh_start += 1
+            epoch, _ = self._initialized.get((group, partition), (0, 0))
+            self._initialize_count += 1
             # Use each start offset only once, so that no request repeats an earlier one.
-            start_offset = 1_000 * self._fresh_start
+            start_offset = 1_000 * self._initialize_count
             step = self._random.choice([0, 0, 1, -1])
             if step == 1 and self._random.random() < 0.5:
                 start_offset = -1
             if step >= 0:
-                self._begun[group, partition] = (epoch + step, max(start_offset, 0))
+                self._initialized[group, partition] = (epoch + step, max(start_offset, 0))
             parts.append(initialize_api.PartitionData(partition, epoch + step, start_offset))
         return (
             initialize_api,
@@ -116,7 +116,7 @@ class RandomRequests:
         parts = []
         for partition in partitions:
             leader_epoch, epoch = self._random_leader_epoch() + 1, self._random_epoch(group, partition)
-            _, base = self._begun.get((group, partition), (0, 0))
+            _, base = self._initialized.get((group, partition), (0, 0))
             # Rarely include a share-partition twice, as brokers do with queued writes.
             for _ in range(self._random.choice([1, 1, 1, 1, 2])):
                 parts.append(
@@ -239,9 +239,9 @@ async def compare_random_requests(kafka: BuiltInCoordinator) -> dict[str, int]:
     async with both_coordinators(kafka) as both:
         generator = RandomRequests(SEED, kafka.topic_id, kafka.partitions)
         for number, (api, version, request) in enumerate(generator.requests(REQUESTS)):
-            ours_says, kafka_says = await both.send_to_both(api, version, request)
-            assert ours_says == kafka_says, f"request {number} of seed {SEED}: {request}"
-            for _, _, result in kafka_says:
+            ours, theirs = await both.send_to_both(api, version, request)
+            assert ours == theirs, f"request {number} of seed {SEED}: {request}"
+            for _, _, result in theirs:
                 label = f"{api.__name__.rsplit('.', 1)[1]} {result['error_code']}"
                 seen[label] = seen.get(label, 0) + 1
     return seen

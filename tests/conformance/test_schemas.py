@@ -24,7 +24,7 @@ from tests.schemas.parser import (
 pytestmark = pytest.mark.broker
 
 # For these schemas, Kafka's additional tagged fields are ignored, and defaults are not compared.
-OF_BROKERS = set(BROKER_SCHEMAS.glob("*.json"))
+BROKER_SCHEMA_FILES = set(BROKER_SCHEMAS.glob("*.json"))
 MESSAGES = {path: parse_message(read_schema(path)) for path in sorted(SCHEMAS.rglob("*.json"))}
 # Tag numbers from this number on belong to this project. Kafka preserves them as unknown tagged fields.
 OWN_TAGS_FROM = 1000
@@ -48,9 +48,9 @@ def kafka_classes(newest_jars: KafkaJars) -> Json:
     names = {message.name: class_name(message) for message in MESSAGES.values()}
     done = newest_jars.run("MessageSchemas", *names.values())
     assert done.returncode == 0, done.stderr
-    # Records are encoded as bytes are.
-    said = json.loads(done.stdout.replace("RECORDS", "BYTES"))
-    return {name: said[java_class] for name, java_class in names.items()}
+    # Kafka encodes a RECORDS field like a BYTES field.
+    described = json.loads(done.stdout.replace("RECORDS", "BYTES"))
+    return {name: described[java_class] for name, java_class in names.items()}
 
 
 def class_name(message: Message) -> str:
@@ -115,7 +115,7 @@ def test_every_version_has_the_fields_of_kafkas_class(kafka_classes: Json, path:
         for version in all_versions(message)
     }
     known = kafka_classes[message.name]["versions"]
-    if path in OF_BROKERS:
+    if path in BROKER_SCHEMA_FILES:
         known = drop_tagged_fields(known)
     assert ours == {version: known.get(version) for version in ours}
 
@@ -129,7 +129,7 @@ def drop_tagged_fields(known: Any) -> Any:
     return known
 
 
-@pytest.mark.parametrize("path", sorted(MESSAGES.keys() - OF_BROKERS), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(MESSAGES.keys() - BROKER_SCHEMA_FILES), ids=lambda path: path.stem)
 def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: Path) -> None:
     known = kafka_classes[MESSAGES[path].name]["defaults"]
     ours = struct_defaults(MESSAGES[path].body)
@@ -138,14 +138,14 @@ def test_every_field_has_the_default_of_kafkas_class(kafka_classes: Json, path: 
     }
 
 
-def test_unsupported_versions_of_kafka_are_known(kafka_classes: Json) -> None:
+def test_versions_that_only_kafka_supports_are_listed(kafka_classes: Json) -> None:
     ours = {
         message.name: set(map(str, all_versions(message)))
         for path, message in MESSAGES.items()
-        if path not in OF_BROKERS
+        if path not in BROKER_SCHEMA_FILES
     }
-    unspoken = {name: set(kafka_classes[name]["versions"]) - versions for name, versions in ours.items()}
-    assert {name: versions for name, versions in unspoken.items() if versions} == {
+    unsupported = {name: set(kafka_classes[name]["versions"]) - versions for name, versions in ours.items()}
+    assert {name: versions for name, versions in unsupported.items() if versions} == {
         # The response has error 35 and the supported versions. Then the broker retries with one of these.
         "ApiVersionsRequest": {"5"},
         "ApiVersionsResponse": {"5"},

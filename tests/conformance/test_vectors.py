@@ -105,40 +105,40 @@ def visible_fields(state: ShareState) -> tuple[Any, ...]:
     )
 
 
-def test_replay_of_kafkas_log_gives_the_state_of_kafkas_responses() -> None:
+def test_replay_of_kafkas_log_gives_the_states_of_this_coordinator() -> None:
     topics, requests = recorded_rpcs()
 
-    async def own_states() -> dict[str, tuple[Any, ...]]:
+    async def read_own_states() -> dict[str, tuple[Any, ...]]:
         _, runtime = await send_requests(topics, requests)
         return {str(key): visible_fields(state) async for key, state in runtime.share_partitions()}
 
-    expected = asyncio.run(own_states())
+    expected = asyncio.run(read_own_states())
     got = {str(key): visible_fields(state) for key, state in replay_states(recorded_log("4.4.0")).items()}
     assert got == expected
     assert len(got) >= 5
 
 
 # Share-partitions of the recorded requests whose final state in a release differs from 4.4.0, and the reason.
-SETTLED_OTHERWISE = {
+DIFFERENT_FINAL_STATES = {
     "4.1.1": {
-        ("vec", 0): "a write with a higher state epoch was stored, and fenced all that followed",
-        ("vec", 2): "a state epoch of -1 was taken",
+        ("vec", 0): "a write with a higher state epoch was stored, and fenced all later writes",
+        ("vec", 2): "a state epoch of -1 was accepted",
     },
-    "4.3.1": {("vec", 2): "a state epoch of -1 was taken"},
+    "4.3.1": {("vec", 2): "a state epoch of -1 was accepted"},
 }
 
 
-@pytest.mark.parametrize("release", list(SETTLED_OTHERWISE))
+@pytest.mark.parametrize("release", list(DIFFERENT_FINAL_STATES))
 def test_logs_of_older_releases_give_the_same_final_state(release: str) -> None:
-    def final_progress(log_of: str) -> dict[tuple[str, int], tuple[Any, ...]]:
+    def final_states(release: str) -> dict[tuple[str, int], tuple[Any, ...]]:
         return {
             (key.group_id, key.partition): (state.state_epoch, state.start_offset, unpack(state.batches))
-            for key, state in replay_states(recorded_log(log_of)).items()
+            for key, state in replay_states(recorded_log(release)).items()
         }
 
-    got, expected = final_progress(release), final_progress("4.4.0")
+    got, expected = final_states(release), final_states("4.4.0")
     assert got.keys() == expected.keys()
-    assert {key for key in expected if got[key] != expected[key]} == set(SETTLED_OTHERWISE[release])
+    assert {key for key in expected if got[key] != expected[key]} == set(DIFFERENT_FINAL_STATES[release])
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ RPCS = {rpc.api_key: rpc for rpc in (INITIALIZE, READ, WRITE, DELETE, SUMMARY)}
 
 
 class RecordedRequest(NamedTuple):
-    """A request to Kafka, and the response. Either `response` or `answers` may be None."""
+    """A request to Kafka, and its response as bytes (`response`) or decoded (`answers`); one may be None."""
 
     name: str
     api_key: int

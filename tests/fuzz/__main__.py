@@ -43,7 +43,7 @@ def run_fuzzer(
     )
 
 
-def fuzz(name: str, seconds: int, keep: Path | None) -> bool:
+def fuzz_target(name: str, seconds: int, keep: Path | None) -> bool:
     """Fuzz one target. Return whether no defect was found."""
     with tempfile.TemporaryDirectory(prefix="share-coordinator-fuzz-") as temporary:
         new = keep / name if keep is not None else Path(temporary)
@@ -69,10 +69,10 @@ def find_planted_defect(name: str) -> bool:
     return found
 
 
-def run_all(run: Callable[[str], bool], names: Sequence[str]) -> int:
-    """Run several targets concurrently. Return the exit code."""
+def run_all(check: Callable[[str], bool], names: Sequence[str]) -> int:
+    """Check several targets concurrently; return the exit code, 1 if a check failed."""
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return 0 if all(list(pool.map(run, names))) else 1
+        return 0 if all(list(pool.map(check, names))) else 1
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument(
         "--planted", action="store_true", help="find the planted defect of each target instead"
     )
-    parser.add_argument("--keep", type=Path, help="a folder for inputs that reach new code")
+    parser.add_argument("--keep", type=Path, help="the folder for inputs that reach new code")
     options = parser.parse_args()
     if options.file is not None:
         from tests.fuzz.targets import TARGETS
@@ -99,7 +99,7 @@ def main() -> int:
     if options.planted:
         return run_all(find_planted_defect, names)
     seconds = max(1, int(options.minutes * 60 * min(_AT_A_TIME, len(names)) / len(names)))
-    return run_all(lambda name: fuzz(name, seconds, options.keep), names)
+    return run_all(lambda name: fuzz_target(name, seconds, options.keep), names)
 
 
 if __name__ == "__main__":

@@ -30,23 +30,23 @@ def _plant_undocumented_error(decode: Callable[..., Any]) -> Callable[..., Any]:
     return decode_with_defect
 
 
-def request(plant: Plant) -> None:
+def plant_in_request(plant: Plant) -> None:
     """Raise an undocumented error for a malformed request."""
     plant(targets, "decode_frame", _plant_undocumented_error(targets.decode_frame))
 
 
-def frames(plant: Plant) -> None:
+def plant_in_frames(plant: Plant) -> None:
     """Return only the first of several frames that arrive together."""
     receive = FrameReader.receive_data
     plant(FrameReader, "receive_data", lambda self, data: receive(self, data)[:1])
 
 
-def record_batch(plant: Plant) -> None:
+def plant_in_record_batch(plant: Plant) -> None:
     """Raise an undocumented error for a malformed state record."""
     plant(targets, "decode_record", _plant_undocumented_error(targets.decode_record))
 
 
-def loading(plant: Plant) -> None:
+def plant_in_loading(plant: Plant) -> None:
     """Ignore tombstones in the Python loader. The compiled loader applies them."""
     intact = replay.replay_record
 
@@ -56,8 +56,8 @@ def loading(plant: Plant) -> None:
     plant(replay, "replay_record", replay_record)
 
 
-def journal(plant: Plant) -> None:
-    """Lose the last entry of a commit."""
+def plant_in_journal(plant: Plant) -> None:
+    """Omit the last entry of a commit."""
     intact = layout.decode_entries
 
     def decode_entries(frame: layout.Frame) -> Iterator[layout.LoggedBatch]:
@@ -66,18 +66,27 @@ def journal(plant: Plant) -> None:
     plant(layout, "decode_entries", decode_entries)
 
 
-def sasl(plant: Plant) -> None:
+def plant_in_sasl(plant: Plant) -> None:
     """Raise an undocumented error for a token that is not UTF-8."""
     intact = passwords._parse_plain_token
     plant(passwords, "_parse_plain_token", lambda token: intact(token.decode().encode()))
 
 
-def writes(plant: Plant) -> None:
-    """Lose the last state batch of a write in the Python parser. The compiled parser keeps the batch."""
+def plant_in_writes(plant: Plant) -> None:
+    """Omit the last state batch of a write in the Python code. The compiled code keeps the batch."""
     intact = decisions.normalise
     plant(decisions, "normalise", lambda batches, start: intact(batches, start)[:-BATCH_BYTES])
 
 
 DEFECTS: dict[str, Callable[[Plant], None]] = {
-    defect.__name__: defect for defect in (request, frames, record_batch, loading, journal, sasl, writes)
+    defect.__name__.removeprefix("plant_in_"): defect
+    for defect in (
+        plant_in_request,
+        plant_in_frames,
+        plant_in_record_batch,
+        plant_in_loading,
+        plant_in_journal,
+        plant_in_sasl,
+        plant_in_writes,
+    )
 }

@@ -34,7 +34,7 @@ _FRAME_BYTES_MAX = 1 << 16
 _CRC_AT, _COVERED_AT = 17, 21
 
 
-def request(data: bytes) -> None:
+def fuzz_request(data: bytes) -> None:
     """Decode a request of an unauthenticated client, and encode the error response."""
     try:
         decoded = decode_frame(data)
@@ -46,7 +46,7 @@ def request(data: bytes) -> None:
     assert module.decode_request(encoded, 0, decoded.version) == decoded.message
 
 
-def frames(data: bytes) -> None:
+def fuzz_frames(data: bytes) -> None:
     """Decode the bytes of a connection at once and in chunks, whose size is the first byte."""
     if not data:
         return
@@ -75,7 +75,7 @@ def correct_checksums(data: bytes) -> bytes:
     return bytes(fixed)
 
 
-def record_batch(data: bytes) -> None:
+def fuzz_record_batch(data: bytes) -> None:
     """Decode record batches of a log, and their state records."""
     with suppress(DecodeError):
         for batch in decode_batches(correct_checksums(data)):
@@ -94,7 +94,7 @@ def _replay_data(data: bytes, make: Callable[[Shard], Any]) -> object:
     return count, sorted(shard.items()), shard.redundant_offset, shard.live_bytes
 
 
-def loading(data: bytes) -> None:
+def fuzz_loading(data: bytes) -> None:
     """Load the log of a shard with the compiled module and with the Python implementation."""
     data = correct_checksums(data)
     module: Any = fastpath.compiled
@@ -102,7 +102,7 @@ def loading(data: bytes) -> None:
     assert _replay_data(data, lambda shard: module.Replay(shard, {}, replay_record)) == expected
 
 
-def journal(data: bytes) -> None:
+def fuzz_journal(data: bytes) -> None:
     """Decode the parts of a journal segment with valid checksums: header, recovery point, frame and
     entries.
     """
@@ -141,7 +141,7 @@ def _event_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
-def sasl(data: bytes) -> None:
+def fuzz_sasl(data: bytes) -> None:
     """Process the tokens of a PLAIN and of a SCRAM login. Two zero bytes separate the tokens of SCRAM."""
 
     async def process_tokens(exchange: SaslExchange, tokens: list[bytes]) -> None:
@@ -156,13 +156,13 @@ def sasl(data: bytes) -> None:
     )
 
 
-def writes(data: bytes) -> None:
+def fuzz_writes(data: bytes) -> None:
     """Compare responses and records of a write between the write kernel and the Python reference."""
-    from tests.property.test_fastpath import CoordinatorUnderTest, initialize
+    from tests.property.test_fastpath import CoordinatorUnderTest, make_initialize_request
 
     if not data:
         return
-    asked = (write_api.API_KEY, data[0] & 1, data[1:])
+    request = (write_api.API_KEY, data[0] & 1, data[1:])
 
     async def execute_write(module: Any) -> object:
         present, fastpath.compiled = fastpath.compiled, module
@@ -173,9 +173,9 @@ def writes(data: bytes) -> None:
         await coordinator.runtime.start()
         while not coordinator.runtime.initial_load_done:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        coordinator.send_frame(0, initialize("g", bytes(range(16)), 0, 1, 0), False)
+        coordinator.send_frame(0, make_initialize_request("g", bytes(range(16)), 0, 1, 0), False)
         await coordinator.wait_for_appends()
-        coordinator.send_frame(1, asked, False)
+        coordinator.send_frame(1, request, False)
         await coordinator.wait_for_appends()
         batches = [chunk async for chunk in coordinator.log.read(range(3))]
         await coordinator.runtime.stop()
@@ -188,5 +188,14 @@ def writes(data: bytes) -> None:
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    target.__name__: target for target in (request, frames, record_batch, loading, journal, sasl, writes)
+    target.__name__.removeprefix("fuzz_"): target
+    for target in (
+        fuzz_request,
+        fuzz_frames,
+        fuzz_record_batch,
+        fuzz_loading,
+        fuzz_journal,
+        fuzz_sasl,
+        fuzz_writes,
+    )
 }

@@ -32,8 +32,8 @@ def mutate_input(data: bytes) -> Iterator[bytes]:
     yield data
     yield data + b"\xff"
     yield data[:-1]
-    for place in range(len(data)):
-        yield data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+    for index in range(len(data)):
+        yield data[:index] + bytes([data[index] ^ 0xFF]) + data[index + 1 :]
 
 
 def test_target_accepts_its_corpus(target_name: str) -> None:

@@ -1,4 +1,4 @@
-"""Random fast-path requests: most are those that brokers send, others are unusual or truncated."""
+"""Generate random fast-path requests: most are those that brokers send, others are unusual or truncated."""
 
 from itertools import count
 from random import Random
@@ -36,20 +36,22 @@ class RequestGenerator:
     def is_unusual(self) -> bool:
         return self.random.randrange(SELDOM) == 0
 
-    def request(self) -> Request:
+    def draw_request(self) -> Request:
         random = self.random
         group, topic_id, partition = random.choice(GROUPS), random.choice(TOPIC_IDS), random.randrange(4)
         if self.is_unusual():
-            return initialize(group, topic_id, partition, random.randrange(3), random.randrange(-2, 40))
+            return make_initialize_request(
+                group, topic_id, partition, random.randrange(3), random.randrange(-2, 40)
+            )
         if random.randrange(SELDOM // 3) == 0:
-            return self.read(group)
-        return self.write()
+            return self.draw_read(group)
+        return self.draw_write()
 
-    def read(self, group: str) -> Request:
+    def draw_read(self, group: str) -> Request:
         random = self.random
         leader_epoch = random.randrange(3) if self.is_unusual() else self.leader_epoch
         self.leader_epoch = max(self.leader_epoch, leader_epoch)
-        # The other topic has no state except one that cannot be decoded.
+        # The only state of the other topic cannot be decoded.
         topic_ids = random.choices(TOPIC_IDS, k=random.randrange(1, 3)) if self.is_unusual() else [TOPIC_ID]
         topics = []
         for topic_id in topic_ids:
@@ -58,38 +60,38 @@ class RequestGenerator:
                 partitions = random.choices([0, 1, 2, 3, -1], k=random.randrange(4))
             parts = [read_api.PartitionData(partition, leader_epoch) for partition in partitions]
             topics.append(read_api.ReadStateData(topic_id, parts))
-        # A Summary request is equal to a Read request.
+        # Summary requests and Read requests have the same encoding.
         version = random.randrange(2) if random.randrange(2) else -1
         request = read_api.ReadShareGroupStateRequest(group, topics)
-        asked = count()
+        sections = count()
         section = random.randrange(6) if self.is_unusual() else -1
         body = encode_reference(
-            READ_REQUEST, request, 0, lambda: [UNKNOWN_TAG] if next(asked) == section else []
+            READ_REQUEST, request, 0, lambda: [UNKNOWN_TAG] if next(sections) == section else []
         )
         if self.is_unusual() and self.is_unusual():
             body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
         return (read_api.API_KEY, 0, body) if version < 0 else (summary_api.API_KEY, version, body)
 
-    def write(self) -> Request:
+    def draw_write(self) -> Request:
         random = self.random
         self.window += random.randrange(2)
         version = random.randrange(2)
         topic_ids = random.sample(TOPIC_IDS, random.randrange(1, 3))
         if self.is_unusual():
             topic_ids = random.choices(TOPIC_IDS, k=random.randrange(5))
-        topics = [write_api.WriteStateData(topic_id, self.parts(version)) for topic_id in topic_ids]
+        topics = [write_api.WriteStateData(topic_id, self.draw_partitions(version)) for topic_id in topic_ids]
         group = "" if self.is_unusual() and self.is_unusual() else random.choice(GROUPS)
         request = write_api.WriteShareGroupStateRequest(group, topics)
         section = random.randrange(12) if self.is_unusual() else -1
-        asked = count()
+        sections = count()
         body = encode_reference(
-            WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(asked) == section else []
+            WRITE_REQUEST, request, version, lambda: [UNKNOWN_TAG] if next(sections) == section else []
         )
         if self.is_unusual() and self.is_unusual():
             body = body[: random.randrange(len(body) + 1)] + random.randbytes(random.randrange(3))
         return write_api.API_KEY, version, body
 
-    def parts(self, version: int) -> list[write_api.PartitionData]:
+    def draw_partitions(self, version: int) -> list[write_api.PartitionData]:
         random = self.random
         partitions = random.sample(range(4), random.randrange(1, 5))
         if random.randrange(3) == 0:
@@ -104,12 +106,12 @@ class RequestGenerator:
                 random.randrange(-1, 3) if self.is_unusual() else 2,
                 random.randrange(-2, 80) if self.is_unusual() else self.window,
                 random.randrange(-1, 3) if version == 1 else -1,
-                self.batches(),
+                self.draw_batches(),
             )
             for partition in partitions
         ]
 
-    def batches(self) -> bytes:
+    def draw_batches(self) -> bytes:
         random = self.random
         written = []
         first = self.window + random.randrange(-3, 12)
@@ -130,7 +132,9 @@ class RequestGenerator:
         return pack(written)
 
 
-def initialize(group: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int) -> Request:
+def make_initialize_request(
+    group: str, topic_id: bytes, partition: int, state_epoch: int, start_offset: int
+) -> Request:
     part = initialize_api.PartitionData(partition, state_epoch, start_offset)
     topic = initialize_api.InitializeStateData(topic_id, [part])
     request = initialize_api.InitializeShareGroupStateRequest(group, [topic])

@@ -22,7 +22,7 @@ from tests.simulation.parts import DeletePart, SummaryPart
 
 
 class ModelledShard:
-    """A shard whose responses must be those of the model."""
+    """A shard, and the model that determines its expected responses."""
 
     def __init__(self, policy: SnapshotPolicy) -> None:
         self.driven = DrivenShard(policy)

@@ -35,13 +35,13 @@ def merge_by_definition(covering: list[StateBatch], start_offset: int) -> dict[i
     for batch in covering:
         for offset in range(batch.first_offset, batch.last_offset + 1):
             if start_offset == NO_START_OFFSET or offset >= start_offset:
-                claim = (batch.delivery_count, batch.delivery_state)
-                greatest[offset] = max(greatest.get(offset, claim), claim)
+                value = (batch.delivery_count, batch.delivery_state)
+                greatest[offset] = max(greatest.get(offset, value), value)
     return greatest
 
 
-def assert_batches_equal(run: bytes, expected: dict[int, tuple[int, int]]) -> None:
-    found = unpack(run)
+def assert_batches_equal(packed: bytes, expected: dict[int, tuple[int, int]]) -> None:
+    found = unpack(packed)
     got = {
         offset: (batch.delivery_count, batch.delivery_state)
         for batch in found
@@ -59,9 +59,10 @@ def assert_batches_equal(run: bytes, expected: dict[int, tuple[int, int]]) -> No
 def test_combine_equals_the_definition_for_each_offset(
     current: list[StateBatch], written: list[StateBatch], start_offset: int
 ) -> None:
-    run = normalise(pack(current), NO_START_OFFSET)
+    current_bytes = normalise(pack(current), NO_START_OFFSET)
     assert_batches_equal(
-        combine(run, pack(written), start_offset), merge_by_definition([*current, *written], start_offset)
+        combine(current_bytes, pack(written), start_offset),
+        merge_by_definition([*current, *written], start_offset),
     )
 
 
@@ -70,10 +71,10 @@ def test_merged_writes_do_not_depend_on_order_or_repetition(
     writes: list[list[StateBatch]], start_offset: int, random: object
 ) -> None:
     def combine_in_order(order: list[list[StateBatch]]) -> bytes:
-        run = b""
+        merged = b""
         for written in order:
-            run = combine(run, pack(written), start_offset)
-        return run
+            merged = combine(merged, pack(written), start_offset)
+        return merged
 
     shuffled = list(writes)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -91,8 +92,8 @@ def test_clip_equals_a_merge_with_the_higher_start_offset(
     written: list[StateBatch], one: int, other: int
 ) -> None:
     lower, higher = sorted((one, other))
-    run = normalise(pack(written), lower)
-    assert clip(run, higher) == normalise(pack(written), higher)
+    current_bytes = normalise(pack(written), lower)
+    assert clip(current_bytes, higher) == normalise(pack(written), higher)
 
 
 @given(batches, st.integers(0, OFFSET_MAX))

@@ -80,10 +80,12 @@ def test_log_without_claims_is_accepted_completely(entries: list[Entry]) -> None
 def test_pruning_up_to_an_accepted_record_does_not_change_the_rest(
     entries: list[Entry], data: st.DataObject
 ) -> None:
-    whole = accepted_offsets(entries)
-    if whole:
-        start = data.draw(st.sampled_from(whole))
-        assert accepted_offsets(entries, start) == [log_offset for log_offset in whole if log_offset >= start]
+    accepted = accepted_offsets(entries)
+    if accepted:
+        start = data.draw(st.sampled_from(accepted))
+        assert accepted_offsets(entries, start) == [
+            log_offset for log_offset in accepted if log_offset >= start
+        ]
 
 
 @given(logs, logs)
@@ -91,10 +93,10 @@ def test_records_of_a_fenced_owner_do_not_change_the_result(entries: list[Entry]
     """Insert records and claims with lower owner epochs after a claim."""
     claim: Entry = (True, 6)
     own: Entry = (False, 6)
-    junk = [entry for entry in more if entry[1] is not None]
-    with_junk = [*entries, claim, own, *junk, own]
+    fenced_entries = [entry for entry in more if entry[1] is not None]
+    with_fenced = [*entries, claim, own, *fenced_entries, own]
     without = [*entries, claim, own, own]
-    assert [with_junk[i] for i in accepted_offsets(with_junk)] == [
+    assert [with_fenced[i] for i in accepted_offsets(with_fenced)] == [
         without[i] for i in accepted_offsets(without)
     ]
 

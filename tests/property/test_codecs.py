@@ -140,7 +140,7 @@ def test_field_missing_in_a_version_is_encoded_only_if_ignorable() -> None:
             MessageCodec(message, version).encode(value)
 
 
-def decodes_or_refuses(codec: MessageCodec, noise: bytes) -> None:
+def check_decoder_contract(codec: MessageCodec, noise: bytes) -> None:
     """Decode the bytes. A decoded value must survive a round trip; the only allowed error is DecodeError."""
     try:
         value = codec.decode(noise)
@@ -153,7 +153,7 @@ def decodes_or_refuses(codec: MessageCodec, noise: bytes) -> None:
 @example_settings(60)
 @given(noise=st.binary(max_size=200))
 def test_random_bytes_are_a_decode_error_or_a_value(case: Case, noise: bytes) -> None:
-    decodes_or_refuses(MessageCodec(*case), noise)
+    check_decoder_contract(MessageCodec(*case), noise)
 
 
 @every_case
@@ -165,8 +165,8 @@ def test_damaged_message_is_a_decode_error_or_a_value(case: Case, data: st.DataO
     damaged = bytearray(encode_reference(message, value, version, lambda: data.draw(unknown_tags)))
     # Mostly overwrite counts and lengths with small, huge and negative values.
     positions = st.integers(0, max(len(damaged) - 1, 0))
-    bytes_that_hurt = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
-    for position, byte in data.draw(st.dictionaries(positions, bytes_that_hurt, max_size=4)).items():
+    unusual_bytes = st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF])
+    for position, byte in data.draw(st.dictionaries(positions, unusual_bytes, max_size=4)).items():
         if damaged:
             damaged[position] = byte
-    decodes_or_refuses(MessageCodec(message, version), bytes(damaged))
+    check_decoder_contract(MessageCodec(message, version), bytes(damaged))

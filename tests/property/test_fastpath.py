@@ -35,7 +35,7 @@ from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID, unpack_batches
 from tests.manual_clock import ManualClock
-from tests.property.fastpath_requests import GROUPS, RequestGenerator, initialize
+from tests.property.fastpath_requests import GROUPS, RequestGenerator, make_initialize_request
 from tests.unit.runtime.runtime_without_jobs import make_runtime
 from tests.unit.runtime.test_runtime import FakeOrigin
 from tests.unit.server.wire import request_frame
@@ -51,8 +51,8 @@ def _compiled_module_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 STATE_PARTITIONS = 3
-SEEDS_AT_A_TIME = 8
-TURNS_A_SEED = 60
+SEEDS_PER_TEST = 8
+ROUNDS_PER_SEED = 60
 
 
 class FakeTopicDirectory:
@@ -116,7 +116,9 @@ class CoordinatorUnderTest:
             await asyncio.sleep(0)
         for group in GROUPS:
             for partition in range(3):
-                self.send_frame(0, initialize(group, TOPIC_ID, partition, 0, partition - 1), False)
+                self.send_frame(
+                    0, make_initialize_request(group, TOPIC_ID, partition, 0, partition - 1), False
+                )
         await self.wait_for_appends()
 
     def _write_unreadable_records(self) -> None:
@@ -129,14 +131,14 @@ class CoordinatorUnderTest:
         self.log._batches[home].append(batch)
         self.log._end_offsets[home] = 2
 
-    def send_frame(self, number: int, request: tuple[int, int, bytes], leaves: bool) -> None:
+    def send_frame(self, number: int, request: tuple[int, int, bytes], disconnects: bool) -> None:
         origin = FakeOrigin()
         frame = request_frame(request[0], request[1], number, request[2])[4:]
         try:
             self.api.handle(frame, origin, lambda answer: self.answers.append((number, answer)))
         except CloseConnection as error:
             self.answers.append((number, str(error)))
-        origin.disconnected = leaves
+        origin.disconnected = disconnects
 
     async def wait_for_appends(self) -> None:
         for _ in range(8):
@@ -167,8 +169,8 @@ class CoordinatorUnderTest:
 
 async def compare_with_seed(seed: int) -> None:
     """Send the random requests of a seed to both coordinators, and compare the results."""
-    draw = RequestGenerator(seed)
-    random = draw.random
+    generator = RequestGenerator(seed)
+    random = generator.random
     policy = SnapshotPolicy(random.choice([2, 30, 500]), random.choice([500, 10_000]))
     topics: AllTopics | FakeTopicDirectory = AllTopics() if random.randrange(2) else FakeTopicDirectory()
     record_bytes_max = random.choice([RECORD_BYTES_MAX, RECORD_BYTES_MAX, 300, 1_000])
@@ -183,13 +185,13 @@ async def compare_with_seed(seed: int) -> None:
     both = (plain, general)
     for each in both:
         await each.start_and_initialize()
-    for number in range(TURNS_A_SEED):
+    for number in range(ROUNDS_PER_SEED):
         if isinstance(topics, FakeTopicDirectory):
-            topics.disconnected = number > TURNS_A_SEED // 2
+            topics.disconnected = number > ROUNDS_PER_SEED // 2
         for _ in range(random.randrange(1, 4)):
-            request, leaves = draw.request(), draw.is_unusual() and draw.is_unusual()
+            request, disconnects = generator.draw_request(), generator.is_unusual() and generator.is_unusual()
             for each in both:
-                each.send_frame(number, request, leaves)
+                each.send_frame(number, request, disconnects)
         for each in both:
             await each.wait_for_appends()
         assert plain.answers == general.answers
@@ -199,7 +201,7 @@ async def compare_with_seed(seed: int) -> None:
         await each.runtime.stop()
 
 
-@pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_AT_A_TIME, SEEDS_AT_A_TIME))
+@pytest.mark.parametrize("first_seed", range(0, 4 * SEEDS_PER_TEST, SEEDS_PER_TEST))
 def test_compiled_and_python_writes_are_equal(first_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     decided: list[int] = []
     make_kernel = compiled.WriteKernel
@@ -217,23 +219,23 @@ def test_compiled_and_python_writes_are_equal(first_seed: int, monkeypatch: pyte
             return decided[-1]
 
     monkeypatch.setattr(compiled, "WriteKernel", CountingKernel)
-    for seed in range(first_seed, first_seed + SEEDS_AT_A_TIME):
+    for seed in range(first_seed, first_seed + SEEDS_PER_TEST):
         try:
             asyncio.run(compare_with_seed(seed))
         except BaseException as error:
             error.add_note(f"tests.property.test_fastpath.compare_with_seed({seed})")
             raise
-    assert sum(decided) > SEEDS_AT_A_TIME * TURNS_A_SEED
+    assert sum(decided) > SEEDS_PER_TEST * ROUNDS_PER_SEED
 
 
 async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Usual writes must use the fast path. This test replaces the Python path by a function that raises."""
+    """Replace the Python path by a function that raises, so that only the fast path can succeed."""
 
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this write must use the fast path")
 
-    one = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
-    await one.start_and_initialize()
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    await coordinator.start_and_initialize()
     monkeypatch.setattr(write_api, "decode_request", fail_on_python_path)
     monkeypatch.setattr(decisions, "decide_write", fail_on_python_path)
     # Advance the window, then fill a gap, then repeat the same write.
@@ -244,62 +246,62 @@ async def test_usual_writes_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> No
         ]
         topic = write_api.WriteStateData(TOPIC_ID, parts)
         request = write_api.WriteShareGroupStateRequest("group", [topic])
-        one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-        await one.wait_for_appends()
-    for _, answer in one.answers[-4:]:
+        coordinator.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await coordinator.wait_for_appends()
+    for _, answer in coordinator.answers[-4:]:
         response = write_api.decode_response(answer, 9, 1)
         assert [result.error_code for result in response.results[0].partitions] == [0, 0, 0]
-    state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
+    state = coordinator.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 1))
     assert state is not None
     assert unpack_batches(state.batches) == [(4, 12, 2, 1)]
     assert (state.start_offset, state.delivery_complete_count, state.updates) == (4, 2, 4)
-    await one.runtime.stop()
+    await coordinator.runtime.stop()
 
 
 async def test_usual_reads_use_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A read whose leader epoch is known must not be decoded into Python objects."""
+    """Replace the Python path by a function that raises; the leader epoch of the read is known."""
 
     def fail_on_python_path(*_: Any) -> Any:
         raise AssertionError("this read must use the fast path")
 
-    one = CoordinatorUnderTest(SnapshotPolicy(), FakeTopicDirectory())
-    await one.start_and_initialize()
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), FakeTopicDirectory())
+    await coordinator.start_and_initialize()
     monkeypatch.setattr(Service, "handle", fail_on_python_path)
     parts = [read_api.PartitionData(partition, 0) for partition in range(3)]
     request = read_api.ReadShareGroupStateRequest("group", [read_api.ReadStateData(TOPIC_ID, parts)])
     body = read_api.encode_request(request, 0)
     for api_key, version in ((read_api.API_KEY, 0), (summary_api.API_KEY, 0), (summary_api.API_KEY, 1)):
-        one.send_frame(1, (api_key, version, body), False)
-    read, *summaries = (answer for _, answer in one.answers[-3:])
+        coordinator.send_frame(1, (api_key, version, body), False)
+    read, *summaries = (answer for _, answer in coordinator.answers[-3:])
     (topic,) = read_api.decode_response(read, 9, 0).results
     assert [each.start_offset for each in topic.partitions] == [-1, 0, 1]
     for version, summary in enumerate(summaries):
         (results,) = summary_api.decode_response(summary, 9, version).results
         assert [each.start_offset for each in results.partitions] == [-1, 0, 1]
-    await one.runtime.stop()
+    await coordinator.runtime.stop()
 
 
-async def test_read_above_the_response_limit_takes_the_general_path() -> None:
-    one = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
-    await one.start_and_initialize()
-    requests: Any = one.api._fast_path_requests
+async def test_read_above_the_response_limit_does_not_use_fast_path() -> None:
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), AllTopics())
+    await coordinator.start_and_initialize()
+    requests: Any = coordinator.api._fast_path_requests
     batches = pack([StateBatch(90, 99, 2, 1)])
     write = write_api.WriteShareGroupStateRequest(
         "group",
         [write_api.WriteStateData(TOPIC_ID, [write_api.PartitionData(0, 0, 0, -1, -1, batches)])],
     )
-    one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
-    await one.wait_for_appends()
+    coordinator.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(write, 1)), False)
+    await coordinator.wait_for_appends()
     read = read_api.ReadShareGroupStateRequest(
         "group", [read_api.ReadStateData(TOPIC_ID, [read_api.PartitionData(0, 0)])]
     )
     frame = request_frame(read_api.API_KEY, 0, 1, read_api.encode_request(read, 0))[4:]
     answers: list[bytes] = []
-    for limit, is_taken in ((len(batches), False), (len(batches) + 1, True)):
+    for limit, is_executed in ((len(batches), False), (len(batches) + 1, True)):
         requests.response_bytes_max = limit
-        assert requests.try_execute(frame, None, answers.append, 0.0) is is_taken
+        assert requests.try_execute(frame, None, answers.append, 0.0) is is_executed
     assert len(answers) == 1
-    await one.runtime.stop()
+    await coordinator.runtime.stop()
 
 
 async def test_a_topic_directory_that_raises_fails_one_operation() -> None:
@@ -310,23 +312,23 @@ async def test_a_topic_directory_that_raises_fails_one_operation() -> None:
             return True
 
     topics = RaisingTopics()
-    one = CoordinatorUnderTest(SnapshotPolicy(), topics)
-    await one.start_and_initialize()
+    coordinator = CoordinatorUnderTest(SnapshotPolicy(), topics)
+    await coordinator.start_and_initialize()
 
-    async def write() -> list[int]:
+    async def write_all_partitions() -> list[int]:
         batches = pack([StateBatch(90, 99, 2, 1)])
         parts = [write_api.PartitionData(partition, 0, 0, -1, -1, batches) for partition in range(3)]
         request = write_api.WriteShareGroupStateRequest("group", [write_api.WriteStateData(TOPIC_ID, parts)])
-        one.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
-        await one.wait_for_appends()
-        response = write_api.decode_response(one.answers[-1][1], 9, 1)  # type: ignore[arg-type]
+        coordinator.send_frame(1, (write_api.API_KEY, 1, write_api.encode_request(request, 1)), False)
+        await coordinator.wait_for_appends()
+        response = write_api.decode_response(coordinator.answers[-1][1], 9, 1)  # type: ignore[arg-type]
         return [result.error_code for result in response.results[0].partitions]
 
     topics.disconnected = True
-    assert await write() == [0, 0, int(ErrorCode.UNKNOWN_SERVER_ERROR)]
-    state = one.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 2))
+    assert await write_all_partitions() == [0, 0, int(ErrorCode.UNKNOWN_SERVER_ERROR)]
+    state = coordinator.runtime.share_partition(SharePartitionKey("group", TOPIC_ID, 2))
     assert state is not None
     assert state.batches == b""
     topics.disconnected = False
-    assert await write() == [0, 0, 0]
-    await one.runtime.stop()
+    assert await write_all_partitions() == [0, 0, 0]
+    await coordinator.runtime.stop()

@@ -1,4 +1,4 @@
-"""Test that the compiled replay of a log equals the Python replay: states, pruning offsets and orders.
+"""Test that the compiled replay of a log builds the same shard as the Python replay.
 
 Random logs contain ordinary records, tombstones, updates without a snapshot and compressed batches. The logs
 also contain unsupported value versions, unknown tags and record types, and unusual group ids.
@@ -55,7 +55,7 @@ class LogGenerator:
     def is_unusual(self) -> bool:
         return self.random.randrange(SELDOM) == 0
 
-    def batches(self) -> bytes:
+    def draw_batches(self) -> bytes:
         random = self.random
         first = self.window + random.randrange(-3, 6)
         drawn = []
@@ -70,7 +70,7 @@ class LogGenerator:
             random.shuffle(drawn)
         return pack(drawn)
 
-    def record(self) -> Record:
+    def draw_record(self) -> Record:
         random = self.random
         self.window += random.randrange(2)
         key = SharePartitionKey(
@@ -83,17 +83,19 @@ class LogGenerator:
             times = random.choice(((5, 5), (5, 6), (0, 2**40)))
             epochs = [random.randrange(4) for _ in range(3)]
             highest = random.randrange(9) if self.is_unusual() else -1
-            made = ShareSnapshotValue(*epochs, start, *times, self.batches(), self.count(), highest)
+            made = ShareSnapshotValue(
+                *epochs, start, *times, self.draw_batches(), self.draw_complete_count(), highest
+            )
             return self.corrupt_record(encode_record(StateRecord(key, made)))
         epochs = random.randrange(4), random.randrange(-1, 4)
         if self.is_unusual():
             return add_unknown_tag(
-                encode_record(StateRecord(key, ShareUpdateValue(*epochs, start, self.batches())))
+                encode_record(StateRecord(key, ShareUpdateValue(*epochs, start, self.draw_batches())))
             )
-        written = ShareUpdateValue(*epochs, start, self.batches(), self.count())
+        written = ShareUpdateValue(*epochs, start, self.draw_batches(), self.draw_complete_count())
         return self.corrupt_record(encode_record(StateRecord(key, written)))
 
-    def count(self) -> int:
+    def draw_complete_count(self) -> int:
         return self.random.choice((-1, 0, 9))
 
     def corrupt_record(self, record: Record) -> Record:
@@ -113,10 +115,10 @@ class LogGenerator:
             )
         )
 
-    def data(self, base_offset: int) -> tuple[bytes, int]:
+    def draw_batch(self, base_offset: int) -> tuple[bytes, int]:
         """Return one encoded batch and the log offset after it."""
         random = self.random
-        records = [self.record() for _ in range(random.randrange(1, 6))]
+        records = [self.draw_record() for _ in range(random.randrange(1, 6))]
         headers = (("owner", b"1"), ("empty", b"")) if self.is_unusual() else ()
         data = encode_batch(base_offset, random.randrange(2**41), records, headers)
         return (compress_batch(data) if self.is_unusual() and self.is_unusual() else data), base_offset + len(
@@ -150,14 +152,14 @@ def shard_contents(shard: Shard) -> tuple[object, ...]:
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 30))
 def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
-    draw = LogGenerator(seed)
+    generator = LogGenerator(seed)
     general, own = make_shard(), make_shard()
     one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
     end = 0
     for _ in range(batches):
-        data, end = draw.data(end)
-        if draw.is_unusual():
-            more, end = draw.data(end)
+        data, end = generator.draw_batch(end)
+        if generator.is_unusual():
+            more, end = generator.draw_batch(end)
             data += more
         assert other.replay_batches(data) == one.replay_batches(data)
     assert shard_contents(own) == shard_contents(general)
@@ -166,20 +168,20 @@ def test_compiled_replay_gives_the_same_shard(seed: int, batches: int) -> None:
 @settings(max_examples=300, deadline=None)
 @given(st.integers(0, 2**32), st.data())
 def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject) -> None:
-    batch, _ = LogGenerator(seed).data(0)
+    batch, _ = LogGenerator(seed).draw_batch(0)
     at = data.draw(st.integers(0, len(batch) - 1))
-    spoiled = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
-    if data.draw(st.booleans()) and len(spoiled) > HEADER_BYTES:
-        crc = crc32c(spoiled[COVERED_AT:])
-        spoiled = spoiled[:17] + crc.to_bytes(4, "big") + spoiled[COVERED_AT:]
+    damaged = batch[:at] + bytes([batch[at] ^ data.draw(st.integers(1, 255))]) + batch[at + 1 :]
+    if data.draw(st.booleans()) and len(damaged) > HEADER_BYTES:
+        crc = crc32c(damaged[COVERED_AT:])
+        damaged = damaged[:17] + crc.to_bytes(4, "big") + damaged[COVERED_AT:]
     general, own = make_shard(), make_shard()
     one, other = GeneralReplay(general), compiled.Replay(own, {}, replay_record)
     try:
-        expected: object = one.replay_batches(spoiled)
+        expected: object = one.replay_batches(damaged)
     except (DecodeError, AssertionError) as error:
         expected = type(error)
     try:
-        found: object = other.replay_batches(spoiled)
+        found: object = other.replay_batches(damaged)
     except (DecodeError, AssertionError) as error:
         found = type(error)
     assert found == expected
@@ -187,14 +189,14 @@ def test_damaged_batch_is_refused_by_both_replays(seed: int, data: st.DataObject
         assert shard_contents(own) == shard_contents(general)
 
 
-def test_names_are_shared_by_all_shards() -> None:
-    names: dict[Any, Any] = {}
+def test_group_ids_and_topic_ids_are_shared_by_all_shards() -> None:
+    shared_ids: dict[Any, Any] = {}
     keys = []
     for partition in range(2):
         key = SharePartitionKey("group", bytes(bytearray(TOPIC_ID)), partition)
         made = ShareSnapshotValue(0, 0, 0, 1, 2, 2, b"")
         own = make_shard()
-        replay = compiled.Replay(own, names, replay_record)
+        replay = compiled.Replay(own, shared_ids, replay_record)
         replay.replay_batches(encode_batch(0, 1, [encode_record(StateRecord(key, made))]))
         keys += own.share_partitions()
     assert keys[0].group_id is keys[1].group_id
@@ -213,11 +215,11 @@ def test_batch_is_decoded_once_for_all_records_replayed_in_python(
 ) -> None:
     decoded = []
 
-    def count_and_replay(data: bytes) -> Iterator[record_batch.RecordBatch]:
+    def record_and_decode(data: bytes) -> Iterator[record_batch.RecordBatch]:
         decoded.append(data)
         return record_batch.decode_batches(data)
 
-    monkeypatch.setattr(compiled, "decode_batches", count_and_replay)
+    monkeypatch.setattr(compiled, "decode_batches", record_and_decode)
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     # Reinitialized states, which the compiled replay leaves to Python.
     made = [StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0, 5)) for key in keys]
@@ -229,10 +231,10 @@ def test_batch_is_decoded_once_for_all_records_replayed_in_python(
     assert [state.leader_epoch_max for _, state in own.items()] == [5] * len(keys)
 
 
-def test_compressed_batch_does_not_affect_the_fast_path_of_others(
+def test_compressed_batch_and_unusual_record_do_not_slow_down_other_batches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nor does a record that Python replays."""
+    """Python replays only the record with an unknown tag; the compiled code replays the compressed batch."""
     keys = [SharePartitionKey("group", TOPIC_ID, number) for number in range(100)]
     made = [encode_record(StateRecord(key, ShareSnapshotValue(1, 1, 0, 0, 2, 2, b"", 0))) for key in keys]
     update_key, update = encode_record(StateRecord(keys[0], ShareUpdateValue(1, 0, 7, b"")))
@@ -240,12 +242,12 @@ def test_compressed_batch_does_not_affect_the_fast_path_of_others(
     data = encode_batch(0, 1, made) + compress_batch(encode_batch(100, 1, made)) + encode_batch(200, 1, [odd])
     replayed = []
 
-    def count_and_replay(own: Shard, record: record_batch.LogRecord) -> bool:
+    def record_and_replay(own: Shard, record: record_batch.LogRecord) -> bool:
         replayed.append(record.offset)
         return replay_record(own, record)
 
     general, own = make_shard(), make_shard()
-    replay = compiled.Replay(own, {}, count_and_replay)
+    replay = compiled.Replay(own, {}, record_and_replay)
     for offset in range(201, 301):
         data += encode_batch(offset, 1, [(update_key, update)])
     assert replay.replay_batches(data) == GeneralReplay(general).replay_batches(data) == 301

@@ -24,9 +24,9 @@ any_batches = (ascending | batches).map(pack)
 @settings(max_examples=500)
 @given(ascending | batches, any_batches, start_offsets, start_offsets)
 def test_compiled_merge_equals_combine(current: Any, written: bytes, start_offset: int, later: int) -> None:
-    run = combine(b"", pack(current), start_offset)
-    assert compiled.merge_batches(run, written, max(start_offset, later)) == combine(
-        run, written, max(start_offset, later)
+    current_bytes = combine(b"", pack(current), start_offset)
+    assert compiled.merge_batches(current_bytes, written, max(start_offset, later)) == combine(
+        current_bytes, written, max(start_offset, later)
     )
 
 
@@ -40,7 +40,7 @@ def test_compiled_merge_returns_none_for_an_inverted_batch() -> None:
 
 @pytest.mark.slow
 def test_compiled_merge_of_many_unordered_batches_is_fast() -> None:
-    """Reversed, shuffled and nested batches take time in proportion to sorting."""
+    """Merge reversed, nested and shuffled batches in less time than Python does."""
     count = 100_000
     shapes = [
         [StateBatch(2 * n, 2 * n, 2, 1) for n in reversed(range(count))],
@@ -57,8 +57,8 @@ def test_compiled_merge_of_many_unordered_batches_is_fast() -> None:
     assert process_time() - began_s < definition_s
 
 
-def test_compiled_merge_orders_extreme_batches_alike() -> None:
-    """Overlapping batches with the least and greatest counts and states."""
+def test_compiled_merge_of_extreme_values_equals_combine() -> None:
+    """Merge overlapping batches with the least and greatest counts and states."""
     kinds = [(state, count) for state in (-128, -1, 0, 127) for count in (-(2**15), -1, 0, 1, 2**15 - 1)]
     ends = [(-(2**63), -(2**63)), (-(2**63), 2**63 - 1), (0, 9), (2**63 - 1, 2**63 - 1)]
     for first, last in ends:
@@ -75,7 +75,9 @@ records = st.tuples(lengths.map(bytes), st.none() | lengths.map(lambda length: b
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**42), st.lists(records, min_size=1, max_size=70))
-def test_compiled_record_batch_is_equal(base_offset: int, timestamp_ms: int, written: Any) -> None:
+def test_compiled_record_batch_equals_the_python_encoding(
+    base_offset: int, timestamp_ms: int, written: Any
+) -> None:
     expected = record_batch.encode_batch(base_offset, timestamp_ms, written)
     assert compiled.encode_batch(base_offset, timestamp_ms, written) == expected
     # A batch of the owner of a topic's partition: leader epoch, producer id and epoch, sequence.

@@ -1,4 +1,4 @@
-"""A shard compared with its model after random requests, and with a shard loaded from its pruned log."""
+"""Compare a shard after random requests with its model, and with a shard loaded from its pruned log."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ class ShardModelComparison(RuleBasedStateMachine):
     """Random requests for three share-partitions."""
 
     @initialize(updates_max=st.integers(0, 6), update_bytes_min=st.sampled_from([0, 200, 10_000]))
-    def begin(self, updates_max: int, update_bytes_min: int) -> None:
+    def create_shard(self, updates_max: int, update_bytes_min: int) -> None:
         self.shard = ModelledShard(SnapshotPolicy(updates_max, update_bytes_min))
 
     @rule(key=keys, state_epoch=epochs, start_offset=start_offsets)
@@ -82,5 +82,5 @@ class ShardModelComparison(RuleBasedStateMachine):
         self.shard.check_replay()
 
 
-TestShardBesideModel = ShardModelComparison.TestCase
-TestShardBesideModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShardEqualsModel = ShardModelComparison.TestCase
+TestShardEqualsModel.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,6 +1,6 @@
-"""Enumerate all inputs of a small size, where random search finds too little.
+"""Test all merges over a few offsets, and all short sequences of requests for one share-partition.
 
-All merges over a few offsets, and all short sessions of one share-partition.
+Random inputs of this size repeat often and omit some cases, so the tests enumerate all of them.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ KINDS: list[tuple[Kind, Kind]] = [((1, 4), (2, 2)), ((1, 2), (1, 4))]
 MERGES = [combine, *([compiled.merge_batches] if compiled else [])]
 
 
-def make_run(offsets: tuple[Kind, ...]) -> bytes:
-    """Return the run that has these values from offset 0; () means that the offset is not covered."""
+def make_batches(offsets: tuple[Kind, ...]) -> bytes:
+    """Return batches with these values from offset 0; () means that no batch covers the offset."""
     batches: list[StateBatch] = []
     for offset, kind in enumerate(offsets):
         if kind:
@@ -40,7 +40,7 @@ def make_run(offsets: tuple[Kind, ...]) -> bytes:
 def test_all_merges_of_two_written_batches(
     merge: Callable[[bytes, bytes, int], bytes], kinds: tuple[Kind, Kind], offsets: int
 ) -> None:
-    runs = list(product(((), *kinds), repeat=offsets))
+    current_values = list(product(((), *kinds), repeat=offsets))
     batches = [
         StateBatch(first, last, state, count)
         for first in range(offsets)
@@ -60,12 +60,12 @@ def test_all_merges_of_two_written_batches(
             )
             for n in range(offsets)
         ]
-        for current in runs:
+        for current in current_values:
             merged = tuple(map(max, current, greatest))
             for start_offset in range(-1, offsets + 1):
                 expected = tuple(kind if n >= start_offset else () for n, kind in enumerate(merged))
-                found = merge(make_run(current), written_bytes, start_offset)
-                assert found == make_run(expected), (current, written, start_offset)
+                found = merge(make_batches(current), written_bytes, start_offset)
+                assert found == make_batches(expected), (current, written, start_offset)
 
 
 Step = Callable[[ModelledShard], None]
@@ -79,7 +79,7 @@ def make_write_step(first: int, kind: Kind, **epochs_and_offset: int) -> Step:
     )
 
 
-# After the state epoch changed, after the leader epoch changed, with and without a new start offset.
+# Requests before and after a change of the state epoch, the leader epoch and the start offset.
 STEPS: dict[str, Step] = {
     "initialize 1": lambda shard: shard.initialize(KEY, 1, 0),
     "initialize 2": lambda shard: shard.initialize(KEY, 2, -1),
@@ -92,8 +92,8 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("length", [4, pytest.param(6, marks=pytest.mark.slow)])
-def test_all_sessions_of_one_share_partition(length: int) -> None:
-    """Each response must be the model's. At the end, a shard loaded from the log must equal the live one."""
+def test_all_short_request_sequences_of_one_share_partition(length: int) -> None:
+    """Compare each response with the model, and the shard at the end with one loaded from its log."""
     for names in product(STEPS, repeat=length):
         shard = ModelledShard(SnapshotPolicy(1, 0))
         try:

@@ -97,7 +97,7 @@ async def write_topic(bootstrap: str, security: ClientSecurity) -> None:
     )
     await log.open()
     for p in range(PARTITIONS):
-        await log.own(p)
+        await log.acquire_ownership(p)
         await read_all(log, [p])
         records = make_varied_records(RECORDS, seed=p)
         for at in range(0, RECORDS, 50):

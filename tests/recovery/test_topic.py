@@ -69,7 +69,7 @@ async def claim_all(log: Any) -> None:
     """Claim all partitions of a log; retry like the runtime if late records made a claim invalid."""
     while True:
         try:
-            await asyncio.gather(*map(log.own, range(PARTITIONS)))
+            await asyncio.gather(*map(log.acquire_ownership, range(PARTITIONS)))
             await read_all(log, range(PARTITIONS))
         except LogUnavailable:
             continue

@@ -46,7 +46,7 @@ async def topic_log(
     try:
         await log.open()
         if own:
-            await asyncio.gather(*map(log.own, range(partitions)))
+            await asyncio.gather(*map(log.acquire_ownership, range(partitions)))
             await read_all(log, range(partitions))
             await wait_for_leases(log, *range(partitions))
         yield log

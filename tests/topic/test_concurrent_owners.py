@@ -49,7 +49,7 @@ async def test_exactly_one_of_several_concurrent_claimants_can_append(built_in: 
     ):
         logs = (one, two, three)
         for _ in range(10):
-            await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+            await asyncio.gather(*(log.acquire_ownership(0) for log in logs), return_exceptions=True)
             await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
             await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
             # A rejected claimant detects the rejection when it reads. A read-only log returns only

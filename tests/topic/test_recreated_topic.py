@@ -55,7 +55,7 @@ async def test_owner_refuses_a_recreated_topic(built_in: BuiltInRig) -> None:
         assert reason.startswith(f"Topic {topic} was deleted and created again: its topic id was ")
         assert owner.health() == reason
         with pytest.raises(LogRefused, match="deleted and created again"):
-            await owner.own(0)
+            await owner.acquire_ownership(0)
         async with topic_log(bootstrap, topic) as other:
             offset = await append_durably(other, 0, [(b"k", b"after")])
             # The new topic has only the claim of the new owner, and no record of the old owner.

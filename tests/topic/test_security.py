@@ -46,7 +46,7 @@ async def test_log_connects_with_tls_and_password_only(newest_jars: KafkaJars, t
     with run_secured_broker(newest_jars, tmp_path, deny_all=False) as broker:
         log = make_secured_log(broker, broker.security)
         await log.open()
-        await log.own(0)
+        await log.acquire_ownership(0)
         await read_all(log, range(1))
         assert await append_durably(log, 0, [(b"k", b"v")]) == 1
         await log.close()

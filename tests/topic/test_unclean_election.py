@@ -47,7 +47,7 @@ async def owned_log(brokers: Brokers) -> AsyncIterator[KafkaLog]:
     log = KafkaLog(brokers, config, owner="test", clock=SystemClock(), limits=LIMITS)
     try:
         await log.open()
-        await log.own(0)
+        await log.acquire_ownership(0)
         await read_all(log, range(1))
         await wait_for_leases(log, 0)
         yield log

@@ -25,19 +25,19 @@ class Session:
     def __init__(self) -> None:
         self.driven = DrivenShard()
 
-    def run(self, command: str) -> str:
+    def run_command(self, command: str) -> str:
         """Run one command; return the response and the appended records, one per line."""
         verb, *words = command.split()
-        key = self._key(words.pop(0)) if words and "=" not in words[0] else None
+        key = self._parse_key(words.pop(0)) if words and "=" not in words[0] else None
         settings = dict(word.split("=", 1) for word in words)
         before = len(self.driven.log)
-        said = getattr(self, f"_{verb}")(key, settings)
-        lines = [said] if said else []
+        result = getattr(self, f"_{verb}")(key, settings)
+        lines = [result] if result else []
         lines.extend(f"record {format_record(record)}" for record, _ in self.driven.log[before:])
         return "\n".join(lines)
 
     @staticmethod
-    def _key(text: str) -> SharePartitionKey:
+    def _parse_key(text: str) -> SharePartitionKey:
         group_id, topic, partition = text.rsplit(":", 2)
         assert topic == "T", "the only topic of transcripts is T"
         return SharePartitionKey(group_id, TOPIC_ID, int(partition))

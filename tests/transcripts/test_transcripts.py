@@ -29,9 +29,9 @@ def replay_transcript(text: str) -> str:
     session = Session()
     written = []
     for comments, command, _ in split_blocks(text):
-        happened = session.run(command)
+        result = session.run_command(command)
         head = f"{comments}\n{command}" if comments else command
-        written.append(f"{head}\n{SEPARATOR}\n{happened}".rstrip())
+        written.append(f"{head}\n{SEPARATOR}\n{result}".rstrip())
     return "\n\n".join(written) + "\n"
 
 

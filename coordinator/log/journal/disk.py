@@ -86,7 +86,7 @@ class Disk(Protocol):
         ...
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Make one sector of data the durable content of a file; other writes may be in progress.
+        """Durably replace the content of a file with one sector of data; other writes may be in progress.
 
         The file is created if it is missing. After a crash, the file has the old data or the new data. Raises
         OSError.
@@ -147,11 +147,11 @@ def _in_background(
 ) -> Callable[Concatenate["RealDisk", P], Coroutine[Any, Any, T]]:
     """Turn a method that blocks into a coroutine function that runs it on a background thread."""
 
-    async def run(disk: "RealDisk", /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def run_in_pool(disk: "RealDisk", /, *args: P.args, **kwargs: P.kwargs) -> T:
         call = partial(method, disk, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(disk._background_pool, call)
 
-    return run
+    return run_in_pool
 
 
 class RealDisk:
@@ -273,7 +273,7 @@ class RealDisk:
 
     @_in_background
     def replace(self, name: str, data: bytes) -> None:
-        """Make one sector of data the durable content of a file."""
+        """Durably replace the content of a file with one sector of data."""
         path = self._folder / name
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
@@ -310,7 +310,7 @@ class RealDisk:
             return descriptor
 
 
-def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
+def _start_threads(pool: ThreadPoolExecutor, count: int) -> None:
     """Start all threads of a new pool. Raises RuntimeError if a thread cannot be started.
 
     If a pool cannot start a thread for a submitted task, `submit` raises, but another thread may still run
@@ -319,7 +319,7 @@ def _start_threads(chores: ThreadPoolExecutor, count: int) -> None:
     all_started = threading.Barrier(count)
     try:
         for _ in range(count):
-            chores.submit(all_started.wait)
+            pool.submit(all_started.wait)
     except BaseException:
         all_started.abort()
         raise

@@ -12,8 +12,8 @@ from coordinator.log.journal.pending import Append, call_done
 
 # Initial delay before a retry. The delay doubles each time the first commit of a new segment fails, because
 # each such retry leaves a segment on the disk.
-PROBE_S = 1.0
-PROBE_DOUBLINGS_MAX = 5
+RETRY_DELAY_S = 1.0
+RETRY_DELAY_DOUBLINGS_MAX = 5
 
 
 def error_reason(error: Exception) -> str:
@@ -21,21 +21,21 @@ def error_reason(error: Exception) -> str:
     return str(error) if isinstance(error, OSError) else repr(error)
 
 
-def log_failure(logger: logging.Logger, level: int, what: str, error: Exception) -> None:
+def log_failure(logger: logging.Logger, level: int, message: str, error: Exception) -> None:
     """Log a failure; errors other than OSError include the traceback."""
     if isinstance(error, OSError):
-        logger.log(level, "%s: %s", what, error_reason(error))
+        logger.log(level, "%s: %s", message, error_reason(error))
     else:
-        logger.error("%s: %s", what, error_reason(error), exc_info=error)
+        logger.error("%s: %s", message, error_reason(error), exc_info=error)
 
 
-def probe_delay_s(failures: int) -> float:
+def retry_delay_s(failures: int) -> float:
     """Return the delay in seconds before the next retry, after `failures` failed commits in a row."""
-    return PROBE_S * 2.0 ** min(max(failures - 1, 0), PROBE_DOUBLINGS_MAX)
+    return RETRY_DELAY_S * 2.0 ** min(max(failures - 1, 0), RETRY_DELAY_DOUBLINGS_MAX)
 
 
-def fail_appends(pending: Sequence[Append], doubtful: int, why: str) -> None:
-    """Fail all pending appends; the first `doubtful` ones with LogOutcomeUnknown."""
-    for place, append in enumerate(pending):
-        kind = LogOutcomeUnknown if place < doubtful else LogUnavailable
-        call_done(append, kind(why))
+def fail_appends(pending: Sequence[Append], unconfirmed: int, reason: str) -> None:
+    """Fail all pending appends; the first `unconfirmed` ones with LogOutcomeUnknown."""
+    for index, append in enumerate(pending):
+        error_class = LogOutcomeUnknown if index < unconfirmed else LogUnavailable
+        call_done(append, error_class(reason))

@@ -113,12 +113,12 @@ async def inspect_journal(disk: Disk, *, count_records: bool = True) -> JournalR
     for attempts_left in reversed(range(ATTEMPTS_MAX)):
         inspection, damage = await _inspect_or_repeat(disk, count_records)
         tail = inspection.walk.tail
-        place: object = (damage.file, damage.position, damage.found) if damage is not None else tail
-        if place == previous_end or (damage is None and (tail is None or tail.is_clean)):
+        position: object = (damage.file, damage.position, damage.found) if damage is not None else tail
+        if position == previous_end or (damage is None and (tail is None or tail.is_clean)):
             return inspection.report(damage, is_changing=False)
         if not attempts_left:
             return inspection.report(None, is_changing=True)
-        previous_end = place
+        previous_end = position
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -140,7 +140,7 @@ class _Inspection:
 
     def report(self, damage: LogDamaged | None, *, is_changing: bool) -> JournalReport:
         walk = self.walk
-        headers = {begun.name: begun.header for begun in walk.begun}
+        headers = {segment.name: segment.header for segment in walk.with_header}
         segments = [
             SegmentReport(
                 file=segment.name,
@@ -182,14 +182,14 @@ async def _inspect_once(disk: Disk, count_records: bool) -> tuple[_Inspection, L
         await inspection.walk.run()
     except LogDamaged as damage:
         if not inspection.walk.scan.segments:
-            await _walk_before_damage(inspection.walk, disk, damage)
+            await _scan_before_damage(inspection.walk, disk, damage)
         return inspection, damage
     return inspection, None
 
 
-async def _walk_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:
+async def _scan_before_damage(walk: SegmentWalk, disk: Disk, damage: LogDamaged) -> None:
     """Scan the segments before a file whose damage at byte 0 prevented the scan."""
-    good = [begun for begun in walk.begun if disk.describe(begun.name) < damage.file]
+    good = [segment for segment in walk.with_header if disk.describe(segment.name) < damage.file]
     walk.scan = SegmentScan(good, walk.state_partitions or 0, disk.describe, walk.recovery_point)
     with suppress(LogDamaged):
         for name, _ in good:

@@ -30,7 +30,13 @@ from coordinator.log.base import (
 )
 from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk, RealDisk, write_durably
-from coordinator.log.journal.failures import PROBE_S, error_reason, fail_appends, log_failure, probe_delay_s
+from coordinator.log.journal.failures import (
+    RETRY_DELAY_S,
+    error_reason,
+    fail_appends,
+    log_failure,
+    retry_delay_s,
+)
 from coordinator.log.journal.pending import (
     Append,
     advance_end_offsets,
@@ -77,11 +83,11 @@ class Journal(UnsharedLog):
         self._pending: list[Append] = []
         # `_unconfirmed` is the number of pending appends that may also be stored in abandoned bytes.
         self._unconfirmed = self._failures = 0
-        self._commit_is_scheduled = self._gathering = self.committing = False
+        self._commit_is_scheduled = self._is_suspended = self.committing = False
         self._commit_callback: Callable[[], None] = lambda: None
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments)
         self._rolling: asyncio.Task[None] | None = None
-        self._probe: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._failure: str | None = _NOT_OPEN
         self._has_abandoned_bytes, self._is_open = True, False
         self._idle_event = asyncio.Event()
@@ -111,7 +117,7 @@ class Journal(UnsharedLog):
         self._start_offsets, self._end_offsets = found.start_offsets, found.end_offsets
         self._next_commit = found.next_commit
         self._oldest = self._oldest_recorded = found.oldest
-        self._has_abandoned_bytes = not found.can_go_on
+        self._has_abandoned_bytes = not found.can_append
         self._failure, self._failures, self._unconfirmed = None, 0, 0
         self._recovery_point = RecoveryPointRecorder(self._disk, self._segments, found.recorded_commit)
         await self._recovery_point.record()
@@ -132,8 +138,8 @@ class Journal(UnsharedLog):
         while self.committing or self._commit_is_scheduled or self._pending or self._rolling is not None:
             self._idle_event.clear()
             await self._idle_event.wait()
-        if self._probe is not None:
-            self._probe.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
         await self._segments.wait_for_background_tasks()
         await self._write_end_frame()
         await self._recovery_point.record()
@@ -149,7 +155,7 @@ class Journal(UnsharedLog):
             if self._sync_mode == "os" and self._segments.are_retired_segments_durable():
                 await self._disk.sync(segment.name)
                 self._segments.durable_commit = self._next_commit - 1
-            if self._is_oldest_due():
+            if self._may_record_oldest():
                 durable_commit = self._segments.durable_commit
                 frame = layout.encode_frame(
                     segment.number, segment.end, self._next_commit, durable_commit, self._oldest, ()
@@ -178,17 +184,17 @@ class Journal(UnsharedLog):
             asyncio.get_running_loop().call_soon(done, base_offset, None)
             return
         self._pending.append(new_append(state_partition, base_offset, timestamp_ms, list(records), done))
-        if not self._commit_is_scheduled and not self.committing and not self._gathering:
+        if not self._commit_is_scheduled and not self.committing and not self._is_suspended:
             self._schedule_commit()
 
-    def set_commit_callback(self, over: Callable[[], None]) -> bool:
+    def set_commit_callback(self, on_commit_finished: Callable[[], None]) -> bool:
         """Set a callback for the end of each commit; return False if commits do not wait for the disk."""
-        self._commit_callback = over if self._sync_mode == "always" else self._commit_callback
+        self._commit_callback = on_commit_finished if self._sync_mode == "always" else self._commit_callback
         return self._sync_mode == "always"
 
     def take_pending_entries(self) -> PendingEntries | None:
         """Suspend commits until `flush`; return the pending appends, or None if appends are refused."""
-        self._gathering = True
+        self._is_suspended = True
         takes_writes = self._failure is None and self._is_open
         return (self._pending, self._end_offsets, new_append) if takes_writes else None
 
@@ -202,11 +208,11 @@ class Journal(UnsharedLog):
 
         While appends are refused, none are pending. A frame without entries may still free old segments.
         """
-        self._commit_is_scheduled = self._gathering = False
+        self._commit_is_scheduled = self._is_suspended = False
         if self.committing or self._rolling is not None:
             return
-        has_news = self._failure != _NOT_OPEN and self._is_oldest_due()
-        if not (self._pending or has_news):
+        records_oldest = self._failure != _NOT_OPEN and self._may_record_oldest()
+        if not (self._pending or records_oldest):
             self._idle_event.set()
             return
         entries, size_bytes = take_frame_entries(self._pending)
@@ -216,8 +222,8 @@ class Journal(UnsharedLog):
             self._start_roll(size_bytes) if count else self._idle_event.set()
             return
         group, self._pending = self._pending[:count], self._pending[count:]
-        oldest = self._oldest if has_news else self._oldest_recorded
-        sync = has_news or self._sync_mode == "always"
+        oldest = self._oldest if records_oldest else self._oldest_recorded
+        sync = records_oldest or self._sync_mode == "always"
         self.committing = True
 
         def on_written(error: Exception | None) -> None:
@@ -292,13 +298,15 @@ class Journal(UnsharedLog):
         self._failure = failure
         fail_appends(self._pending, self._unconfirmed, self._failure)
         self._pending, self._unconfirmed = [], 0
-        self._probe = asyncio.get_running_loop().call_later(probe_delay_s(self._failures), self._probe_disk)
+        self._retry_timer = asyncio.get_running_loop().call_later(
+            retry_delay_s(self._failures), self._retry_segment
+        )
         self._idle_event.set()
 
-    def _probe_disk(self) -> None:
+    def _retry_segment(self) -> None:
         if self.committing:
             # The commit in progress changes the end of this segment, which the next header must contain.
-            self._probe = asyncio.get_running_loop().call_later(PROBE_S, self._probe_disk)
+            self._retry_timer = asyncio.get_running_loop().call_later(RETRY_DELAY_S, self._retry_segment)
         elif self._is_open:
             self._start_roll(0)
 
@@ -325,7 +333,7 @@ class Journal(UnsharedLog):
         """Begin a segment. Its header has the end of the previous one; commits after that end are ignored."""
         before = self._segments.current
         # If earlier records are not durable yet (`os` mode), the header must not allow removals.
-        may_remove = (before is None or before.durable) and self._is_oldest_due()
+        may_remove = (before is None or before.durable) and self._may_record_oldest()
         oldest = self._oldest if may_remove else self._oldest_recorded
         header = layout.SegmentHeader(
             number=before.number + 1 if before else 1,
@@ -355,24 +363,31 @@ class Journal(UnsharedLog):
     @contextmanager
     def files_for_reading(self) -> Iterator[JournalFiles]:
         """Return the valid parts of the files, for another process. No file is removed within the block."""
-        with self._segments.segments_for_reading() as stretches:
-            yield JournalFiles(self._folder, tuple(stretches), layout.first_position(self._state_partitions))
+        with self._segments.segments_for_reading() as segment_ends:
+            yield JournalFiles(
+                self._folder, tuple(segment_ends), layout.first_position(self._state_partitions)
+            )
 
     # Pruning.
 
     def prune(self, state_partition: int, before_offset: int) -> None:
-        """Declare records redundant; the oldest segments without needed records are removed."""
+        """Mark records as redundant, and remove the oldest segments without needed records."""
         before_offset = min(before_offset, self._end_offsets[state_partition])
         if before_offset <= self._start_offsets[state_partition]:
             return
         self._start_offsets[state_partition] = before_offset
         self._oldest = max(self._oldest, self._segments.first_needed_segment(self._start_offsets).number)
-        if self._is_open and not self._commit_is_scheduled and not self.committing and self._is_oldest_due():
+        if (
+            self._is_open
+            and not self._commit_is_scheduled
+            and not self.committing
+            and self._may_record_oldest()
+        ):
             self._schedule_commit()
 
-    def _is_oldest_due(self) -> bool:
-        """Return whether a frame should contain a newer oldest segment: the records before it are durable."""
-        # Otherwise a crash could lose both the frame and the removed segments.
+    def _may_record_oldest(self) -> bool:
+        """Return whether the next frame may record a newer oldest segment, so that older ones are removed."""
+        # Earlier frames must be durable, or a crash could lose both this frame and the removed segments.
         return self._oldest > self._oldest_recorded and (
             self._sync_mode == "always" or self._segments.are_retired_segments_durable()
         )

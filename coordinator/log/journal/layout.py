@@ -62,7 +62,7 @@ _RECOVERY_POINT = Struct(">8sQQ")
 _FRAME_MAGIC = b"\xf5shc"
 # The head without its CRC; the CRC is seeded with the segment number and the position.
 _HEAD = Struct(">4sIQQQI")
-_PLACE = Struct(">QQ")
+_FRAME_LOCATION = Struct(">QQ")
 _END_MARK = b"end\n"
 _ENTRY = Struct(">HI")
 
@@ -72,7 +72,7 @@ STATE_PARTITIONS_MAX = 1 << 16
 
 
 class SegmentHeader(NamedTuple):
-    """The header of a segment. `previous_end` is a position in the file of the previous segment.
+    """The header of a segment. `previous_end` is the end position in the file of the previous segment.
 
     All values are those at the beginning of the segment: `end_offsets` of all state partitions, the last
     durable commit (`durable`), and the oldest needed segment (`oldest`).
@@ -191,7 +191,7 @@ def encode_frame(
     """Encode a frame for a position in a segment; the concatenated `parts` are its entries."""
     entries = b"".join(parts)
     head = _HEAD.pack(_FRAME_MAGIC, len(entries), commit, durable, oldest, crc32c(entries))
-    head_crc = _CRC.pack(crc32c(head, crc32c(_PLACE.pack(segment, position))))
+    head_crc = _CRC.pack(crc32c(head, crc32c(_FRAME_LOCATION.pack(segment, position))))
     frame = head + head_crc + entries + _END_MARK
     return frame + bytes(-len(frame) % ALIGN_BYTES)
 
@@ -211,7 +211,7 @@ def decode_head_at(data: memoryview, at: int, segment: int, position: int) -> Fr
     if at + HEAD_BYTES > len(data) or data[at : at + 4] != _FRAME_MAGIC:
         return None
     stored_crc = _CRC.unpack_from(data, at + _HEAD.size)[0]
-    if crc32c(data[at : at + _HEAD.size], crc32c(_PLACE.pack(segment, position))) != stored_crc:
+    if crc32c(data[at : at + _HEAD.size], crc32c(_FRAME_LOCATION.pack(segment, position))) != stored_crc:
         return None
     return FrameHead(*_HEAD.unpack_from(data, at)[1:])
 

@@ -19,14 +19,18 @@ READ_CHUNK_BYTES = 256 << 10
 
 
 async def read_segments(
-    disk: Disk, stretches: Sequence[tuple[int, int]], first_position: int, state_partitions: Collection[int]
+    disk: Disk,
+    segment_ends: Sequence[tuple[int, int]],
+    first_position: int,
+    state_partitions: Collection[int],
 ) -> AsyncIterator[list[LoggedBatch]]:
-    """Yield the batches of the state partitions in chunks; `stretches` has (segment number, valid end) pairs.
+    """Yield the batches of the state partitions in chunks.
 
-    Raises LogDamaged for a frame that is no longer valid, and LogUnavailable if the disk cannot be read.
+    `segment_ends` has pairs of segment number and valid end. Raises LogDamaged for a frame that is no longer
+    valid, and LogUnavailable if the disk cannot be read.
     """
     wanted = frozenset(state_partitions)
-    for number, end in stretches:
+    for number, end in segment_ends:
         position = first_position
         while position < end:
             try:
@@ -62,12 +66,12 @@ class JournalFiles(NamedTuple):
     """The valid parts of a journal: pairs of segment number and valid end, each from `first_position` on."""
 
     folder: Path
-    stretches: tuple[tuple[int, int], ...]
+    segment_ends: tuple[tuple[int, int], ...]
     first_position: int
 
     async def batches(self, state_partition: int) -> AsyncIterator[bytes]:
         """Yield the batches of a state partition. Raises LogError."""
         disk = RealDisk(self.folder)
-        async for chunk in read_segments(disk, self.stretches, self.first_position, (state_partition,)):
+        async for chunk in read_segments(disk, self.segment_ends, self.first_position, (state_partition,)):
             for logged in chunk:
                 yield logged.batch

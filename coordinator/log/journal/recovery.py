@@ -19,7 +19,7 @@ _logger = logging.getLogger(__name__)
 class RecoveredJournal(NamedTuple):
     """Result of a recovery.
 
-    `can_go_on` is True if new commits may be written to the last segment. `recorded_commit` is the commit in
+    `can_append` is True if new commits may be written to the last segment. `recorded_commit` is the commit in
     the recovery point, 0 without a recovery point.
     """
 
@@ -28,7 +28,7 @@ class RecoveredJournal(NamedTuple):
     end_offsets: list[int]
     next_commit: int
     oldest: int
-    can_go_on: bool
+    can_append: bool
     recorded_commit: int = 0
 
 
@@ -40,26 +40,26 @@ async def recover_journal(disk: Disk, state_partitions: int) -> RecoveredJournal
     """
     walk = SegmentWalk(disk, state_partitions)
     await walk.run()
-    scan, begun, tail = walk.scan, walk.begun, walk.tail
+    scan, with_header, tail = walk.scan, walk.with_header, walk.tail
     if tail is None:
         # Not even the first segment has a valid header.
         for name in reversed(walk.headerless):
             await disk.remove(name)
         return RecoveredJournal([], [0] * state_partitions, [0] * state_partitions, 1, 1, False)
     _log_tail_warning(disk.describe(tail.name), tail)
-    await _make_durable(disk, scan, begun[len(scan.segments) - 1].header)
-    first = next(place for place, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
+    await _make_durable(disk, scan, with_header[len(scan.segments) - 1].header)
+    first = next(index for index, segment in enumerate(scan.segments) if segment.number >= scan.oldest)
     unneeded = [segment.name for segment in scan.segments[:first]]
     # Remove files from both ends inwards, so that a crash during removal leaves no gap.
     for name in (*walk.dropped, *unneeded, *reversed(walk.headerless), *reversed(walk.cut_off)):
         await disk.remove(name)
     return RecoveredJournal(
         segments=scan.segments[first:],
-        start_offsets=list(begun[first].header.end_offsets),
+        start_offsets=list(with_header[first].header.end_offsets),
         end_offsets=scan.end_offsets,
         next_commit=scan.next_commit,
         oldest=scan.oldest,
-        can_go_on=tail.is_clean,
+        can_append=tail.is_clean,
         recorded_commit=walk.recovery_point.commit if walk.recovery_point is not None else 0,
     )
 

@@ -88,7 +88,7 @@ class FollowingFrame(NamedTuple):
     durable: int
 
 
-Visit = Callable[[str, layout.Frame], None]
+FrameVisitor = Callable[[str, layout.Frame], None]
 
 
 def segment_name(number: int) -> str:
@@ -139,14 +139,14 @@ def check_headerless_file(
     if len(data) < layout.minimum_file_bytes(data, layout.first_position(state_partitions), number):
         # An interrupted creation of a file leaves only zeros.
         if not layout.is_zero(data):
-            raise _truncated_file(path, 0, len(data))
+            raise _make_truncation_error(path, 0, len(data))
         return
     header_end = layout.header_bytes(state_partitions)
     if not layout.has_zero_sector(data, 0, header_end):
         raise LogDamaged(path, 0, "its header is not valid, though it was written as a whole", ADVICE)
 
 
-def _truncated_file(path: str, position: int, size_bytes: int) -> LogDamaged:
+def _make_truncation_error(path: str, position: int, size_bytes: int) -> LogDamaged:
     found = f"the file ends at byte {size_bytes}, and it was longer once, so a copy of it may have broken off"
     return LogDamaged(path, position, found, ADVICE_CUT_SHORT)
 
@@ -161,16 +161,16 @@ class SegmentScan:
 
     def __init__(
         self,
-        begun: Sequence[SegmentWithHeader],
+        with_header: Sequence[SegmentWithHeader],
         state_partitions: int,
         describe: Callable[[str], str],
         recovery_point: layout.RecoveryPoint | None = None,
     ) -> None:
         self._describe = describe
-        self._begun = begun
+        self._with_header = with_header
         self._recovery_point = recovery_point
         self.segments: list[Segment] = []
-        first = begun[0].header if begun else None
+        first = with_header[0].header if with_header else None
         self.start_offsets = list(first.end_offsets) if first else [0] * state_partitions
         self.end_offsets = list(self.start_offsets)
         self.next_commit = first.first_commit if first else 1
@@ -180,11 +180,11 @@ class SegmentScan:
         # File name, begin and end of the last valid frame.
         self.last_frame: tuple[str, int, int] | None = None
 
-    def scan_segment(self, data: memoryview, visit: Visit | None = None) -> bool:
+    def scan_segment(self, data: memoryview, visit: FrameVisitor | None = None) -> bool:
         """Scan the next segment; return True if it is valid up to its end in the next segment's header."""
-        place = len(self.segments)
-        name, header = self._begun[place]
-        successor = self._begun[place + 1].header if place + 1 < len(self._begun) else None
+        index = len(self.segments)
+        name, header = self._with_header[index]
+        successor = self._with_header[index + 1].header if index + 1 < len(self._with_header) else None
         self._check_continues_previous(name, header)
         self.oldest = max(self.oldest, header.oldest)
         position = self._entries_end = layout.first_position(len(self.end_offsets))
@@ -205,23 +205,23 @@ class SegmentScan:
 
         `data` is that segment; `later` are the later frames and headers in all segments after it.
         """
-        name, header = self._begun[len(self.segments) - 1]
+        name, header = self._with_header[len(self.segments) - 1]
         position = self.segments[-1].end
         if len(data) < layout.minimum_file_bytes(data, self._entries_end, header.number):
-            raise _truncated_file(self._describe(name), position, len(data))
+            raise _make_truncation_error(self._describe(name), position, len(data))
         self.check_recovery_point()
         if not later and layout.is_zero(data[position:]):
             return JournalTail(name, position, True, 0)
         lost_commits = 0
-        for witness in (*find_following_frames(name, header, data, position), *later):
-            if witness.durable >= self.next_commit:
+        for later_frame in (*find_following_frames(name, header, data, position), *later):
+            if later_frame.durable >= self.next_commit:
                 raise self.make_damage_error(
                     name,
                     position,
                     f"commit {self.next_commit} is not valid, but it was durable before byte "
-                    f"{witness.position} of {witness.name} was written",
+                    f"{later_frame.position} of {later_frame.name} was written",
                 )
-            lost_commits = max(lost_commits, witness.commit - self.next_commit + 1)
+            lost_commits = max(lost_commits, later_frame.commit - self.next_commit + 1)
         if not layout.is_torn(data, position, header.number):
             raise self.make_damage_error(
                 name, position, f"commit {self.next_commit} is not valid, though it was written as a whole"
@@ -233,9 +233,9 @@ class SegmentScan:
         point = self._recovery_point
         if point is None or point.commit < self.next_commit:
             return
-        last_number = self._begun[-1].header.number if self._begun else 0
+        last_number = self._with_header[-1].header.number if self._with_header else 0
         if point.segment > last_number:
-            missing = self._describe(segment_name(last_number + 1 if self._begun else point.segment))
+            missing = self._describe(segment_name(last_number + 1 if self._with_header else point.segment))
             found = f"the file is missing, but commit {point.commit} was durable in segment {point.segment}"
             raise LogDamaged(missing, 0, found, ADVICE_MISSING)
         last = self.segments[-1]
@@ -248,7 +248,7 @@ class SegmentScan:
 
     def check_oldest(self) -> None:
         """Refuse a journal whose oldest needed segments are missing."""
-        if self._begun and self._begun[0].header.number > self.oldest:
+        if self._with_header and self._with_header[0].header.number > self.oldest:
             missing = self._describe(segment_name(self.oldest))
             raise LogDamaged(missing, 0, "the file is missing", ADVICE_MISSING)
 
@@ -306,5 +306,5 @@ def find_following_frames(
     """Yield the heads after a position of a segment; from position 0, yield the header first."""
     if position == 0:
         yield FollowingFrame(name, 0, header.first_commit, header.durable)
-    for where, head in layout.find_later_heads(data, position, header.number):
-        yield FollowingFrame(name, where, head.commit, head.durable)
+    for head_position, head in layout.find_later_heads(data, position, header.number):
+        yield FollowingFrame(name, head_position, head.commit, head.durable)

@@ -37,7 +37,7 @@ class JournalSegments:
         self._is_ended = False
         self._preparing: asyncio.Task[None] | None = None
         self._retry_s = float("-inf")
-        self._dropping: asyncio.Task[None] | None = None
+        self._removing: asyncio.Task[None] | None = None
         self._pending_removal: list[Segment] = []
         self._syncing: asyncio.Task[None] | None = None
         self._readers = 0
@@ -116,7 +116,10 @@ class JournalSegments:
             self._spare = name
         except Exception as error:
             log_failure(
-                _logger, logging.WARNING, "the next segment of the journal cannot be made ahead", error
+                _logger,
+                logging.WARNING,
+                "the next segment of the journal cannot be created in advance",
+                error,
             )
             self._retry_s = asyncio.get_running_loop().time() + SPARE_RETRY_S
 
@@ -146,8 +149,8 @@ class JournalSegments:
         self._schedule_removal()
 
     def _schedule_removal(self) -> None:
-        if self._pending_removal and not self._readers and not _is_running(self._dropping):
-            self._dropping = _start_task(self._remove_files(), "journal drop")
+        if self._pending_removal and not self._readers and not _is_running(self._removing):
+            self._removing = _start_task(self._remove_files(), "journal drop")
 
     async def _remove_files(self) -> None:
         # While a reader is active, no file is removed. The oldest file is removed first, so that a crash
@@ -196,7 +199,7 @@ class JournalSegments:
 
     async def wait_for_background_tasks(self) -> None:
         """Wait for all background tasks."""
-        for task in (self._preparing, self._dropping, self._syncing):
+        for task in (self._preparing, self._removing, self._syncing):
             if task is not None:
                 await asyncio.wait({task})
 

@@ -10,10 +10,10 @@ from coordinator.log.journal import layout
 from coordinator.log.journal.disk import Disk
 from coordinator.log.journal.scan import (
     FollowingFrame,
+    FrameVisitor,
     JournalTail,
     SegmentScan,
     SegmentWithHeader,
-    Visit,
     check_headerless_file,
     find_following_frames,
     read_header,
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 class SegmentWalk:
     """One pass over a folder. The attributes are the results; after an exception, the results are partial."""
 
-    def __init__(self, disk: Disk, state_partitions: int | None, visit: Visit | None = None) -> None:
+    def __init__(self, disk: Disk, state_partitions: int | None, visit: FrameVisitor | None = None) -> None:
         """Create a walk; if `state_partitions` is None, the journal's own number is used.
 
         `visit` is called with each valid commit, on any thread.
@@ -35,7 +35,7 @@ class SegmentWalk:
         self.visit = visit
         self.state_partitions = state_partitions
         # Segments with a valid header, oldest first.
-        self.begun: list[SegmentWithHeader] = []
+        self.with_header: list[SegmentWithHeader] = []
         # Segments whose removal was interrupted, files without a valid header, and segments after the
         # journal's end.
         self.dropped: list[str] = []
@@ -58,9 +58,9 @@ class SegmentWalk:
         finally:
             # Segments below `oldest` exist because the process died while it removed them. These segments are
             # not needed, so damage in them is ignored.
-            oldest = self.begun[-1].header.oldest if self.begun else 0
-            self.dropped = [name for name, header in self.begun if header.number < oldest]
-            del self.begun[: len(self.dropped)]
+            oldest = self.with_header[-1].header.oldest if self.with_header else 0
+            self.dropped = [name for name, header in self.with_header if header.number < oldest]
+            del self.with_header[: len(self.dropped)]
         await self._scan_segments()
         self.scan.check_oldest()
 
@@ -88,29 +88,29 @@ class SegmentWalk:
             if header is None:
                 self.headerless.append(name)
             else:
-                self.begun.append(SegmentWithHeader(name, header))
+                self.with_header.append(SegmentWithHeader(name, header))
                 self.state_partitions = len(header.end_offsets)
 
     async def _check_headerless_files(self) -> None:
-        last_number = max((segment_number(name) or 0 for name, _ in self.begun), default=0)
+        last_number = max((segment_number(name) or 0 for name, _ in self.with_header), default=0)
         for name in self.headerless:
             data = await self._read_segment(name)
             check_headerless_file(name, data, last_number, self.state_partitions or 1, self._disk.describe)
 
     async def _scan_segments(self) -> None:
         self.scan = SegmentScan(
-            self.begun, self.state_partitions or 0, self._disk.describe, self.recovery_point
+            self.with_header, self.state_partitions or 0, self._disk.describe, self.recovery_point
         )
-        if not self.begun:
+        if not self.with_header:
             self.scan.check_recovery_point()
-        for place, (name, _) in enumerate(self.begun):
+        for index, (name, _) in enumerate(self.with_header):
             data = await self._read_segment(name)
             # Scan on another thread, because a scan of 64 MiB takes about half a second, too long for the
             # event loop.
             if not await asyncio.to_thread(self.scan.scan_segment, data, self.visit):
-                later = self.begun[place + 1 :]
+                later = self.with_header[index + 1 :]
                 self.tail = self.scan.find_tail(data, await self._collect_following_frames(later))
-                self.cut_off = [after.name for after in later]
+                self.cut_off = [segment.name for segment in later]
                 return
 
     async def _collect_following_frames(self, later: list[SegmentWithHeader]) -> list[FollowingFrame]:

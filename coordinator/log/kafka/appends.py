@@ -10,12 +10,12 @@ the records in between to see whether a later claim fenced this process.
 
 The expected offset alone does not prove that the log still has the earlier records. An unclean leader
 election may have lost them, and another process may have written as many. Kafka rejects the next append only
-if both processes have the same producer id. So the first append to each new leader succeeds only after a read
-has found this owner's previous record at its offset.
+if both processes have the same producer id. Therefore the first append to each new leader succeeds only after
+a read has found this owner's previous record at its offset.
 
 When an append times out, its outcome is unknown, even if the batch is in the log: before Kafka 3.7, readers
-see a batch that a single replica has. A new claim resolves it. The response to the claim proves that the
-replicas have all earlier batches. Readers ignore a batch of an older claim after the new one.
+see a batch that a single replica has. A new claim determines the outcome: the response to the claim proves
+that the replicas have all earlier batches, and readers ignore a batch of an older claim after the new one.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _REFUSED: dict[int, str] = {
 }
 # The broker's producer state differs from that of this process. Whether the batch was appended can only be
 # determined by reading the log.
-_OUT_OF_STEP = {
+_PRODUCER_STATE_DIFFERS = {
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -67,34 +67,34 @@ _OUT_OF_STEP = {
 # appended.
 _NOT_APPENDED = {ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.UNKNOWN_TOPIC_ID}
 
-_Landed = Callable[[int, int, bytes], None]
+_StoredCallback = Callable[[int, int, bytes], None]
 
 
 class AppendInFlight:
     """One append, and its batch in flight.
 
-    `landed` is called with the state partition, the offset and the bytes of each batch in the log. `done` is
-    called once, after the last batch or after the first one that fails.
+    `on_stored` is called with the state partition, the offset and the bytes of each batch in the log. `done`
+    is called once, after the last batch or after the first one that fails.
     """
 
     __slots__ = (
-        "anywhere",
+        "at_any_offset",
         "attempts",
         "base_offset",
         "batch",
-        "begun",
         "count",
         "deadline_s",
         "done",
-        "landed",
+        "is_partly_stored",
         "leader",
         "may_be_appended",
+        "on_stored",
         "ownership",
+        "remaining_batches",
         "sent_s",
         "size_bytes",
         "state_partition",
         "timestamp_ms",
-        "waiting",
     )
 
     def __init__(
@@ -102,21 +102,21 @@ class AppendInFlight:
         ownership: Ownership,
         timestamp_ms: int,
         done: AppendCallback,
-        landed: _Landed,
+        on_stored: _StoredCallback,
         *,
-        anywhere: bool,
+        at_any_offset: bool,
     ) -> None:
         self.ownership = ownership
         self.state_partition = ownership.state_partition
         self.timestamp_ms = timestamp_ms
         self.done = done
-        self.landed = landed
-        self.anywhere = anywhere
+        self.on_stored = on_stored
+        self.at_any_offset = at_any_offset
         self.base_offset = ownership.next_offset
         # True if an earlier batch is in the log.
-        self.begun = False
+        self.is_partly_stored = False
         # The records of the batches that follow the one in flight.
-        self.waiting: Iterator[list[Record]] | None = None
+        self.remaining_batches: Iterator[list[Record]] | None = None
 
     def start_batch(self, batch: bytes, count: int, *, sent_s: float, deadline_s: float) -> None:
         """Set the batch in flight."""
@@ -163,9 +163,9 @@ class Appender:
             channels=CHANNELS,
             request_bytes_max=REQUEST_BYTES_MAX,
             send=self._send_batches,
-            settle=self._handle_produce_result,
-            no_answer=_mark_outcome_unknown,
-            give_up=self._give_up,
+            handle_result=self._handle_produce_result,
+            on_no_response=_mark_outcome_unknown,
+            on_timeout=self._handle_timeout,
         )
 
     def append(
@@ -174,29 +174,29 @@ class Appender:
         records: Sequence[Record],
         timestamp_ms: int,
         done: AppendCallback,
-        landed: _Landed,
+        on_stored: _StoredCallback,
         *,
         units: Sequence[Unit] = (),
-        anywhere: bool = False,
+        at_any_offset: bool = False,
     ) -> None:
         """Send records with the ownership's next sequence.
 
-        With `anywhere`, the append succeeds at any offset: the offset of a claim is not known in advance. If
-        a later batch fails, the earlier ones are in the log. Then the shard must be loaded again before the
-        next append.
+        With `at_any_offset`, the append succeeds at any offset, because the offset of a claim is not known in
+        advance. If a later batch fails, the earlier ones are in the log. Then the shard must be loaded again
+        before the next append.
         """
         self._in_flight += 1
-        append = AppendInFlight(ownership, timestamp_ms, done, landed, anywhere=anywhere)
+        append = AppendInFlight(ownership, timestamp_ms, done, on_stored, at_any_offset=at_any_offset)
         batch = encode_owner_batch(ownership, records, timestamp_ms)
         if len(batch) > self._batch_bytes_max:
-            append.waiting = split_records(records, units, self._batch_bytes_max)
+            append.remaining_batches = split_records(records, units, self._batch_bytes_max)
             self._send_next_batch(append)
         else:
             self._send_batch(append, batch, len(records))
 
     def _send_next_batch(self, append: AppendInFlight) -> bool:
         """Send the next batch of a split append; return False if there is none."""
-        records = next(append.waiting, None) if append.waiting is not None else None
+        records = next(append.remaining_batches, None) if append.remaining_batches is not None else None
         if records is not None:
             batch = encode_owner_batch(append.ownership, records, append.timestamp_ms)
             self._send_batch(append, batch, len(records))
@@ -231,21 +231,21 @@ class Appender:
         """Handle a broker's result for one batch; return why it must be sent again, or None."""
         ownership, code = append.ownership, produced.error_code
         if code == ErrorCode.NONE:
-            if not append.anywhere and produced.base_offset != ownership.next_offset:
-                self._check_log(
-                    self._explain_unexpected_offset(append, ownership.next_offset, produced.base_offset)
+            if not append.at_any_offset and produced.base_offset != ownership.next_offset:
+                self._start_log_check(
+                    self._fail_unexpected_offset(append, ownership.next_offset, produced.base_offset)
                 )
-            elif append.anywhere or (append.leader == ownership.leader and not append.attempts):
+            elif append.at_any_offset or (append.leader == ownership.leader and not append.attempts):
                 self._record_result(append, produced.base_offset)
             else:
-                self._check_log(self._check_previous_record(append, produced.base_offset))
+                self._start_log_check(self._check_previous_record(append, produced.base_offset))
             return None
         if code in _FENCED:
             self._fail_append(
                 append, LogFenced(f"state partition {append.state_partition} was taken over (error {code})")
             )
-        elif code in _OUT_OF_STEP:
-            self._check_log(self._find_batch_in_log(append, f"Kafka's error {code}"))
+        elif code in _PRODUCER_STATE_DIFFERS:
+            self._start_log_check(self._fail_unknown_outcome(append, f"Kafka's error {code}"))
         elif code in _REFUSED and not append.may_be_appended:
             self._fail_append(append, LogUnavailable(_REFUSED[code]))
         elif code == ErrorCode.UNKNOWN_TOPIC_ID and (reason := self._cluster.recreated_reason()):
@@ -257,23 +257,23 @@ class Appender:
             return f"Kafka's error {code}"
         return None
 
-    def _give_up(self, append: AppendInFlight, why: str) -> None:
+    def _handle_timeout(self, append: AppendInFlight, why: str) -> None:
         if append.may_be_appended:
-            self._check_log(self._find_batch_in_log(append, why))
+            self._start_log_check(self._fail_unknown_outcome(append, why))
         else:
             self._fail_append(append, LogUnavailable(f"the records could not be sent: {why}"))
 
     def _record_result(self, append: AppendInFlight, base_offset: int) -> None:
-        """Record that the batch in flight is in the log; send the next one, or end the append."""
+        """Record that the batch in flight is in the log; send the next one, or complete the append."""
         append.ownership.record_appended(base_offset, append.count, append.sent_s, append.leader)
-        append.landed(append.state_partition, base_offset, append.batch)
-        if not append.begun:
-            append.begun, append.base_offset = True, base_offset
-        if append.waiting is None or not self._send_next_batch(append):
+        append.on_stored(append.state_partition, base_offset, append.batch)
+        if not append.is_partly_stored:
+            append.is_partly_stored, append.base_offset = True, base_offset
+        if append.remaining_batches is None or not self._send_next_batch(append):
             self._call_done(append, None)
 
     def _fail_append(self, append: AppendInFlight, error: LogError) -> None:
-        if append.begun and isinstance(error, LogUnavailable):
+        if append.is_partly_stored and isinstance(error, LogUnavailable):
             # The error covers only this batch; earlier batches are in the log.
             error = LogOutcomeUnknown(f"a part of the append is in the log: {error}")
         if not isinstance(error, LogUnavailable):
@@ -294,13 +294,13 @@ class Appender:
 
     # Checks of the log.
 
-    def _check_log(self, checked_appends: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(checked_appends)
+    def _start_log_check(self, check: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(check)
         self._log_checks.add(task)
         task.add_done_callback(self._log_checks.discard)
 
-    async def _explain_unexpected_offset(self, append: AppendInFlight, expected: int, found: int) -> None:
-        """Determine why a batch has an unexpected offset, and end the append with that error."""
+    async def _fail_unexpected_offset(self, append: AppendInFlight, expected: int, found: int) -> None:
+        """Fail an append whose batch has an unexpected offset; the log shows whether a claim fenced it."""
         ownership, partition = append.ownership, append.state_partition
         error: LogError
         if found < expected:
@@ -328,7 +328,7 @@ class Appender:
         self._fail_append(append, error)
 
     async def _check_previous_record(self, append: AppendInFlight, base_offset: int) -> None:
-        """End an append to a new leader: it succeeds if the log has this owner's previous record."""
+        """Complete an append to a new leader if the log has this owner's previous record, or fail it."""
         ownership, partition = append.ownership, append.state_partition
         previous = ownership.last_own_offset
         why = "another process has replaced it"
@@ -343,20 +343,20 @@ class Appender:
         _logger.error("%s", lost)
         self._fail_append(append, LogOutcomeUnknown(lost))
 
-    async def _find_batch_in_log(self, append: AppendInFlight, why: str) -> None:
-        """End an append without a result, with the claim of another process if one follows in the log."""
+    async def _fail_unknown_outcome(self, append: AppendInFlight, why: str) -> None:
+        """Fail an append that has no result; the log shows whether another process has written instead."""
         ownership = append.ownership
         expected = ownership.next_offset
         try:
             end = await self._end_offsets.find(append.state_partition)
-            if not append.anywhere and end > expected:
+            if not append.at_any_offset and end > expected:
                 async for batch in self._read_batches(append.state_partition, expected, expected + 1):
                     if not _is_own_batch(batch, ownership, expected):
-                        await self._explain_unexpected_offset(append, expected, end)
+                        await self._fail_unexpected_offset(append, expected, end)
                         return
         except (LogError, DecodeError) as error:
             why = f"{why}; {error}"
-        self._fail_append(append, LogOutcomeUnknown(f"no answer in time ({why})"))
+        self._fail_append(append, LogOutcomeUnknown(f"no response in time ({why})"))
 
     async def _read_batches(self, partition: int, start: int, end: int) -> Any:
         async for chunk in self._replay.batches({partition: start}, {partition: end}):

@@ -1,8 +1,8 @@
 """The state log in a Kafka topic: one partition of the topic for each state partition.
 
-Several processes can write to the topic, so an owner first claims a state partition (`own`). A reader gets
-only records that `coordinator.log.claims` accepts, so offsets have gaps where claims and records of fenced
-owners are. An ownership permits appends once `read` has reached its claim and found it accepted.
+Several processes can write to the topic, so an owner first claims a state partition (`acquire_ownership`). A
+reader gets only records that `coordinator.log.claims` accepts, so offsets have gaps where claims and records
+of fenced owners are. An ownership permits appends once `read` has reached its claim and found it accepted.
 
 `prune_offsets_freeing_storage` is always empty, because periodic snapshots advance the pruning offset.
 `size_bytes` covers the offsets between start and end that this process has read or written.
@@ -47,7 +47,7 @@ END_CHANNELS = ("ends 1", "ends 2", "ends 3")
 RELEASE_POLL_S = 0.02
 # The brokers of a starting cluster register one by one. A topic that is created too early would permanently
 # have too few replicas.
-BROKERS_COME_WITHIN_S = 15.0
+BROKERS_START_TIMEOUT_S = 15.0
 
 
 class KafkaLog(AppendReporter):
@@ -79,7 +79,7 @@ class KafkaLog(AppendReporter):
         self._monotonic = monotonic
         self._read_only = read_only
         self._open = False
-        self._few_brokers_timeout_s = float("-inf")
+        self._few_brokers_from_s = float("-inf")
         self._batch_bytes = BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
         self._ownerships = Ownerships(topic_config.partitions, monotonic)
         self._start_offsets = [0] * topic_config.partitions
@@ -89,7 +89,7 @@ class KafkaLog(AppendReporter):
     @property
     def record_bytes_max(self) -> int:
         """Maximum size of a record in bytes, according to the known batch limit of the topic."""
-        return record_bytes_max(self._batch_bytes.taken_max)
+        return record_bytes_max(self._batch_bytes.accepted_max)
 
     async def open(self) -> None:
         """Connect to the cluster, and create or check the topic. Raises ConfigError and LogUnavailable."""
@@ -98,12 +98,12 @@ class KafkaLog(AppendReporter):
         try:
             await cluster.connect()
         except LogUnavailable:
-            self._few_brokers_timeout_s = now_s() + BROKERS_COME_WITHIN_S
+            self._few_brokers_from_s = now_s() + BROKERS_START_TIMEOUT_S
             raise
         if self._read_only:
             await find_topic(cluster, self._topic_config)
         else:
-            allow_few_brokers = now_s() >= self._few_brokers_timeout_s
+            allow_few_brokers = now_s() >= self._few_brokers_from_s
             self._batch_bytes = await ensure_topic(
                 cluster,
                 self._topic_config,
@@ -122,7 +122,7 @@ class KafkaLog(AppendReporter):
             self._replay,
             self._end_finder,
             monotonic=self._monotonic,
-            batch_bytes_max=self._batch_bytes.wanted_max,
+            batch_bytes_max=self._batch_bytes.split_max,
             request_timeout_s=limits.request_timeout_s,
             append_timeout_s=wait_s,
         )
@@ -136,11 +136,11 @@ class KafkaLog(AppendReporter):
                 async with asyncio.timeout(self._limits.close_timeout_s):
                     await self._appender.wait_until_idle()
                     await self._pruner.close()
-            for part in (self._appender, self._end_finder, self._start_finder):
-                part.close()
+            for client in (self._appender, self._end_finder, self._start_finder):
+                client.close()
         await self._cluster.close()
 
-    async def own(
+    async def acquire_ownership(
         self,
         state_partition: int,
         release_wait_s: float = 0.0,
@@ -148,20 +148,20 @@ class KafkaLog(AppendReporter):
     ) -> int:
         """Write a claim with a higher owner epoch than any that this process knows; return the owner epoch.
 
-        The last record of the log determines the owner epoch. If a fenced owner wrote that record, the epoch
-        may be too low. Then the claim is not accepted, which the next `read` detects.
+        X If a fenced owner wrote that record, the epoch
+            may be too low. Then the claim is not accepted, which the next `read` detects.
         """
         self._check_open()
         producer = await self._producer_ids.get(state_partition)
-        self._ownerships.give_up(state_partition)
-        self._pruner.forget(state_partition)
+        self._ownerships.drop(state_partition)
+        self._pruner.cancel(state_partition)
         last = await self._wait_for_release(state_partition, release_wait_s)
         owner_epoch = self._ownerships.next_owner_epoch(state_partition, last, producer)
         ownership = Ownership(state_partition, owner_epoch, producer, self._limits.lease_s)
         claim = encode_claim(state_partition, self._owner, ownership.lease_ms, self._topic_id)
         if not may_claim():
-            raise LogUnavailable(f"state partition {state_partition} may have been given to somebody else")
-        ownership.claim_offset = await self._append_ownership_record(ownership, claim, anywhere=True)
+            raise LogUnavailable(f"state partition {state_partition} may be assigned to another process")
+        ownership.claim_offset = await self._append_ownership_record(ownership, claim, at_any_offset=True)
         ownership.lease_offset, ownership.claimed_s = ownership.claim_offset, self._monotonic()
         self._ownerships.add(ownership)
         return owner_epoch
@@ -180,14 +180,14 @@ class KafkaLog(AppendReporter):
                 async for _ in self.read((state_partition,)):
                     pass
         finally:
-            self._ownerships.give_up(state_partition)
+            self._ownerships.drop(state_partition)
         if ownership is None or not ownership.verified or ownership.lost is not None:
             return
         while (wait_s := ownership.serve_from_s - self._monotonic()) > 0:  # noqa: ASYNC110
             await asyncio.sleep(wait_s)
         self._end_offsets[state_partition] = ownership.next_offset
         release = encode_release(state_partition)
-        await self._append_ownership_record(ownership, release, anywhere=False)
+        await self._append_ownership_record(ownership, release, at_any_offset=False)
         self._end_offsets[state_partition] = ownership.next_offset
 
     def _check_open(self, *, to_write: bool = True) -> None:
@@ -200,7 +200,7 @@ class KafkaLog(AppendReporter):
             raise LogUnavailable("the log was opened for reading only")
 
     async def _append_ownership_record(
-        self, ownership: Ownership, record: tuple[bytes, bytes], *, anywhere: bool
+        self, ownership: Ownership, record: tuple[bytes, bytes], *, at_any_offset: bool
     ) -> int:
         """Append a claim or a release; return its offset."""
         appended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
@@ -212,7 +212,12 @@ class KafkaLog(AppendReporter):
                 appended.set_result(base_offset)
 
         self._appender.append(
-            ownership, [record], self._clock.now_ms(), on_appended, self._add_size, anywhere=anywhere
+            ownership,
+            [record],
+            self._clock.now_ms(),
+            on_appended,
+            self._add_size,
+            at_any_offset=at_any_offset,
         )
         # If the caller is cancelled, the append continues. Retrieve its exception, so that asyncio does not
         # log it.
@@ -247,9 +252,9 @@ class KafkaLog(AppendReporter):
         fencing_filter = {partition: FencingFilter() for partition in partitions}
         sizes = {partition: PartitionSize() for partition in partitions}
         state_ends = dict.fromkeys(partitions, 0)
-        looked_at = 0
+        batches_read = 0
         async for chunk in self._replay.batches(starts, ends):
-            counting: list[LoggedBatch] = []
+            valid_batches: list[LoggedBatch] = []
             chunk_bytes = 0
             for logged in chunk:
                 partition, batch_bytes = logged
@@ -258,17 +263,17 @@ class KafkaLog(AppendReporter):
                     kept = keep_valid_records(batch_bytes, fencing_filter[partition], starts[partition])
                 except DecodeError as error:
                     raise self.make_damage_error(partition, batch_bytes, error) from error
-                counting.extend(LoggedBatch(partition, batch) for batch in kept)
+                valid_batches.extend(LoggedBatch(partition, batch) for batch in kept)
                 state_ends[partition] = next_offset_at(kept[-1], 0) if kept else state_ends[partition]
                 chunk_bytes += len(batch_bytes)
-                looked_at += 1
+                batches_read += 1
                 if chunk_bytes >= CHUNK_BYTES:
-                    yield counting
-                    counting, chunk_bytes = [], 0
-                elif looked_at % SLICE_BATCHES == 0:
+                    yield valid_batches
+                    valid_batches, chunk_bytes = [], 0
+                elif batches_read % SLICE_BATCHES == 0:
                     await asyncio.sleep(0)
-            if counting:
-                yield counting
+            if valid_batches:
+                yield valid_batches
         for partition in partitions:
             ownership = claims[partition]
             self._end_offsets[partition] = max(self._end_offsets[partition], ends[partition])
@@ -295,7 +300,7 @@ class KafkaLog(AppendReporter):
         refusal: LogError | None
         try:
             self._check_open()
-            refusal = self._ownerships.refusal(state_partition)
+            refusal = self._ownerships.append_error(state_partition)
         except LogUnavailable as error:
             refusal = error
         if refusal is not None:

@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from coordinator.cluster.kafka.brokers import Brokers
 
-_Ask = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]]
+_ListOffsets = Callable[[int, str, Sequence[int]], Awaitable[Mapping[int, ListedOffset]]]
 
 
 class _OffsetRequest:
@@ -28,20 +28,22 @@ class _OffsetRequest:
 
 
 class OffsetFinder:
-    """Finds one kind of offset, which `ask` requests from a broker."""
+    """Finds one kind of offset, which `list_offsets` requests from a broker."""
 
-    def __init__(self, cluster: "Brokers", channels: Sequence[str], ask: _Ask, *, timeout_s: float) -> None:
+    def __init__(
+        self, cluster: "Brokers", channels: Sequence[str], list_offsets: _ListOffsets, *, timeout_s: float
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
-        self._ask = ask
+        self._list_offsets = list_offsets
         self._batcher: PartitionBatcher[_OffsetRequest, ListedOffset] = PartitionBatcher(
             cluster,
             channels=channels,
             request_bytes_max=1,
             send=self._send_requests,
-            settle=self._handle_listed_offset,
-            no_answer=lambda question: None,
-            give_up=self._give_up,
+            handle_result=self._handle_listed_offset,
+            on_no_response=lambda request: None,
+            on_timeout=self._handle_timeout,
         )
 
     def find(self, state_partition: int) -> "asyncio.Future[int]":
@@ -58,21 +60,23 @@ class OffsetFinder:
         self._batcher.close()
 
     async def _send_requests(
-        self, node: int, channel: str, questions: list[_OffsetRequest]
+        self, node: int, channel: str, requests: list[_OffsetRequest]
     ) -> Mapping[int, ListedOffset]:
-        return await self._ask(node, channel, sorted({question.state_partition for question in questions}))
+        return await self._list_offsets(
+            node, channel, sorted({request.state_partition for request in requests})
+        )
 
     @staticmethod
-    def _handle_listed_offset(question: _OffsetRequest, listed: ListedOffset) -> str | None:
+    def _handle_listed_offset(request: _OffsetRequest, listed: ListedOffset) -> str | None:
         if listed.error_code != ErrorCode.NONE:
             return f"Kafka's error {listed.error_code}"
-        if not question.answer.done():
-            question.answer.set_result(listed.log_offset)
+        if not request.answer.done():
+            request.answer.set_result(listed.log_offset)
         return None
 
     @staticmethod
-    def _give_up(question: _OffsetRequest, why: str) -> None:
-        if not question.answer.done():
-            question.answer.set_exception(
-                LogUnavailable(f"the end of partition {question.state_partition} cannot be found: {why}")
+    def _handle_timeout(request: _OffsetRequest, why: str) -> None:
+        if not request.answer.done():
+            request.answer.set_exception(
+                LogUnavailable(f"the offset of partition {request.state_partition} cannot be found: {why}")
             )

@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1
-# Maximum wait for the transaction coordinator. Then the claim is made without a transactional id. Kafka needs
-# less time to detect a dead broker and to move its transactional ids.
+# Maximum wait for the transaction coordinator. After it, the claim is made without a transactional id. Kafka
+# needs less time to detect a dead broker and to move its transactional ids.
 _COORDINATOR_TIMEOUT_S = 15.0
 _FORBIDDEN = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _SEQUENCES = 1 << 31
 # The fraction by which a claimant waits longer than the previous lease, because clock rates differ.
 CLOCK_DRIFT_MAX = 0.1
-# An idle owner renews its lease at this interval, because brokers forget a producer after a day.
-SILENCE_MAX_S = 12 * 3600.0
+# An idle owner renews its lease at this interval: brokers delete the state of an idle producer after a day.
+IDLE_RENEWAL_INTERVAL_S = 12 * 3600.0
 
 # The node id of the leader of a partition, and its leader epoch.
 Leader = tuple[int, int]
@@ -84,16 +84,16 @@ class Ownership:
         # Producer sequences wrap around to 0.
         self.sequence = (self.sequence + count) % _SEQUENCES
 
-    def record_accepted_claim(self, claim: AcceptedClaim, before: "Ownership | None" = None) -> None:
+    def record_accepted_claim(self, claim: AcceptedClaim, previous: "Ownership | None" = None) -> None:
         """Record that the claim was accepted, and compute when the leases of earlier owners end.
 
-        `before` is the previous ownership of this process, which answers no reads any more.
+        `previous` is the previous ownership of this process, which answers no reads any more.
         """
         earlier_ms, since_s = max(claim.previous_lease_ms, claim.older_lease_ms), self.claimed_s
-        if before is not None and before.verified and before.owner_epoch == claim.previous_epoch:
-            earlier_ms, since_s = 0, before.serve_from_s
-        elif before is not None and before.claim_offset == claim.previous_offset:
-            earlier_ms, since_s = claim.older_lease_ms, before.claimed_s
+        if previous is not None and previous.verified and previous.owner_epoch == claim.previous_epoch:
+            earlier_ms, since_s = 0, previous.serve_from_s
+        elif previous is not None and previous.claim_offset == claim.previous_offset:
+            earlier_ms, since_s = claim.older_lease_ms, previous.claimed_s
         self.serve_from_s = since_s + earlier_ms / 1000 * (1 + CLOCK_DRIFT_MAX)
         self.verified = True
 
@@ -108,7 +108,11 @@ class Ownership:
         if self.lost is not None or not self.verified:
             return False
         age_s = now_s - self.proven_s
-        return self.prune_before is not None or (read and 2 * age_s > self.lease_s) or age_s > SILENCE_MAX_S
+        return (
+            self.prune_before is not None
+            or (read and 2 * age_s > self.lease_s)
+            or age_s > IDLE_RENEWAL_INTERVAL_S
+        )
 
     def prunable_offset(self, before_offset: int) -> int:
         """Return the offset to which the log may be pruned if no record below `before_offset` is needed.
@@ -176,29 +180,29 @@ class ProducerIdAllocator:
         """Return a producer id for a new ownership. Raises LogUnavailable."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s
-        silent_until_s = loop.time() + _COORDINATOR_TIMEOUT_S
-        named = self._transactional
+        coordinator_deadline_s = loop.time() + _COORDINATOR_TIMEOUT_S
+        transactional = self._transactional
         while True:
-            name = f"share-coordinator.{self._topic}.{state_partition}" if named else None
+            name = f"share-coordinator.{self._topic}.{state_partition}" if transactional else None
             try:
                 # Calls wait for a connection to the same broker one after the other, so limit the total wait.
-                async with asyncio.timeout_at(silent_until_s if named else None):
+                async with asyncio.timeout_at(coordinator_deadline_s if transactional else None):
                     producer = await self._cluster.producer_id(name)
                 if producer.error_code == ErrorCode.NONE:
                     return producer
                 why = f"Kafka's error {producer.error_code}"
-                silent_until_s = loop.time() + _COORDINATOR_TIMEOUT_S
-                if producer.error_code in _FORBIDDEN and named:
+                coordinator_deadline_s = loop.time() + _COORDINATOR_TIMEOUT_S
+                if producer.error_code in _FORBIDDEN and transactional:
                     self._disable_transactional_id(why)
-                    named = False
+                    transactional = False
                     continue
             except (NoResponse, TimeoutError) as error:
                 why = str(error) or "no answer"
-                if named and loop.time() >= silent_until_s:
+                if transactional and loop.time() >= coordinator_deadline_s:
                     _logger.warning(
                         "state partition %d is claimed without its transactional id: %s", state_partition, why
                     )
-                    named = False
+                    transactional = False
                     continue
             if loop.time() >= deadline_s:
                 raise LogUnavailable(f"no producer id for state partition {state_partition}: {why}")

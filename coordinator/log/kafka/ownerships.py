@@ -17,7 +17,7 @@ class Ownerships:
     def __init__(self, partitions: int, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._owned: dict[int, Ownership] = {}
-        self._before: dict[int, Ownership] = {}
+        self._previous: dict[int, Ownership] = {}
         # The highest known owner epoch of each state partition.
         self._owner_epochs = [0] * partitions
 
@@ -29,11 +29,11 @@ class Ownerships:
         """Store an ownership whose claim is in the log."""
         self._owned[ownership.state_partition] = ownership
 
-    def give_up(self, state_partition: int) -> None:
+    def drop(self, state_partition: int) -> None:
         """Drop the ownership of a state partition in this process; nothing is written to the log."""
         ownership = self._owned.pop(state_partition, None)
         if ownership is not None:
-            self._before[state_partition] = ownership
+            self._previous[state_partition] = ownership
 
     def next_owner_epoch(self, state_partition: int, last: LogTailOwner, producer: ProducerId) -> int:
         """Return the owner epoch of the next claim, higher than any known one.
@@ -71,17 +71,18 @@ class Ownerships:
             # Records of fenced owners may follow the claim.
             ownership.next_offset = max(ownership.next_offset, end)
             ownership.state_end = state_end
-            ownership.record_accepted_claim(claim, self._before.get(partition))
+            ownership.record_accepted_claim(claim, self._previous.get(partition))
         elif claim is not None and claim.log_offset > ownership.claim_offset:
             ownership.lost = fenced_error(partition, fencing_filter)
         else:
-            heard = fencing_filter.owner_epoch or 0
-            self._owner_epochs[partition] = max(self._owner_epochs[partition], heard)
+            logged_epoch = fencing_filter.owner_epoch or 0
+            self._owner_epochs[partition] = max(self._owner_epochs[partition], logged_epoch)
             raise LogUnavailable(
-                f"the claim of state partition {partition} does not count: owner epoch {heard} is in the log"
+                f"the claim of state partition {partition} was not accepted: the log has owner epoch "
+                f"{logged_epoch}"
             )
 
-    def refusal(self, state_partition: int) -> LogError | None:
+    def append_error(self, state_partition: int) -> LogError | None:
         """Return the error for new appends, None if they are allowed."""
         ownership = self._owned.get(state_partition)
         if ownership is None:

@@ -1,9 +1,8 @@
 """Send items to the leaders of their state partitions in batches, and resend them until they have a result.
 
-Theory of operation. An item concerns one state partition. The number of items in flight is not limited, but
-the number of requests is: each broker has a few channels. While all channels are busy, items collect and are
-sent together in the next request. Therefore, an idle log sends at once and a busy one sends large requests,
-without a timer.
+An item concerns one state partition. The number of items in flight is not limited, but the number of requests
+is: each broker has a few channels. While all channels are busy, items collect and are sent together in the
+next request. Therefore, an idle log sends at once and a busy one sends large requests, without a timer.
 
 After a failure, the identical item is sent again, after a growing pause and a metadata refresh. This ends
 when the item has a final result or its deadline has passed.
@@ -28,7 +27,7 @@ PAUSE_FIRST_S = 0.03
 PAUSE_MAX_S = 1.0
 
 
-class PartitionRequest(Protocol):
+class BatchItem(Protocol):
     """An item: its state partition, its size, its deadline (loop time), and the number of attempts."""
 
     state_partition: int
@@ -39,17 +38,17 @@ class PartitionRequest(Protocol):
     def size_bytes(self) -> int: ...
 
 
-RequestT = TypeVar("RequestT", bound=PartitionRequest)
-AnswerT = TypeVar("AnswerT")
+ItemT = TypeVar("ItemT", bound=BatchItem)
+ResultT = TypeVar("ResultT")
 
 
-class PartitionBatcher(Generic[RequestT, AnswerT]):
+class PartitionBatcher(Generic[ItemT, ResultT]):
     """Sends one kind of item, such as appends.
 
-    `send` sends several items to one broker and returns an answer for each state partition; it raises
-    NoResponse. `settle` handles an item's answer and returns None, or why the item must be sent again.
-    `no_answer` records that an unanswered item may have reached the broker. `give_up` ends an item whose
-    deadline has passed.
+    `send` sends several items to one broker and returns a result for each state partition; it raises
+    NoResponse. `handle_result` handles an item's result and returns None, or why the item must be sent again.
+    `on_no_response` records that an item without a response may have reached the broker. `on_timeout` ends an
+    item whose deadline has passed.
     """
 
     def __init__(
@@ -58,34 +57,34 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         *,
         channels: Sequence[str],
         request_bytes_max: int,
-        send: Callable[[int, str, list[RequestT]], Awaitable[Mapping[int, AnswerT]]],
-        settle: Callable[[RequestT, AnswerT], str | None],
-        no_answer: Callable[[RequestT], None],
-        give_up: Callable[[RequestT, str], None],
+        send: Callable[[int, str, list[ItemT]], Awaitable[Mapping[int, ResultT]]],
+        handle_result: Callable[[ItemT, ResultT], str | None],
+        on_no_response: Callable[[ItemT], None],
+        on_timeout: Callable[[ItemT, str], None],
     ) -> None:
         self._cluster = cluster
         self._channels = tuple(channels)
         self._request_bytes_max = request_bytes_max
         self._send = send
-        self._settle = settle
-        self._no_answer = no_answer
-        self._give_up = give_up
+        self._handle_result = handle_result
+        self._on_no_response = on_no_response
+        self._on_timeout = on_timeout
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[RequestT] = []
+        self._waiting: list[ItemT] = []
         self._free_channels: defaultdict[int, list[str]] = defaultdict(lambda: list(self._channels))
         self._send_is_scheduled = False
-        self._requests: set[asyncio.Future[Mapping[int, AnswerT]]] = set()
+        self._requests: set[asyncio.Future[Mapping[int, ResultT]]] = set()
         self._pauses: dict[int, asyncio.TimerHandle] = {}
 
-    def submit(self, item: RequestT) -> None:
-        """Queue an item for the next request; `settle` is never called during this call."""
+    def submit(self, item: ItemT) -> None:
+        """Queue an item for the next request; `handle_result` is never called during this call."""
         self._waiting.append(item)
         if not self._send_is_scheduled:
             self._send_is_scheduled = True
             self._loop.call_soon(self._send_ready)
 
     def close(self) -> None:
-        """Cancel all requests. For items in flight, neither `settle` nor `give_up` is called."""
+        """Cancel all requests. For items in flight, neither `handle_result` nor `on_timeout` is called."""
         for pause in self._pauses.values():
             pause.cancel()
         for request in list(self._requests):
@@ -95,7 +94,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         """Send the queued items to the brokers that have a free channel."""
         self._send_is_scheduled = False
         waiting, self._waiting = self._waiting, []
-        by_node: defaultdict[int, list[RequestT]] = defaultdict(list)
+        by_node: defaultdict[int, list[ItemT]] = defaultdict(list)
         for item in waiting:
             node = self._cluster.leader(item.state_partition)
             if node == NO_NODE:
@@ -107,7 +106,7 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
                 items = self._send_request(node, items)
             self._waiting.extend(items)
 
-    def _send_request(self, node: int, items: list[RequestT]) -> list[RequestT]:
+    def _send_request(self, node: int, items: list[ItemT]) -> list[ItemT]:
         """Send as many items as fit into one request; return the rest."""
         count = size_bytes = 0
         for item in items:
@@ -125,8 +124,8 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         self,
         node: int,
         channel: str,
-        items: list[RequestT],
-        request: "asyncio.Future[Mapping[int, AnswerT]]",
+        items: list[ItemT],
+        request: "asyncio.Future[Mapping[int, ResultT]]",
     ) -> None:
         self._requests.discard(request)
         if request.cancelled():
@@ -134,38 +133,42 @@ class PartitionBatcher(Generic[RequestT, AnswerT]):
         self._free_channels[node].append(channel)
         error = request.exception()
         if error is None:
-            self._settle_items(items, request.result())
+            self._handle_results(items, request.result())
         else:
             if not isinstance(error, LogError):
                 # If a response cannot be processed, its items are sent again, as after a missing response.
                 _logger.error("a request to broker %d failed", node, exc_info=error)
             for item in items:
                 if not isinstance(error, NoResponse) or error.sent:
-                    self._no_answer(item)
+                    self._on_no_response(item)
                 self._resend_later(item, str(error))
         if self._waiting and not self._send_is_scheduled:
             self._send_ready()
 
-    def _settle_items(self, items: list[RequestT], answers: Mapping[int, AnswerT]) -> None:
+    def _handle_results(self, items: list[ItemT], results: Mapping[int, ResultT]) -> None:
         for item in items:
-            answer = answers.get(item.state_partition)
-            why = "the response has no result for it" if answer is None else self._settle(item, answer)
+            result = results.get(item.state_partition)
+            why = (
+                "the response has no result for the partition"
+                if result is None
+                else self._handle_result(item, result)
+            )
             if why is not None:
                 self._resend_later(item, why)
 
-    def _resend_later(self, item: RequestT, why: str) -> None:
-        """Send an item again after a pause, or give it up after its deadline.
+    def _resend_later(self, item: ItemT, why: str) -> None:
+        """Send an item again after a pause, or call `on_timeout` after its deadline.
 
         In both cases, refresh the metadata, because the leader may have changed.
         """
         self._cluster.refresh_soon()
         if self._loop.time() >= item.deadline_s:
-            self._give_up(item, why)
+            self._on_timeout(item, why)
             return
         pause_s = min(PAUSE_FIRST_S * 2 ** min(item.attempts, 10), PAUSE_MAX_S)
         item.attempts += 1
         self._pauses[id(item)] = self._loop.call_later(pause_s, self._requeue_item, item)
 
-    def _requeue_item(self, item: RequestT) -> None:
+    def _requeue_item(self, item: ItemT) -> None:
         del self._pauses[id(item)]
         self.submit(item)

@@ -23,33 +23,33 @@ _logger = logging.getLogger(__name__)
 class Pruner:
     """Stores for each partition the offset to prune to, until a broker has deleted the records below it.
 
-    `failed` is called for each failure, with "unsupported", "refused" or "unreachable".
+    `on_failure` is called for each failure, with "unsupported", "refused" or "unreachable".
     """
 
     def __init__(
         self,
         cluster: "Brokers",
-        failed: Callable[[str], None],
+        on_failure: Callable[[str], None],
         may_prune: Callable[[int], bool],
     ) -> None:
         """Before each deletion, `may_prune` is called; if it returns False, the deletion is dropped."""
         self._cluster = cluster
-        self._failed = failed
+        self._on_failure = on_failure
         self._may_prune = may_prune
         self._prune_targets: dict[int, int] = {}
         self._is_disabled = False
         self._last_logged: set[int] = set()
-        self._working: asyncio.Task[None] | None = None
+        self._deletion: asyncio.Task[None] | None = None
 
     def prune(self, partition: int, before_offset: int) -> None:
         """Delete the records below a log offset soon. A failed deletion is retried at the next call."""
         if self._is_disabled:
             return
         self._prune_targets[partition] = max(before_offset, self._prune_targets.get(partition, before_offset))
-        if self._working is None or self._working.done():
-            self._working = asyncio.get_running_loop().create_task(self._delete_pending())
+        if self._deletion is None or self._deletion.done():
+            self._deletion = asyncio.get_running_loop().create_task(self._delete_pending())
 
-    def forget(self, partition: int) -> None:
+    def cancel(self, partition: int) -> None:
         """Drop the pending deletion of a partition, because its log is about to be read again.
 
         If the log was truncated meanwhile, it may lack the records that made older ones redundant.
@@ -57,21 +57,21 @@ class Pruner:
         self._prune_targets.pop(partition, None)
 
     async def wait_until_idle(self, partitions: Collection[int]) -> None:
-        """Wait until no deletion in these partitions is pending: it would move their start during a read."""
+        """Wait until no deletion in these partitions is pending: it would change their start offsets."""
         while (
-            self._working is not None
-            and not self._working.done()
+            self._deletion is not None
+            and not self._deletion.done()
             and not self._prune_targets.keys().isdisjoint(partitions)
         ):
-            await asyncio.wait({self._working})
+            await asyncio.wait({self._deletion})
 
     async def close(self) -> None:
-        """Wait for the deletion in progress, whatever its result."""
-        if self._working is not None:
+        """Wait for the deletion in progress."""
+        if self._deletion is not None:
             try:
-                await asyncio.wait({self._working})
+                await asyncio.wait({self._deletion})
             finally:
-                self._working.cancel()
+                self._deletion.cancel()
 
     async def _delete_pending(self) -> None:
         tried: dict[int, int] = {}
@@ -88,16 +88,16 @@ class Pruner:
 
     async def _delete_records(self, node: int, offsets: dict[int, int]) -> None:
         if node == NO_NODE:
-            self._failed("unreachable")
+            self._on_failure("unreachable")
             return
         try:
             answers = await self._cluster.delete_records(node, offsets)
         except UnsupportedApi as error:
             _logger.warning("pruning is off, and the state topic grows: %s", error)
-            self._failed("unsupported")
+            self._on_failure("unsupported")
             self._is_disabled = True
         except LogError:
-            self._failed("unreachable")
+            self._on_failure("unreachable")
         else:
             for partition, offset in offsets.items():
                 self._handle_answer(partition, offset, answers.get(partition, ErrorCode.UNKNOWN_SERVER_ERROR))
@@ -109,7 +109,7 @@ class Pruner:
             del self._prune_targets[partition]
 
     def _log_failure(self, partition: int, code: int) -> None:
-        self._failed("refused")
+        self._on_failure("refused")
         self._cluster.refresh_soon()
         if code not in self._last_logged:
             self._last_logged.add(code)

@@ -41,7 +41,7 @@ class PartitionReader:
         """
         positions = {partition: start for partition, start in starts.items() if start < ends[partition]}
         loop = asyncio.get_running_loop()
-        moved_s = loop.time()
+        progress_s = loop.time()
         fetching = loop.create_task(self._fetch(positions))
         try:
             while positions:
@@ -49,8 +49,8 @@ class PartitionReader:
                 for partition, fetched in (await fetching).items():
                     _collect_batches(partition, fetched.data, positions, ends[partition], chunk)
                 if chunk:
-                    moved_s = loop.time()
-                elif loop.time() - moved_s > self._timeout_s:
+                    progress_s = loop.time()
+                elif loop.time() - progress_s > self._timeout_s:
                     raise LogUnavailable(f"{_format_partitions(positions)} cannot be read now")
                 else:
                     await asyncio.sleep(_PAUSE_S)
@@ -68,11 +68,11 @@ class PartitionReader:
             by_node[self._cluster.leader(partition)][partition] = position
         if by_node.pop(NO_NODE, None):
             self._cluster.refresh_soon()
-        came: dict[int, FetchResult] = {}
-        for answers in await asyncio.gather(*(self._fetch_from(*asked) for asked in by_node.items())):
+        results: dict[int, FetchResult] = {}
+        for answers in await asyncio.gather(*(self._fetch_from(*request) for request in by_node.items())):
             for partition, fetched in answers.items():
                 if fetched.error_code == ErrorCode.NONE:
-                    came[partition] = fetched
+                    results[partition] = fetched
                 elif fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise LogUnavailable(f"{_format_partitions([partition])} was pruned while it was read")
                 else:
@@ -80,7 +80,7 @@ class PartitionReader:
                     if reason is not None:
                         raise LogRefused(reason)
                     self._cluster.refresh_soon()
-        return came
+        return results
 
     async def _fetch_from(self, node: int, positions: Mapping[int, int]) -> Mapping[int, FetchResult]:
         try:
@@ -119,11 +119,11 @@ def keep_valid_records(batch_bytes: bytes, fencing_filter: FencingFilter, start_
     for batch in decode_batches(batch_bytes):
         if batch.is_control:
             continue
-        counts = fencing_filter.accepts
+        accepts = fencing_filter.accepts
         records = [
             record
             for record in batch.records
-            if record.offset >= start_offset and counts(record) and not is_ownership_record(record)
+            if record.offset >= start_offset and accepts(record) and not is_ownership_record(record)
         ]
         if len(records) == len(batch.records):
             kept.append(batch_bytes)

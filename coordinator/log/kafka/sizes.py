@@ -1,4 +1,4 @@
-"""Track the size of a partition's log above its start offset, with the precision of a block."""
+"""Track the size of a partition's log above its start offset, to within one block of about 64 KiB."""
 
 from collections import deque
 

@@ -35,7 +35,7 @@ _PAUSE_S = 0.2
 
 
 class TopicConfig(NamedTuple):
-    """The wanted name, partition count and replication of the state topic."""
+    """The configured name, partition count and replication of the state topic."""
 
     name: str = "_share-coordinator-state"
     partitions: int = 50
@@ -43,7 +43,7 @@ class TopicConfig(NamedTuple):
     min_isr: int = 2
 
 
-def wanted_configs(min_isr: int) -> dict[str, str]:
+def required_configs(min_isr: int) -> dict[str, str]:
     """Return the configs of a new state topic."""
     return {
         "cleanup.policy": "delete",
@@ -56,7 +56,7 @@ def wanted_configs(min_isr: int) -> dict[str, str]:
     }
 
 
-_WHY = {
+_CONSEQUENCES = {
     "retention.ms": "records are dropped after that time, and the state of idle share groups is lost",
     "retention.bytes": "old records are dropped beyond that size, and state is lost",
     "unclean.leader.election.enable": "acknowledged records can be lost when a broker fails",
@@ -67,11 +67,11 @@ _WHY = {
 class BatchLimits(NamedTuple):
     """Limits in bytes.
 
-    Batches are split at `wanted_max`; a single larger record may have up to `taken_max`.
+    A batch above `split_max` is split; a single record may have up to `accepted_max` bytes.
     """
 
-    wanted_max: int
-    taken_max: int
+    split_max: int
+    accepted_max: int
 
 
 async def ensure_topic(
@@ -103,8 +103,8 @@ async def ensure_topic(
     if not found:
         return BatchLimits(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     configs = await cluster.topic_configs()
-    for finding in config_problems(config, topic, configs):
-        _logger.warning("topic %s: %s", config.name, finding)
+    for problem in config_problems(config, topic, configs):
+        _logger.warning("topic %s: %s", config.name, problem)
     if configs is None:
         # The limit of the topic is not known. Batches stay below the brokers' default limit. A larger single
         # record is sent all the same, because the topic may accept it.
@@ -159,8 +159,8 @@ def config_problems(
             f"a topic with cleanup.policy=delete, not {configs['cleanup.policy']}: compaction keeps one "
             f"update of many, and state is lost",
         )
-    wanted = wanted_configs(config.min_isr)
-    for name, why in _WHY.items():
+    wanted = required_configs(config.min_isr)
+    for name, why in _CONSEQUENCES.items():
         if configs.get(name, wanted[name]) != wanted[name]:
             found.append(f"{name}={configs[name]}, not {wanted[name]}: {why}")
     bytes_max = _batch_bytes_max(configs)
@@ -201,5 +201,5 @@ async def _create_topic(cluster: "Brokers", config: TopicConfig, *, allow_few_br
             replicas,
             min_isr,
         )
-    if await cluster.create_topic(config.partitions, replicas, wanted_configs(min_isr)):
+    if await cluster.create_topic(config.partitions, replicas, required_configs(min_isr)):
         _logger.info("created topic %s: %d partitions, %d replicas", config.name, config.partitions, replicas)

@@ -92,7 +92,7 @@ class LogTarget(MigrationTarget):
         try:
             await log.open()
             if isinstance(log, SharedLog):
-                await asyncio.gather(*map(log.own, self._numbers))
+                await asyncio.gather(*map(log.acquire_ownership, self._numbers))
             plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
                 await asyncio.sleep(max(map(log.serving_delay_s, self._numbers)))

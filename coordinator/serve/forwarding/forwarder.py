@@ -1,6 +1,6 @@
 """Route the share-partitions of requests to the coordinators that own them, and retry while owners change.
 
-Theory of operation. The forwarder splits a request by owner. Share-partitions of local shards go to the
+The forwarder splits a request by owner. Share-partitions of local shards go to the
 runtime. The share-partitions of another coordinator are forwarded together in one request of the same API.
 
 Temporary errors are an unknown owner, NOT_COORDINATOR, no connection, or no response. After such an error,
@@ -48,7 +48,7 @@ _NO_OWNER = ErrorReason(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the s
 _NO_RESPONSE = ErrorReason(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, "The owner of the share-partition did not answer."
 )
-_TOO_MANY_DEFERRED = ErrorReason(
+_TOO_MANY_HELD = ErrorReason(
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     "Too many requests are waiting for the owners of their share-partitions.",
 )
@@ -65,7 +65,7 @@ _DEFECT = ErrorReason(
 
 
 class _RoutedRequest:
-    """One client's request while its share-partitions are routed. A `ClientRequest`."""
+    """A client's request while its share-partitions are routed; implements `ClientRequest`."""
 
     __slots__ = ("_forwarder", "api_key", "group_id", "rpc")
 
@@ -83,7 +83,7 @@ class _RoutedRequest:
         self._forwarder.hold_operation(self, operation, ErrorReason(ErrorCode.NOT_COORDINATOR, message))
 
 
-class _DeferredOperation(NamedTuple):
+class _HeldOperation(NamedTuple):
     """A held operation, and the error that it gets if it is not routed in time."""
 
     call: _RoutedRequest
@@ -127,7 +127,7 @@ class Forwarder:
         self._closed = False
         self._peers: dict[str, PeerConnections] = {}
         self._in_flight_requests: dict[asyncio.Timeout, _ForwardedRequest] = {}
-        self._deferred: list[_DeferredOperation] = []
+        self._held: list[_HeldOperation] = []
         self._retry_timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         metrics.attach_forwarder(self)
@@ -135,7 +135,7 @@ class Forwarder:
     @property
     def held_operations(self) -> int:
         """The number of held operations."""
-        return len(self._deferred)
+        return len(self._held)
 
     @property
     def requests_in_flight(self) -> int:
@@ -166,7 +166,7 @@ class Forwarder:
         if self._retry_timer is not None:
             # Route in the next iteration of the event loop, after the elections of this assignment.
             self._retry_timer.cancel()
-            self._retry_timer = self._loop.call_later(0, self._route_deferred)
+            self._retry_timer = self._loop.call_later(0, self._route_held_operations)
 
     def freeze_assignment(self) -> None:
         """Keep the last assignment when it is revoked: this coordinator is leaving the group."""
@@ -177,8 +177,8 @@ class Forwarder:
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()
-        held, self._deferred = self._deferred, []
-        refuse_operations((one.operation for one in held), _STOPPING)
+        held, self._held = self._held, []
+        refuse_operations((operation.operation for operation in held), _STOPPING)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -198,7 +198,7 @@ class Forwarder:
             if owner is None:
                 self.hold_operation(call, operation, _NO_OWNER)
             elif owner.instance == self._instance:
-                # Either the election has not been processed yet, or the log has fenced this coordinator.
+                # The runtime has not elected the shard yet, or the log has fenced this coordinator.
                 self.hold_operation(call, operation, _NOT_OWNED_HERE)
             else:
                 theirs.setdefault(owner.instance, (owner, []))[1].append(operation)
@@ -217,17 +217,17 @@ class Forwarder:
             refuse_operations([operation], _STOPPING)
         elif self._is_too_old(operation):
             refuse_operations([operation], why)
-        elif len(self._deferred) >= self._limits.held_max:
-            refuse_operations([operation], _TOO_MANY_DEFERRED)
+        elif len(self._held) >= self._limits.held_max:
+            refuse_operations([operation], _TOO_MANY_HELD)
         else:
-            self._deferred.append(_DeferredOperation(call, operation, why))
+            self._held.append(_HeldOperation(call, operation, why))
             if self._retry_timer is None:
-                self._retry_timer = self._loop.call_later(self._limits.pause_s, self._route_deferred)
+                self._retry_timer = self._loop.call_later(self._limits.pause_s, self._route_held_operations)
 
-    def _route_deferred(self) -> None:
+    def _route_held_operations(self) -> None:
         """Route all held operations again; operations of one request stay together."""
         self._retry_timer = None
-        held, self._deferred = self._deferred, []
+        held, self._held = self._held, []
         by_call: dict[_RoutedRequest, list[ForwardableOperation]] = {}
         for call, operation, why in held:
             if self._is_too_old(operation):
@@ -255,8 +255,8 @@ class Forwarder:
         if not peer.reserve_capacity(request_bytes):
             refuse_operations(operations, _TOO_MANY_IN_FLIGHT)
             return
-        asking = self._forward_request(call, owner, peer, operations, request_bytes)
-        task = self._loop.create_task(asking)
+        forwarding = self._forward_request(call, owner, peer, operations, request_bytes)
+        task = self._loop.create_task(forwarding)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -291,7 +291,7 @@ class Forwarder:
         except Exception:
             _logger.exception("Internal error while forwarding to %s; the request fails.", owner.wire)
             refuse_operations(operations, _DEFECT)
-        self._metrics.forward_done(call.api_key, code, self._loop.time() - began_s)
+        self._metrics.record_forward(call.api_key, code, self._loop.time() - began_s)
 
     async def _exchange_with_owner(
         self,
@@ -306,17 +306,17 @@ class Forwarder:
         """
         deadline_s = operations[0].received_s + self._limits.request_age_max_s
         try:
-            async with asyncio.timeout_at(deadline_s) as patience:
-                self._in_flight_requests[patience] = _ForwardedRequest(owner, operations)
+            async with asyncio.timeout_at(deadline_s) as timeout:
+                self._in_flight_requests[timeout] = _ForwardedRequest(owner, operations)
                 try:
                     async with peer.connection(self._connections_per_owner()) as connection:
-                        wanted = self._drop_abandoned(operations)
+                        wanted = self._drop_unneeded(operations)
                         if not wanted:
                             return [], {}
                         parts = {operation.key: list(operation.unit) for operation in wanted}
                         response = await connection.request(make_request(call.rpc, call.group_id, parts))
                 finally:
-                    del self._in_flight_requests[patience]
+                    del self._in_flight_requests[timeout]
         except TimeoutError:
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, "The owner did not answer in time.") from None
         return wanted, results_by_key(call.group_id, response)
@@ -325,7 +325,7 @@ class Forwarder:
         owners = len(self._assignment.replicas) if self._assignment is not None else len(self._peers)
         return self._limits.connections_to_each(owners)
 
-    def _drop_abandoned(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
+    def _drop_unneeded(self, operations: Sequence[ForwardableOperation]) -> list[ForwardableOperation]:
         """Return the operations that are neither too old nor abandoned; refuse those that are too old."""
         wanted = []
         for operation in operations:
@@ -362,15 +362,15 @@ class Forwarder:
     def _shorten_timeouts_of_former_owners(self) -> None:
         """Shorten the timeout of requests to coordinators that lost a shard, because they may have failed."""
         soon_s = self._loop.time() + self._limits.moved_grace_s
-        for patience, asked in self._in_flight_requests.items():
+        for timeout, request in self._in_flight_requests.items():
             shards = {
                 state_partition(operation.key, self._runtime.state_partitions)
-                for operation in asked.operations
+                for operation in request.operations
             }
             owners = {self._find_owner(shard) for shard in shards}
-            until_s = patience.when()
-            if owners != {asked.owner} and until_s is not None and not patience.expired():
-                patience.reschedule(min(until_s, soon_s))
+            until_s = timeout.when()
+            if owners != {request.owner} and until_s is not None and not timeout.expired():
+                timeout.reschedule(min(until_s, soon_s))
 
     def _close_departed_peer(self, peer: PeerConnections) -> None:
         """Close the connections to a coordinator that left the assignment, when no request uses them."""

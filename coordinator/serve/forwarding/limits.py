@@ -12,7 +12,7 @@ class ForwardingLimits(NamedTuple):
     request. The sum of `hold_s` and the longest wait at the owner must therefore stay below
     `request_age_max_s`.
 
-    `request_age_max_s`: when a request is this old, the connection is closed, so that the owner drops it if
+    `request_age_max_s`: when a request is this old, its connection is closed, so that the owner drops it if
     it has not started. `pause_s`: how often held operations are routed again while the assignment stays the
     same. `moved_grace_s`: how long a former owner may still answer a request that it has received.
 

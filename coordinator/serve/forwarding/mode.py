@@ -1,9 +1,9 @@
 """Decide whether to forward: by the setting, or by whether the cluster has Kafka's share-group state topic.
 
 If `__share_group_state` exists, brokers do not look up the coordinator. Such brokers send share-state
-requests to the leaders of the partitions of `__share_group_state`. The proxy beside such a broker (relay or
-HAProxy) passes these requests to the coordinator beside it. Without forwarding, such requests would not
-reach the owner of the shard. Source: PersisterStateManager of Kafka.
+requests to the leaders of the partitions of `__share_group_state`. The proxy in front of such a broker (relay
+or HAProxy) passes these requests to its coordinator, which may not own the shard. That coordinator must then
+forward them to the owner. Source: PersisterStateManager of Kafka.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ FIRST_CHECKS_INTERVAL_S = 2.0
 class ForwardingMode:
     """Switches a forwarder on and off, and closes it on `stop`. `start` and `stop` are called once each.
 
-    `topic_exists` returns whether the topic exists, or None if this client is not authorized to know.
+    `topic_exists` returns whether the topic exists, or None if this client is not authorized to describe it.
     `topic_exists` raises LogError while no broker answers. With "auto", requests are forwarded until the
     topic is known not to exist. Forwarding is correct in both cases; if forwarding is not needed, it costs
     one extra hop.

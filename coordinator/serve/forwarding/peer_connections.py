@@ -61,23 +61,23 @@ class PeerConnections:
         A cancelled request closes the connection, so that the other coordinator drops requests that it has
         not started. Raises the exceptions of `Connection.open`.
         """
-        place = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
-        self._users[place] += 1
+        index = min(range(min(connections_max, len(self._users))), key=self._users.__getitem__)
+        self._users[index] += 1
         try:
-            connection = await self._open_connection(place)
+            connection = await self._open_connection(index)
             try:
                 yield connection
             except asyncio.CancelledError:
                 connection.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "A request was given up."))
                 raise
         finally:
-            self._users[place] -= 1
+            self._users[index] -= 1
 
-    async def _open_connection(self, place: int) -> Connection:
+    async def _open_connection(self, index: int) -> Connection:
         try:
             # HAProxy accepts connections even if the coordinator behind it is down.
             async with asyncio.timeout(self._limits.connect_s):
-                return await self._nodes.connection(Node(place, *self._address))
+                return await self._nodes.connection(Node(index, *self._address))
         except TimeoutError:
             message = f"No connection to {self.wire} within {self._limits.connect_s} s."
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, message) from None

@@ -6,8 +6,9 @@ does not contain the client id. The relay forwards the authentication to the bro
     peer --(advertised inter-broker address)--> relay --SASL, and all that follows--> broker
                                                   |----Persister-client-*, allowed--> share-coordinator
 
-The relay is a separate process because replication depends on it. The relay starts fast, keeps no state and
-imports none of the coordinator's server modules. `serve_relay` runs it.
+All inter-broker traffic passes through the relay. It is a separate process, so that a restart of the
+coordinator does not interrupt replication. The relay keeps no state. To start fast, it imports none of the
+coordinator's server modules. `serve_relay` runs it.
 """
 
 from coordinator.serve.relay.process import serve_relay

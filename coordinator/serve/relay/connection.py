@@ -49,9 +49,10 @@ class UpstreamRoute(NamedTuple):
 
 
 class RelayContext(NamedTuple):
-    """What all connections of a relay share. `turns` grants TLS handshakes to the peers' networks in turn.
+    """The objects that all connections of a relay share.
 
-    `warn` logs a sentence for the operator, rate-limited by kind.
+    `turns` orders the TLS handshakes, so that each client network gets its turn. `warn` logs a sentence for
+    the operator, rate-limited by kind.
     """
 
     route: UpstreamRoute
@@ -66,7 +67,7 @@ class Connection:
     """One accepted connection. Its own task calls `run`; the listener calls `stop` and `abort`."""
 
     def __init__(self, accepted: socket.socket, network: str, context: RelayContext) -> None:
-        """Take over a socket, accepted from `network`."""
+        """Create a connection that owns an accepted socket; `network` is the network of the peer."""
         self._socket = accepted
         self.network = network
         self.last_active_s = asyncio.get_running_loop().time()
@@ -81,11 +82,11 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._trust: CertificateTrust | None = None
         self.destination = ""
-        # The forwarded bytes. The listener compares this value over time to find idle connections.
-        self.moved_bytes = 0
+        # Number of forwarded bytes. The listener compares it over time to find idle connections.
+        self.forwarded_bytes = 0
 
     def stop(self) -> None:
-        """End the connection: a persister's after the pending responses, any other at once."""
+        """End the connection: that of a persister after the pending responses, any other at once."""
         if self._link is not None:
             self._link.stop()
         else:
@@ -129,7 +130,7 @@ class Connection:
             _logger.exception("Internal error; the relay closed a connection.")
             self._metrics.refused["internal_error"] += 1
         finally:
-            self._close()
+            self._release_resources()
 
     def _refuse_connection(self, reason: str, why: Exception) -> None:
         self._metrics.refused[reason] += 1
@@ -144,7 +145,9 @@ class Connection:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise RefusedConnection("slow_handshake", f"no decision after {limits.handshake_s:g} s") from None
+            raise RefusedConnection(
+                "slow_handshake", f"no destination after {limits.handshake_s:g} s"
+            ) from None
         self.destination = destination
         self._metrics.undecided -= 1
         self._metrics.decided[destination] += 1
@@ -251,18 +254,20 @@ class Connection:
             if give_up(attempts):
                 break
             await asyncio.sleep(limits.retry_s)
-        raise RefusedConnection(f"no_{name}", f"the {name} is unreachable; a connection of a peer is closed")
+        raise RefusedConnection(
+            f"no_{name}", f"the {name} is unreachable; the connection of a peer was closed"
+        )
 
     async def _forward_to_broker(self) -> None:
         assert self._peer is not None
         assert self._broker is not None
         peer, broker = self._peer, self._broker
-        begun = peer.take_buffered()
-        self._count_bytes(len(begun), 0)
-        await broker.stream.send(begun)
-        early = broker.take_buffered()
-        if early:
-            await peer.stream.send(early)
+        request_bytes = peer.take_buffered()
+        self._count_bytes(len(request_bytes), 0)
+        await broker.stream.send(request_bytes)
+        response_bytes = broker.take_buffered()
+        if response_bytes:
+            await peer.stream.send(response_bytes)
         await forward_both_ways(peer.stream, broker.stream, self._count_bytes, self._limits.half_closed_s)
 
     async def _forward_to_coordinator(self) -> None:
@@ -300,24 +305,24 @@ class Connection:
         return exchange
 
     def _count_bytes(self, sent: int, received: int) -> None:
-        self.moved_bytes += sent + received
+        self.forwarded_bytes += sent + received
         destination = self.destination
         self._metrics.bytes_to[destination] += sent
         self._metrics.bytes_from[destination] += received
 
     async def _close_streams(self) -> None:
         """Flush and close all streams. Until then, the connection counts against the connection limit."""
-        await asyncio.gather(*(inbound.stream.finish() for inbound in self._frame_readers()))
+        await asyncio.gather(*(reader.stream.finish() for reader in self._frame_readers()))
 
-    def _close(self) -> None:
+    def _release_resources(self) -> None:
         if self.destination:
             self._metrics.open[self.destination] -= 1
         else:
             self._metrics.undecided -= 1
         if self._peer is None:
             self._socket.close()
-        for inbound in self._frame_readers():
-            inbound.stream.close()
+        for reader in self._frame_readers():
+            reader.stream.close()
 
     def _frame_readers(self) -> list[FrameReader]:
-        return [inbound for inbound in (self._peer, self._broker, self._coordinator) if inbound is not None]
+        return [reader for reader in (self._peer, self._broker, self._coordinator) if reader is not None]

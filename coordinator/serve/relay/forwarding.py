@@ -15,8 +15,8 @@ from contextlib import suppress
 from coordinator.serve.relay.streams import PlainStream, Stream
 
 Bytes = bytes | memoryview
-# Takes the received bytes and returns how many of them to forward; fewer than all ends the forwarding.
-Take = Callable[[Bytes], int]
+# Gets the received bytes and returns how many of them to forward. Fewer than all ends the forwarding.
+CountBytesToForward = Callable[[Bytes], int]
 
 _BUFFER_BYTES = 256 << 10
 _shared = memoryview(bytearray(_BUFFER_BYTES))
@@ -25,33 +25,34 @@ _shared = memoryview(bytearray(_BUFFER_BYTES))
 def forward_bytes(
     source: Stream,
     target: Stream,
-    take: Take,
+    count_to_forward: CountBytesToForward,
     *,
     first: bytes = b"",
     on_all_sent: Callable[[], None] | None = None,
 ) -> "_SocketForwarding | _StreamForwarding":
     """Forward `first`, then everything received from `source`, to `target`.
 
-    `take` sees all bytes in order before they are sent. If `take` raises an exception, the forwarding ends
-    with it. `on_all_sent` is called each time that all accepted bytes have been sent. `finished` of the
-    result is done when the source is closed or `take` rejects bytes, or fails with the error that ended the
-    forwarding.
+    `count_to_forward` gets all bytes in order before they are sent. If it raises an exception, the forwarding
+    ends with this exception. `on_all_sent` is called each time that all accepted bytes have been sent.
+
+    `finished` of the result is done when the source is closed or `count_to_forward` rejects bytes. It fails
+    with the error that ended the forwarding.
     """
     if isinstance(source, PlainStream) and isinstance(target, PlainStream):
-        return _SocketForwarding(source.socket, target.socket, take, first, on_all_sent)
-    return _StreamForwarding(source, target, take, first, on_all_sent)
+        return _SocketForwarding(source.socket, target.socket, count_to_forward, first, on_all_sent)
+    return _StreamForwarding(source, target, count_to_forward, first, on_all_sent)
 
 
 class _SocketForwarding:
     """Forwarding between two plain sockets. When the source is half-closed, so is the target."""
 
     __slots__ = (
-        "_broken",
+        "_count_to_forward",
         "_ending",
         "_loop",
         "_on_all_sent",
+        "_reset_poll",
         "_source",
-        "_take",
         "_target",
         "_waiting",
         "finished",
@@ -61,21 +62,21 @@ class _SocketForwarding:
         self,
         source: socket.socket,
         target: socket.socket,
-        take: Take,
+        count_to_forward: CountBytesToForward,
         first: bytes,
         on_all_sent: Callable[[], None] | None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._source = source
         self._target = target
-        self._take = take
+        self._count_to_forward = count_to_forward
         self._on_all_sent = on_all_sent
         # Bytes that the target has not accepted yet, and whether they are the last ones.
         self._waiting = b""
         self._ending = False
         # Reports a reset connection (POLLERR, POLLHUP), but no readable data.
-        self._broken = select.poll()
-        self._broken.register(source, 0)
+        self._reset_poll = select.poll()
+        self._reset_poll.register(source, 0)
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self._loop.add_reader(source, self._on_source_readable)
         if first:
@@ -92,11 +93,11 @@ class _SocketForwarding:
 
     def _on_source_readable(self) -> None:
         # uvloop reports a reset only once, so read everything that the kernel still buffers now.
-        while self._forward_one_read() and self._broken.poll(0):
+        while self._read_and_forward() and self._reset_poll.poll(0):
             pass
 
-    def _forward_one_read(self) -> bool:
-        """Forward the result of one read; return whether more may be readable."""
+    def _read_and_forward(self) -> bool:
+        """Read once and forward the bytes; return whether more may be readable."""
         try:
             count = self._source.recv_into(_shared)
         except BlockingIOError:
@@ -120,7 +121,7 @@ class _SocketForwarding:
             self._fail_forwarding(error)
 
     def _forward_data(self, data: Bytes) -> None:
-        count = self._take(data)
+        count = self._count_to_forward(data)
         self._ending = count < len(data)
         try:
             sent = self._target.send(data[:count])
@@ -131,7 +132,7 @@ class _SocketForwarding:
             self._waiting = bytes(data[sent:count])
             self._loop.add_writer(self._target, self._on_writable)
         else:
-            self._write_pending()
+            self._on_pending_sent()
 
     def _on_writable(self) -> None:
         try:
@@ -145,9 +146,9 @@ class _SocketForwarding:
         if not self._waiting:
             self._loop.remove_writer(self._target)
             self._loop.add_reader(self._source, self._on_source_readable)
-            self._write_pending()
+            self._on_pending_sent()
 
-    def _write_pending(self) -> None:
+    def _on_pending_sent(self) -> None:
         if self._on_all_sent is not None:
             self._on_all_sent()
         if self._ending:
@@ -172,10 +173,15 @@ class _StreamForwarding:
     """Forwarding between two streams of which at least one uses TLS."""
 
     def __init__(
-        self, source: Stream, target: Stream, take: Take, first: bytes, on_all_sent: Callable[[], None] | None
+        self,
+        source: Stream,
+        target: Stream,
+        count_to_forward: CountBytesToForward,
+        first: bytes,
+        on_all_sent: Callable[[], None] | None,
     ) -> None:
         self.finished: asyncio.Future[None] = asyncio.ensure_future(
-            self._forward_stream(source, target, take, first, on_all_sent)
+            self._forward_stream(source, target, count_to_forward, first, on_all_sent)
         )
 
     def close(self) -> None:
@@ -183,11 +189,16 @@ class _StreamForwarding:
             self.finished.exception()
 
     async def _forward_stream(
-        self, source: Stream, target: Stream, take: Take, first: bytes, on_all_sent: Callable[[], None] | None
+        self,
+        source: Stream,
+        target: Stream,
+        count_to_forward: CountBytesToForward,
+        first: bytes,
+        on_all_sent: Callable[[], None] | None,
     ) -> None:
         data = first or await source.receive()
         while data:
-            count = take(data)
+            count = count_to_forward(data)
             if count:
                 await target.send(data[:count])
             if on_all_sent is not None:

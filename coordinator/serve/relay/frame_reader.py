@@ -1,4 +1,4 @@
-"""Read request headers and whole frames from a stream, without taking more than the caller asks for."""
+"""Read request headers and whole frames from a stream."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -21,7 +21,7 @@ PERSISTER = b"Persister-client-"
 
 
 class EndOfStream(Exception):
-    """The other side closed the connection before a complete frame."""
+    """The other side closed the connection before it sent a complete frame."""
 
 
 class RefusedConnection(Exception):
@@ -50,10 +50,10 @@ class FrameReader:
     """Reads frames from one stream. Buffers at most the requested frame and the read-ahead."""
 
     def __init__(self, stream: Stream, frame_bytes_max: int) -> None:
-        """Read from `stream`. `frame` rejects frames of more than `frame_bytes_max` bytes."""
+        """Read from `stream`. `read_frame` rejects frames of more than `frame_bytes_max` bytes."""
         self.stream = stream
         self.frame_bytes_max = frame_bytes_max
-        self._held = bytearray()
+        self._buffer = bytearray()
 
     async def peek_head(self) -> RequestHead:
         """Return the start of the next request and keep the request in the buffer.
@@ -61,45 +61,45 @@ class FrameReader:
         The request may be incomplete. Raises EndOfStream; FrameError if the bytes are not a request.
         """
         await self._fill_buffer(SIZE_BYTES)
-        (size,) = _unpack_size(self._held)
+        (size,) = _unpack_size(self._buffer)
         if size < _REQUEST_BYTES_MIN:
             raise FrameError(f"a request has an invalid size: {size} bytes")
         await self._fill_buffer(min(SIZE_BYTES + size, _CLIENT_ID_AT))
         if SIZE_BYTES + size < _CLIENT_ID_AT:
-            api_key, api_version = Struct(">hh").unpack_from(self._held, SIZE_BYTES)
+            api_key, api_version = Struct(">hh").unpack_from(self._buffer, SIZE_BYTES)
             return RequestHead(size, api_key, api_version, b"")
-        _, api_key, api_version, _, length = _HEAD.unpack_from(self._held)
+        _, api_key, api_version, _, length = _HEAD.unpack_from(self._buffer)
         shown = min(max(length, 0), len(PERSISTER), SIZE_BYTES + size - _CLIENT_ID_AT)
         await self._fill_buffer(_CLIENT_ID_AT + shown)
         return RequestHead(
-            size, api_key, api_version, bytes(self._held[_CLIENT_ID_AT : _CLIENT_ID_AT + shown])
+            size, api_key, api_version, bytes(self._buffer[_CLIENT_ID_AT : _CLIENT_ID_AT + shown])
         )
 
-    async def frame(self) -> bytes:
-        """Take the next frame with its size. Raises EndOfStream; FrameError if the frame is too large."""
+    async def read_frame(self) -> bytes:
+        """Return the next frame with its size. Raises EndOfStream; FrameError if the frame is too large."""
         await self._fill_buffer(SIZE_BYTES)
-        (size,) = _unpack_size(self._held)
+        (size,) = _unpack_size(self._buffer)
         if not 0 <= size <= self.frame_bytes_max:
-            raise FrameError(f"a frame of {size} bytes, where 0 to {self.frame_bytes_max} are allowed")
+            raise FrameError(f"a frame has {size} bytes, but 0 to {self.frame_bytes_max} are allowed")
         end = SIZE_BYTES + size
         await self._fill_buffer(end)
-        frame = bytes(memoryview(self._held)[:end])
-        del self._held[:end]
+        frame = bytes(memoryview(self._buffer)[:end])
+        del self._buffer[:end]
         return frame
 
     def take_buffered(self) -> bytes:
-        """Take all buffered bytes."""
-        rest, self._held = bytes(self._held), bytearray()
+        """Remove all buffered bytes and return them."""
+        rest, self._buffer = bytes(self._buffer), bytearray()
         return rest
 
     def unread(self, data: bytes) -> None:
         """Put `data` back in front of the buffer."""
-        self._held[:0] = data
+        self._buffer[:0] = data
 
     async def _fill_buffer(self, count: int) -> None:
         """Receive until the buffer has at least `count` bytes."""
-        while len(self._held) < count:
-            data = await self.stream.receive(max(count - len(self._held), _AHEAD_BYTES))
+        while len(self._buffer) < count:
+            data = await self.stream.receive(max(count - len(self._buffer), _AHEAD_BYTES))
             if not data:
                 raise EndOfStream
-            self._held += data
+            self._buffer += data

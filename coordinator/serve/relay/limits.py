@@ -13,18 +13,18 @@ class RelayLimits(NamedTuple):
     """Limits of all connections together and of each one. Times are in seconds."""
 
     connections_max: int = 4_000
-    # From accept to the choice of the destination.
+    # Maximum time from the accept to the choice of the destination.
     handshake_s: float = 30.0
     # Kafka's sasl.server.max.receive.size, for tokens and for responses of the broker.
     handshake_frame_bytes_max: int = 512 << 10
-    # Larger login requests (tokens) share large_frames_bytes_max.
+    # Larger login requests (tokens) share `large_frames_bytes_max`.
     small_frame_bytes_max: int = 8 << 10
     large_frames_bytes_max: int = 32 << 20
     idle_s: float = 1_200.0
     # How long one direction stays open after the other is closed.
     half_closed_s: float = 30.0
     connect_s: float = 1.0
-    # Between two connection attempts.
+    # Pause between two connection attempts.
     retry_s: float = 1.0
     broker_attempts: int = 4
     coordinator_wait_s: float = 25.0
@@ -46,10 +46,10 @@ class RequestMemory:
         Raises FrameError if the request is too large, RefusedConnection if no memory is left.
         """
         small_max = self._limits.small_frame_bytes_max
-        only_token = head.api_key == sasl_authenticate.API_KEY
-        most = self._limits.handshake_frame_bytes_max if only_token else small_max
-        if head.size > most:
-            raise FrameError(f"a request of {head.size} bytes before the login, where {most} are allowed")
+        is_token = head.api_key == sasl_authenticate.API_KEY
+        size_max = self._limits.handshake_frame_bytes_max if is_token else small_max
+        if head.size > size_max:
+            raise FrameError(f"a request before the login has {head.size} bytes, but {size_max} are allowed")
         count = head.size if head.size > small_max else 0
         if count > self._bytes_left:
             raise RefusedConnection("no_room", "the memory for unfinished logins is used up")

@@ -18,7 +18,7 @@ from coordinator.serve.relay.limits import RelayLimits, RequestMemory
 from coordinator.serve.relay.metrics import RelayMetrics
 
 _BACKLOG = 1_024
-# Accept at most this number of connections in one iteration of the event loop.
+# Maximum number of connections accepted in one iteration of the event loop.
 _ACCEPTED_AT_A_TIME = 32
 # Pause after a failed accept, for example because the process has too many open files.
 _ACCEPT_RETRY_S = 0.1
@@ -102,12 +102,12 @@ class Listener:
         """Return whether one more connection fits; if not, abort the oldest that have no destination yet."""
         if len(self._connections) < self.limits.connections_max:
             return True
-        left = [each for each in self._connections if not each.is_aborted]
+        left = [connection for connection in self._connections if not connection.is_aborted]
         if len(left) < self.limits.connections_max:
             return True
         self._metrics.refused["too_many_connections"] += 1
         self._warn("too_many_connections", "a connection was closed because relay.max.connections is reached")
-        return evict_oldest(each for each in left if not each.destination) > 0
+        return evict_oldest(connection for connection in left if not connection.destination) > 0
 
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
@@ -128,15 +128,15 @@ class Listener:
                 if not connection.is_trusted(now_ms):
                     self._metrics.refused["certificate_revoked"] += 1
                     connection.abort()
-            # Drop closed connections. Before a connection has a destination, the handshake timeout applies.
+            # Drop closed connections. The handshake timeout applies to those without a destination.
             seen = {
                 connection: seen.get(connection, (-1, now_s))
                 for connection in self._connections
                 if connection.destination
             }
-            for connection, (moved_bytes, since_s) in seen.items():
-                if connection.moved_bytes != moved_bytes:
-                    seen[connection] = (connection.moved_bytes, now_s)
+            for connection, (forwarded_bytes, since_s) in seen.items():
+                if connection.forwarded_bytes != forwarded_bytes:
+                    seen[connection] = (connection.forwarded_bytes, now_s)
                 elif now_s - since_s > limits.idle_s:
                     self._metrics.refused["idle"] += 1
                     connection.abort()

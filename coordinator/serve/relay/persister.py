@@ -68,13 +68,13 @@ class PersisterLink:
         self._response_left = 0
         self._response_size_bytes = b""
         self._pending_responses = 0
-        self._idle_event = asyncio.Event()
-        self._idle_event.set()
-        self._stop_asked = asyncio.Event()
+        self._no_response_pending = asyncio.Event()
+        self._no_response_pending.set()
+        self._stop_requested = asyncio.Event()
 
     def stop(self) -> None:
         """Accept no further requests; `run` returns after the pending responses."""
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def run(self) -> None:
         """Forward until either side closes. Raises OSError, ProtocolError and SessionEnded."""
@@ -82,7 +82,7 @@ class PersisterLink:
             self._coordinator.stream,
             self._peer.stream,
             self._count_responses,
-            on_all_sent=self._update_idle_event,
+            on_all_sent=self._update_pending_event,
         )
         requests: asyncio.Future[None] = asyncio.ensure_future(self._forward_requests())
         try:
@@ -96,8 +96,8 @@ class PersisterLink:
                 outcome.result()
 
     async def _forward_requests(self) -> None:
-        """Forward requests until the peer closes, or after a stop until none is pending."""
-        stop = asyncio.ensure_future(self._stop_asked.wait())
+        """Forward requests until the peer closes or `stop` is called; then wait for pending responses."""
+        stop = asyncio.ensure_future(self._stop_requested.wait())
         try:
             while not stop.done():
                 requests = forward_bytes(
@@ -114,7 +114,7 @@ class PersisterLink:
                 if requests.finished.done() and not requests.finished.cancelled():
                     requests.finished.result()
                     await self._handle_partial_request()
-            await self._idle_event.wait()
+            await self._no_response_pending.wait()
         finally:
             stop.cancel()
 
@@ -124,7 +124,7 @@ class PersisterLink:
         if head.api_key not in _AUTHENTICATION:
             return
         # The broker answers the re-authentication. Responses must stay in the order of the requests.
-        await self._idle_event.wait()
+        await self._no_response_pending.wait()
         exchange = await self._reauthenticate()
         if (exchange.mechanism, exchange.user) != (self._session.mechanism, self._session.user):
             raise SessionEnded("a peer re-authenticated with another user or another mechanism")
@@ -155,7 +155,7 @@ class PersisterLink:
         if ends_s is not None and self._loop.time() > ends_s:
             raise SessionEnded("the session expired and the peer did not re-authenticate")
         self._pending_responses += 1
-        self._idle_event.clear()
+        self._no_response_pending.clear()
 
     def _count_responses(self, data: Bytes) -> int:
         """Forward everything, and count the responses that end in `data`."""
@@ -179,7 +179,7 @@ class PersisterLink:
         self._count_bytes(0, end)
         return end
 
-    def _update_idle_event(self) -> None:
-        """Set the idle event if all received responses have been sent to the peer and none is pending."""
+    def _update_pending_event(self) -> None:
+        """Set the event if no response is pending and all received bytes have been sent to the peer."""
         if self._pending_responses <= 0 and self._response_left == 0 and not self._response_size_bytes:
-            self._idle_event.set()
+            self._no_response_pending.set()

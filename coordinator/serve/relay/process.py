@@ -32,15 +32,15 @@ EXIT_FAILED = 1
 _TLS_WATCH_S = 10.0
 # A persister uses two files, and a third one while it authenticates.
 _FILES_PER_CONNECTION = 3
-_FILES_KEPT_BACK = 128
+_OTHER_OPEN_FILES = 128
 # The first file descriptor that systemd passes (sd_listen_fds).
-_FIRST_INHERITED = 3
+_FIRST_INHERITED_DESCRIPTOR = 3
 
 
 def serve_relay(config: Config) -> int:
     """Run the relay until SIGTERM or SIGINT; return the exit code of the process. Raises ConfigError."""
     route = make_route(config)
-    raise_open_file_limit(_FILES_PER_CONNECTION * config.relay_connections_max + _FILES_KEPT_BACK)
+    raise_open_file_limit(_FILES_PER_CONNECTION * config.relay_connections_max + _OTHER_OPEN_FILES)
     return event_loop.run(_Relay(config, route).run())
 
 
@@ -90,14 +90,14 @@ class _Relay:
         self._config = config
         self._route = route
         self._metrics = RelayMetrics()
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     async def run(self) -> int:
         config = self._config
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop_asked.set)
-        listener = Listener(self._route, relay_limits(config), self._metrics)
+            loop.add_signal_handler(number, self._stop_requested.set)
+        listener = Listener(self._route, make_relay_limits(config), self._metrics)
         health = HealthServer(
             {
                 "/livez": lambda: (HTTPStatus.OK, "ok\n"),
@@ -114,7 +114,7 @@ class _Relay:
                 f"({config.relay_security_protocol}), broker at {config.relay_broker}, coordinator at "
                 f"{config.relay_coordinator}, HTTP on http://{config.relay_http._replace(port=health.port)}"
             )
-            await self._stop_asked.wait()
+            await self._stop_requested.wait()
             _logger.info("stopping")
         except CoordinatorError as error:
             _logger.error("the relay cannot start: %s", error)
@@ -127,7 +127,7 @@ class _Relay:
         return EXIT_OK
 
     def _readiness_response(self) -> tuple[HTTPStatus, str]:
-        if self._stop_asked.is_set():
+        if self._stop_requested.is_set():
             return HTTPStatus.SERVICE_UNAVAILABLE, "stopping\n"
         return HTTPStatus.OK, "ok\n"
 
@@ -136,8 +136,8 @@ class _Relay:
             await self._route.tls.watch(_TLS_WATCH_S)
 
 
-def relay_limits(config: Config) -> RelayLimits:
-    """Return the limits: those with a setting from the settings, the others with their defaults."""
+def make_relay_limits(config: Config) -> RelayLimits:
+    """Return the limits that the settings define, with defaults for the others."""
     return RelayLimits(
         connections_max=config.relay_connections_max,
         handshake_s=config.relay_handshake_timeout_ms / 1000,
@@ -154,4 +154,4 @@ def inherited_socket(environ: Mapping[str, str], pid: int) -> socket.socket | No
     """
     if environ.get("LISTEN_PID") != str(pid) or environ.get("LISTEN_FDS") != "1":
         return None
-    return socket.socket(fileno=_FIRST_INHERITED)
+    return socket.socket(fileno=_FIRST_INHERITED_DESCRIPTOR)

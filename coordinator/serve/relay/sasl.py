@@ -42,21 +42,21 @@ _BEARER = re.compile(r"[Bb]earer +(?P<token>[\w.~+/=-]+)")
 
 
 class RelayedExchange:
-    """Follows the requests and responses of one SASL exchange."""
+    """The state of one SASL exchange, read from its requests and responses."""
 
     def __init__(self, sub_claim: str) -> None:
-        """`sub_claim` is the claim of a token that holds the name (sasl.oauthbearer.sub.claim.name)."""
+        """`sub_claim` is the claim of a token with the user name (sasl.oauthbearer.sub.claim.name)."""
         self._sub_claim = sub_claim
-        self._wanted = ""
+        self._requested_mechanism = ""
         self._authenticate_version = 0
-        self._rounds = 0
+        self._token_count = 0
         self.mechanism = ""
         self.user: str | None = None
         self.accepted = False
         self.failed = False
         self.session_lifetime_ms = 0
 
-    def is_next(self, api_key: int, version: int) -> bool:
+    def belongs_to_exchange(self, api_key: int, version: int) -> bool:
         """Return whether a request with this header belongs to the exchange in a supported version.
 
         Any other request ends the exchange. A broker accepts ApiVersions before the handshake, one handshake,
@@ -69,18 +69,20 @@ class RelayedExchange:
         return api_key == SASL_AUTHENTICATE and 0 <= version <= _AUTHENTICATE_VERSION_MAX
 
     def handle_request(self, frame: bytes) -> None:
-        """Process the frame (including its size) of a request that `is_next`. Raises DecodeError."""
+        """Process the frame (including its size) of a request of this exchange. Raises DecodeError."""
         header, at = request_header.decode(frame, _SIZE_BYTES, 1)
         if header.request_api_key == SASL_HANDSHAKE:
-            self._wanted = sasl_handshake.decode_request(frame, at, header.request_api_version).mechanism
+            self._requested_mechanism = sasl_handshake.decode_request(
+                frame, at, header.request_api_version
+            ).mechanism
         elif header.request_api_key == SASL_AUTHENTICATE:
             self._authenticate_version = header.request_api_version
             if self._authenticate_version >= _AUTHENTICATE_FLEXIBLE_VERSION:
                 _, at = request_header.decode(frame, _SIZE_BYTES, 2)
             token = sasl_authenticate.decode_request(frame, at, self._authenticate_version).auth_bytes
-            self._rounds += 1
+            self._token_count += 1
             # The broker takes the user from the first message only.
-            if self._rounds == 1:
+            if self._token_count == 1:
                 self.user = parse_user(self.mechanism, token, self._sub_claim)
 
     def handle_response(self, api_key: int, frame: bytes) -> None:
@@ -89,7 +91,7 @@ class RelayedExchange:
             _, at = response_header.decode(frame, _SIZE_BYTES, 0)
             handshake = sasl_handshake.decode_response(frame, at, _FRAMED_TOKENS_VERSION)
             if handshake.error_code == ErrorCode.NONE:
-                self.mechanism = self._wanted
+                self.mechanism = self._requested_mechanism
             self.failed = not self.mechanism
         elif api_key == SASL_AUTHENTICATE:
             flexible = self._authenticate_version >= _AUTHENTICATE_FLEXIBLE_VERSION
@@ -191,14 +193,14 @@ async def authenticate(
     """
     while True:
         head = await peer.peek_head()
-        if not exchange.is_next(head.api_key, head.api_version):
+        if not exchange.belongs_to_exchange(head.api_key, head.api_version):
             return head
         with request_memory.reserve_capacity(head):
-            request = await peer.frame()
+            request = await peer.read_frame()
             exchange.handle_request(request)
             await broker.stream.send(request)
             del request
-        answer = await broker.frame()
+        answer = await broker.read_frame()
         exchange.handle_response(head.api_key, answer)
         await peer.stream.send(answer)
         if exchange.failed:
@@ -208,10 +210,10 @@ async def authenticate(
 
 
 async def is_authenticated(broker: FrameReader) -> bool:
-    """Query whether the broker has authenticated this connection's peer. Raises OSError, ProtocolError."""
+    """Ask the broker whether it has authenticated this peer. Raises OSError, ProtocolError."""
     try:
         await broker.stream.send(_describe_cluster_request())
-        answer = await broker.frame()
+        answer = await broker.read_frame()
     except (EndOfStream, ConnectionError):
         return False
     header, at = response_header.decode(answer, SIZE_BYTES, 1)

@@ -17,7 +17,7 @@ from coordinator.security.reloading_files import ReloadingFiles
 # Bytes per read. Without TLS, a larger buffer would cost a new memory mapping for each read.
 _CHUNK_BYTES = 64 << 10
 _TLS_CHUNK_BYTES = 256 << 10
-# Write buffer of a TLS stream: large enough that sending continues while other connections are served.
+# Write buffer of a TLS stream. It is large, so that sending continues while other connections are served.
 _TLS_WAITING_BYTES = 1 << 20
 # Read-ahead of a TLS stream, encrypted and decrypted; bounded because any peer may send any amount.
 _TLS_READ_BYTES = 64 << 10
@@ -28,11 +28,11 @@ _TLS_FINISH_S = 2.0
 class PlainStream:
     """A stream without TLS, with one reader and one writer at a time.
 
-    `receive` and `send` raise OSError when the connection breaks. No call may be in progress at `finish`.
+    `receive` and `send` raise OSError when the connection breaks. `finish` must not be called while one runs.
     """
 
     def __init__(self, plain_socket: socket.socket) -> None:
-        """Take over a connected non-blocking socket."""
+        """Create a stream that owns a connected non-blocking socket."""
         self.socket = plain_socket
         self._loop = asyncio.get_running_loop()
         configure_socket(plain_socket)
@@ -94,7 +94,7 @@ def configure_socket(plain_socket: socket.socket) -> None:
 
 
 async def accept_stream(plain_socket: socket.socket, tls: ssl.SSLContext | None) -> Stream:
-    """Make a stream of an accepted socket; with a TLS context, after the handshake.
+    """Return a stream on an accepted socket; with a TLS context, perform the handshake first.
 
     Closes the socket if the handshake fails. Raises OSError.
     """
@@ -127,13 +127,13 @@ async def connect_stream(
 async def _open_socket(address: HostPort) -> socket.socket:
     loop = asyncio.get_running_loop()
     error: OSError = OSError(f"{address} has no address")
-    for family, kind, protocol, _, place in await loop.getaddrinfo(
+    for family, kind, protocol, _, socket_address in await loop.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM
     ):
         plain_socket = socket.socket(family, kind, protocol)
         plain_socket.setblocking(False)
         try:
-            await loop.sock_connect(plain_socket, place)
+            await loop.sock_connect(plain_socket, socket_address)
             return plain_socket
         except OSError as failure:
             error = failure

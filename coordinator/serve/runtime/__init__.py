@@ -1,4 +1,4 @@
-"""The runtime: shards on an event loop, over a log. The shell around the pure core."""
+"""Run the shards on the event loop: queues, commits, loading, and maintenance jobs."""
 
 from coordinator.serve.runtime.limits import RuntimeLimits
 from coordinator.serve.runtime.log_opener import LogOpener

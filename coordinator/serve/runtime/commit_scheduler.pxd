@@ -5,7 +5,7 @@ cimport cython
 
 cdef class CommitScheduler:
     cdef object _clock
-    cdef object _gathering_log
+    cdef object _group_commit_log
     cdef object _linger
     cdef object _log
     cdef object _loop

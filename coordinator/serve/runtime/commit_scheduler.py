@@ -38,7 +38,7 @@ class CommitScheduler:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._log = log
-        self._gathering_log = log if isinstance(log, GroupCommitLog) else None
+        self._group_commit_log = log if isinstance(log, GroupCommitLog) else None
         self._clock = clock
         self._metrics = metrics
         self._operations_per_run_max = limits.operations_per_run_max
@@ -71,10 +71,10 @@ class CommitScheduler:
             self._loop.call_soon(self._run)
 
     def _must_wait(self) -> bool:
-        """Return whether a commit is in flight whose end the log will report, or operations are missing."""
+        """Return whether the next run waits for the commit in flight or for expected operations."""
         if self._linger is None:
             return False
-        log = self._gathering_log
+        log = self._group_commit_log
         return (log is not None and log.committing) or self._linger.must_wait()
 
     def _on_commit_finished(self) -> None:
@@ -86,10 +86,10 @@ class CommitScheduler:
     def _run(self) -> None:
         self._run_scheduled = False
         if self._must_wait():
-            # The log has started a commit on its own. The end of that commit starts the next run.
+            # The log has started a commit by itself. The next run starts when that commit ends.
             return
         decided = self._process_scheduled()
-        log = self._gathering_log
+        log = self._group_commit_log
         if self._linger is not None and log is not None and log.committing:
             self._linger.commit_started(decided)
         self._schedule_run()
@@ -100,7 +100,7 @@ class CommitScheduler:
         A `GroupCommitLog` writes the appends of all queues in one commit.
         """
         queues, self._scheduled = self._scheduled, []
-        log, kernel = self._gathering_log, self.kernel
+        log, kernel = self._group_commit_log, self.kernel
         gathered = None if log is None else log.take_pending_entries()
         try:
             accepts_writes = gathered is not None or self._log.health() is None

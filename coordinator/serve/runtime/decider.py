@@ -1,4 +1,4 @@
-"""Decide single operations: all, or those that the compiled write kernel does not decide."""
+"""Decide the operations that the compiled write kernel does not decide, one at a time."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ class Decider:
         self._limits = limits
 
     def now_ms(self) -> int:
-        """Return the time of records, Unix time in milliseconds."""
+        """Return the Unix time in milliseconds, the timestamp of new records."""
         return self._clock.now_ms()
 
     def decide(
@@ -49,8 +49,8 @@ class Decider:
             return None
         key, now_ms = operation.key, self._clock.now_ms() if now_ms is None else now_ms
         try:
-            facts = RequestContext(now_ms, self._topics.contains(key.topic_id, key.partition))
-            return operation.decide(shard, key, operation.unit, facts)
+            context = RequestContext(now_ms, self._topics.contains(key.topic_id, key.partition))
+            return operation.decide(shard, key, operation.unit, context)
         except Exception:
             # A decision changes no state, so this defect affects one operation only.
             _logger.exception("deciding an operation on %s failed", key)
@@ -62,9 +62,9 @@ class Decider:
             return None
 
     def encode(self, operation: Operation, result: CoordinatorResult) -> list[Encoded] | None:
-        """Encode the records of an operation; if they cannot be stored, refuse it and return None.
+        """Encode the records of an operation; if the log cannot store them, refuse it and return None.
 
-        A record above the limit would fail the append of the batch, and the shard would be loaded again.
+        With a record above the size limit, the append of the whole batch would fail.
         """
         try:
             encoded = list(map(encode_record, result.records))
@@ -73,12 +73,12 @@ class Decider:
             refuse_operation(operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator cannot store this.")
             return None
         largest = (
-            unit_bytes(encoded) if is_unit(operation, result) else max(map(size_bytes, encoded), default=0)
+            unit_bytes(encoded) if is_atomic(operation, result) else max(map(size_bytes, encoded), default=0)
         )
         if largest > self._log.record_bytes_max:
             # Kafka responds with this error too.
             refuse_operation(
-                operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The log takes no record that is so large."
+                operation, ErrorCode.UNKNOWN_SERVER_ERROR, "The record is larger than the log allows."
             )
             return None
         return encoded
@@ -95,6 +95,9 @@ class ShardServices(NamedTuple):
     limits: RuntimeLimits
 
 
-def is_unit(operation: Operation, result: CoordinatorResult) -> bool:
-    """Return whether all records belong to the operation's share-partition; then all or none are stored."""
+def is_atomic(operation: Operation, result: CoordinatorResult) -> bool:
+    """Return whether the log must store all records of an operation or none.
+
+    That is so if all of them belong to its share-partition; the records of maintenance jobs do not.
+    """
     return all(record.key == operation.key for record in result.records)

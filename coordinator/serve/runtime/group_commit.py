@@ -26,32 +26,32 @@ LINGER_SHARE = 0.5
 class GroupCommitLinger:
     """Counts the operations for which the next commit waits, while at least one is queued.
 
-    `missing` is their number. `is_over` is called when a started wait ends.
+    `missing` is the number of these operations. `on_wait_ended` is called when a wait ends.
     """
 
-    def __init__(self, is_over: Callable[[], None]) -> None:
+    def __init__(self, on_wait_ended: Callable[[], None]) -> None:
         self.missing = 0
-        self._is_over = is_over
+        self._on_wait_ended = on_wait_ended
         self._loop = asyncio.get_running_loop()
         self._timer = LingerTimer(self._on_timer)
         self._in_commit = self._missing_at_timer = 0
         self._began_s = self._finished_s = self._linger_s = 0.0
-        self._waits = False
+        self._is_waiting = False
 
     def commit_started(self, operations: int) -> None:
-        """Record the operations of a commit."""
+        """Record that a commit of this many operations has started."""
         self._in_commit += operations
         self._began_s = self._loop.time()
 
     def commit_finished(self) -> None:
-        """Record the end of the commit in flight, whose operations have their responses."""
+        """Record that the commit in flight has ended and the responses of its operations were sent."""
         self._finished_s = self._loop.time()
         self._linger_s = min(LINGER_S, (self._finished_s - self._began_s) * LINGER_SHARE)
         self.missing, self._in_commit = self._in_commit, 0
 
     def must_wait(self) -> bool:
-        """Return whether the commit of a queued operation must wait; then `is_over` is called later."""
-        if self.missing and not self._waits:
+        """Return whether a queued operation must wait; if so, `on_wait_ended` is called later."""
+        if self.missing and not self._is_waiting:
             if self._loop.time() - self._finished_s < self._linger_s:
                 self._start_timer()
             else:
@@ -61,12 +61,12 @@ class GroupCommitLinger:
     def operation_arrived(self) -> None:
         """Count an operation while operations are missing."""
         self.missing -= 1
-        if not self.missing and self._waits:
+        if not self.missing and self._is_waiting:
             self._timer.stop()
-            self._end()
+            self._end_wait()
 
     def _start_timer(self) -> None:
-        self._waits = True
+        self._is_waiting = True
         self._missing_at_timer = self.missing
         self._timer.start(self._linger_s)
 
@@ -75,12 +75,12 @@ class GroupCommitLinger:
             # An arrival restarts the time limit.
             self._start_timer()
         else:
-            self._end()
+            self._end_wait()
 
-    def _end(self) -> None:
+    def _end_wait(self) -> None:
         self.missing = 0
-        self._waits = False
-        self._is_over()
+        self._is_waiting = False
+        self._on_wait_ended()
 
 
 class LingerTimer:

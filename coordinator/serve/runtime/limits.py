@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class RuntimeLimits(NamedTuple):
-    """Limits of queued operations, and of their waiting time.
+    """Limits of the queues, appends, loads and maintenance jobs of the shards.
 
     `request_age_max_s` is below the request timeout of a broker (30 s). After its timeout, a broker may send
     another write, so an older write must not be decided.
@@ -12,7 +12,7 @@ class RuntimeLimits(NamedTuple):
 
     queued_operations_max: int = 100_000
     operations_per_append_max: int = 4_096
-    # Operations of all shards that one callback of the event loop decides; about 10 ms.
+    # Operations of all shards that one callback of the event loop decides, in about 10 ms.
     operations_per_run_max: int = 4_096
     # Bytes of the keys and values in an append; the last operation of the append may exceed this limit.
     bytes_per_append_max: int = 4 << 20

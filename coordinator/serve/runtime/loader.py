@@ -1,8 +1,7 @@
-"""Load shards: rebuild their state by replaying the log, in slices between which the event loop serves
-others.
+"""Load shards: rebuild their state by replaying the log.
 
 All waiting shards are loaded in one pass over the log, because the journal contains all shards in one
-sequence, and after a failed group commit many shards load at once.  A shard that cannot be loaded does not
+sequence, and after a failed group commit many shards load at once. A shard that cannot be loaded does not
 delay the others.
 
 In a log that several processes can write to, each load begins with a claim. The claim is in the log before
@@ -31,21 +30,21 @@ from protocol.errors import DecodeError
 
 _logger = logging.getLogger(__name__)
 
-# How long a claim in progress may take after its shard was given away.
+# How long to wait for a claim in progress after this process resigned its shard.
 CLAIM_WAIT_S = 1.0
-# The first pause before the lease is checked again; later pauses are longer.
+# The first pause before `may_claim` is checked again; each later pause is twice as long.
 LEASE_PAUSE_FIRST_S = 0.01
-# Shards that are read together from a shared log are read separately after a pause of this length. The pause
-# is much shorter than the time that a request waits for the load of its shard.
-BURST_GAP_S = 2.0
+# The longest time without data in a pass over several shards of a shared log. After it, the pass fails and
+# each shard is read separately. It is much shorter than the time that a request waits for its shard.
+PASS_STALL_S = 2.0
 
 
 class ShardLoader:
     """Loads the requested shards together, in one pass over the log at a time. Runs as one task.
 
-    In a shared log, the next pass starts concurrently if a pass takes longer than `BURST_GAP_S`.  A pass
-    without data for this time has failed. After a failed pass, each of its shards is loaded in a pass of its
-    own until one succeeds.
+    In a shared log, the next pass starts concurrently if a pass takes longer than `PASS_STALL_S`. A pass
+    over several shards fails if it receives no data for this time. Each shard of a failed pass is then loaded
+    in a separate pass, until it has been loaded once.
     """
 
     def __init__(
@@ -55,9 +54,9 @@ class ShardLoader:
         limits: RuntimeLimits,
         may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make a loader that claims shards only while `may_claim`.
+        """Create a loader that claims shards only while `may_claim` returns True.
 
-        Otherwise a coordinator without contact to its group would take shards back from their new owners.
+        A coordinator without contact to its group must not take shards back from their new owners.
         """
         self._may_claim = may_claim
         # Called with each loaded shard, before it is served.
@@ -69,7 +68,7 @@ class ShardLoader:
         self._claims: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, ShardRunner] = {}
         self._load_requested = asyncio.Event()
-        self._apart: set[int] = set()
+        self._loaded_separately: set[int] = set()
         self._backoffs_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # A burst of loads lasts from the first request until no load is pending.
@@ -85,9 +84,9 @@ class ShardLoader:
             return
         # Claim each shard separately, because a partition without a leader must not delay the others.
         partition = runner.state_partition
-        owning = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
-        self._claims[partition] = owning
-        owning.add_done_callback(partial(self._claim_task_ended, partition))
+        claim_task = asyncio.get_running_loop().create_task(self._claim(self._shared, runner, release_wait_s))
+        self._claims[partition] = claim_task
+        claim_task.add_done_callback(partial(self._claim_task_ended, partition))
 
     def _begin_load(self, runner: ShardRunner) -> None:
         runner.begin_loading()
@@ -114,22 +113,22 @@ class ShardLoader:
         )
         self._burst_shards = self._burst_records = 0
 
-    def _claim_task_ended(self, partition: int, owning: "asyncio.Task[None]") -> None:
-        if self._claims.get(partition) is owning:
+    def _claim_task_ended(self, partition: int, claim_task: "asyncio.Task[None]") -> None:
+        if self._claims.get(partition) is claim_task:
             del self._claims[partition]
 
     async def cancel_load(self, runner: ShardRunner) -> None:
         """Stop loading this shard, because it was closed. A pass in progress drops its records."""
         self._end_load(runner.state_partition)
         self._waiting.pop(runner.state_partition, None)
-        owning = self._claims.pop(runner.state_partition, None)
-        if owning is not None:
-            # A claim that was sent may be stored later, so it is awaited and released. No new one is sent.
+        claim_task = self._claims.pop(runner.state_partition, None)
+        if claim_task is not None:
+            # A claim that was sent may still be stored, so wait for it; `Runtime` releases it afterwards.
             try:
-                await asyncio.wait({owning}, timeout=CLAIM_WAIT_S)
+                await asyncio.wait({claim_task}, timeout=CLAIM_WAIT_S)
             finally:
-                owning.cancel()
-            await asyncio.gather(owning, return_exceptions=True)
+                claim_task.cancel()
+            await asyncio.gather(claim_task, return_exceptions=True)
 
     def _is_claim_wanted(self, runner: ShardRunner) -> bool:
         """Return whether a claim in progress is still needed.
@@ -151,10 +150,10 @@ class ShardLoader:
             return self._may_claim() and self._is_claim_wanted(runner)
 
         while True:
-            if not await self._wait_for_lease(runner):
+            if not await self._wait_until_claim_is_allowed(runner):
                 return
             try:
-                runner.owner_epoch = await log.own(partition, release_wait_s, is_claim_allowed)
+                runner.owner_epoch = await log.acquire_ownership(partition, release_wait_s, is_claim_allowed)
             except LogFenced as error:
                 if self._is_claim_wanted(runner):
                     self._end_load(partition)
@@ -163,7 +162,7 @@ class ShardLoader:
             except Exception as error:
                 if not self._is_claim_wanted(runner):
                     return
-                _log_failure(f"shard {partition} cannot be owned", error)
+                _log_failure(f"shard {partition} cannot be claimed", error)
                 runner.loading_failed(str(error))
                 self._end_load(partition)
                 await asyncio.sleep(backoff_s)
@@ -176,15 +175,15 @@ class ShardLoader:
                     self._queue_for_pass(runner)
                 return
 
-    async def _wait_for_lease(self, runner: ShardRunner) -> bool:
-        """Wait until shards may be claimed; return whether this claim is still needed.
+    async def _wait_until_claim_is_allowed(self, runner: ShardRunner) -> bool:
+        """Wait until `may_claim` returns True; return whether this claim is still needed.
 
-        At startup, a process is elected a moment before it has a lease. Only a longer wait is a failure.
+        At startup, a process is elected a moment before it may claim. Only a longer wait is a failure.
         """
         pause_s = LEASE_PAUSE_FIRST_S
         while not self._may_claim():
             if pause_s >= self._limits.tick_s:
-                runner.loading_failed("nothing was heard of the others for too long to claim it")
+                runner.loading_failed("without contact to its group, a coordinator claims no shards")
                 self._end_load(runner.state_partition)
             await asyncio.sleep(pause_s)
             if not self._is_claim_wanted(runner):
@@ -205,11 +204,11 @@ class ShardLoader:
                 await self._load_requested.wait()
                 self._load_requested.clear()
                 runners, self._waiting = self._waiting, {}
-                for partition in self._apart & runners.keys():
+                for partition in self._loaded_separately & runners.keys():
                     self._start_task(self._run_pass({partition: runners.pop(partition)}))
                 if runners:
-                    longest_s = None if self._shared is None else BURST_GAP_S
-                    await asyncio.wait({self._start_task(self._run_pass(runners))}, timeout=longest_s)
+                    timeout_s = None if self._shared is None else PASS_STALL_S
+                    await asyncio.wait({self._start_task(self._run_pass(runners))}, timeout=timeout_s)
         finally:
             for task in (*self._claims.values(), *self._tasks):
                 task.cancel()
@@ -223,8 +222,10 @@ class ShardLoader:
 
     async def _run_pass(self, runners: dict[int, ShardRunner]) -> None:
         """Load shards in one pass over the log, and schedule retries of those that fail."""
-        # A shard that was closed a moment ago is about to be cancelled.
-        runners = {partition: one for partition, one in runners.items() if one.status is ShardStatus.LOADING}
+        # Skip shards that were closed since their load was requested.
+        runners = {
+            partition: runner for partition, runner in runners.items() if runner.status is ShardStatus.LOADING
+        }
         for runner in runners.values():
             runner.begin_loading()
         shards = {partition: runner.shard for partition, runner in runners.items()}
@@ -240,22 +241,22 @@ class ShardLoader:
                 _log_failure(f"loading {len(runners)} shards failed", error)
             failed = dict.fromkeys(runners, error)
         # In a shared log, separate passes show which shards caused a common failure.
-        apart = self._shared is not None and len(failed) == len(runners) > 1
-        if apart:
-            self._apart.update(failed)
+        retry_separately = self._shared is not None and len(failed) == len(runners) > 1
+        if retry_separately:
+            self._loaded_separately.update(failed)
         for partition, reason in failed.items():
             runner, shard = runners[partition], shards[partition]
             # A shard that was closed in the meantime is not retried.
             if runner.shard is not shard or runner.status is not ShardStatus.LOADING:
                 continue
-            if apart:
+            if retry_separately:
                 self.request_load(runner)
             else:
                 runner.loading_failed(str(reason))
                 self._end_load(partition)
-                self._start_task(self._schedule_retry(runner, shard))
+                self._start_task(self._retry_after_pause(runner, shard))
 
-    async def _schedule_retry(self, runner: ShardRunner, shard: Shard) -> None:
+    async def _retry_after_pause(self, runner: ShardRunner, shard: Shard) -> None:
         """Load a shard again after a pause, unless it was closed or elected again in the meantime.
 
         A damaged shard is retried too, because an operator may have restored the file.
@@ -290,7 +291,7 @@ class ShardLoader:
                     if slice_left == 0:
                         slice_left = self._limits.load_slice_batches
                         await asyncio.sleep(0)
-        # Delete the last references to the names that only loading needs.
+        # Delete the last references to the ids that the replays share.
         replays.clear()
         trim_heap()
         load_s = loop.time() - began_s
@@ -321,14 +322,14 @@ class ShardLoader:
     async def _read_log(self, runners: dict[int, ShardRunner]) -> AsyncIterator[list[LoggedBatch]]:
         """Read the log; raise LogUnavailable early if one shard may delay the others."""
         chunks = self._log.read(runners)
-        stalled_s = BURST_GAP_S if self._shared is not None and len(runners) > 1 else None
+        stalled_s = PASS_STALL_S if self._shared is not None and len(runners) > 1 else None
         while True:
-            patience = asyncio.timeout(stalled_s)
+            timeout = asyncio.timeout(stalled_s)
             try:
-                async with patience:
+                async with timeout:
                     chunk = await anext(chunks, None)
             except TimeoutError:
-                if not patience.expired():
+                if not timeout.expired():
                     raise
                 raise LogUnavailable("the log returned no records in time") from None
             if chunk is None:
@@ -342,7 +343,7 @@ class ShardLoader:
         self.on_loaded(shard)
         runner.finish_loading(shard, self._log.end_offset(partition), records, round(load_s * 1000))
         self._metrics.histogram("shard_load_duration_seconds").add(load_s)
-        self._apart.discard(partition)
+        self._loaded_separately.discard(partition)
         self._backoffs_s.pop(partition, None)
         self._burst_shards += 1
         self._burst_records += records

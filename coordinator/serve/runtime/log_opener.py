@@ -1,7 +1,7 @@
-"""Wait for a log that cannot be opened yet, because brokers and coordinators may start in any order.
+"""Open the log at startup; retry while its brokers are unavailable.
 
-Errors that waiting cannot resolve are raised: a broker refuses the connection, or a topic differs from the
-settings.
+Brokers and coordinators may start in any order. Errors that a retry cannot resolve are raised: a broker
+refuses the login, or a topic differs from the settings.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ _logger = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 0.2
 PAUSE_MAX_S = 5.0
-# How often the wait is logged again.
+# The interval in which a continuing wait is logged again.
 REPEAT_INTERVAL_S = 60.0
 
 
 class LogOpener:
-    """Opens a log when that becomes possible; `health` returns the reason of the wait."""
+    """Opens a log, with retries; `health` returns the reason for the wait."""
 
     def __init__(self, open_log: Callable[[], Awaitable[None]], clock: Clock) -> None:
-        """Prepare to call `open_log`, again and again while it raises LogUnavailable."""
+        """Create an opener; `run` calls `open_log` again while it raises LogUnavailable."""
         self._open_log = open_log
         self._clock = clock
         self._since = ""
@@ -32,9 +32,9 @@ class LogOpener:
         self._logged_s = float("-inf")
 
     async def run(self, stop_requested: asyncio.Event) -> bool:
-        """Return True when the log is open, False if a stop was requested before.
+        """Open the log and return True; return False if a stop was requested first.
 
-        Raises LogRefused, and other errors that waiting cannot resolve.
+        Raises LogRefused, and other errors that a retry cannot resolve.
         """
         opened = asyncio.ensure_future(self._try_open())
         stop = asyncio.ensure_future(stop_requested.wait())
@@ -66,7 +66,7 @@ class LogOpener:
         self._since = self._reason = ""
 
     def health(self) -> list[str]:
-        """Return the reason of the wait and its start; an empty list otherwise."""
+        """Return the reason for the wait and its start time; an empty list if there is no wait."""
         if not self._since:
             return []
         return [f"The log cannot be opened since {self._since}: {self._reason}"]

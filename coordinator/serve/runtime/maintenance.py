@@ -30,15 +30,15 @@ _NO_KEY = SharePartitionKey("", bytes(16), -1)
 
 
 class _MaintenanceOperation(Operation):
-    """An operation of a job. `written` is the number of durable records; None after a refusal."""
+    """An operation of a job. `written` is a future of the number of stored records; None after a refusal."""
 
     __slots__ = ("written",)
 
     def __init__(self, make_records: _MakeRecords, now_s: float) -> None:
         def decide(
-            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
+            shard: Shard, key: SharePartitionKey, unit: Sequence[Any], context: RequestContext
         ) -> CoordinatorResult:
-            records = make_records(shard, facts.now_ms)
+            records = make_records(shard, context.now_ms)
             return CoordinatorResult(records, len(records))
 
         super().__init__(decide, _NO_KEY, (), writes=True, origin=None, received_s=now_s)
@@ -115,10 +115,10 @@ class MaintenanceJobs:
             self._metrics.prune_offsets[runner.state_partition] = log_offset
 
     async def compact(self) -> None:
-        """Snapshot the states whose records alone keep the oldest segments of the log, and prune the log.
+        """Snapshot the states whose old records prevent the deletion of the oldest segments, and prune.
 
-        If the log has no such segments, only `prune` runs, at its interval. An exception is a journal that
-        accepts no writes: its disk may be full, so it is pruned here.
+        If there are no such segments, this job does nothing. A journal that accepts no writes is always
+        pruned, because its disk may be full.
         """
         live_bytes = sum(runner.shard.live_bytes for runner in self._runners)
         is_stuck = not isinstance(self._log, SharedLog) and self._log.health() is not None
@@ -132,12 +132,12 @@ class MaintenanceJobs:
             for runner in self._active_runners():
                 before = pinned.get(runner.state_partition)
                 if before is not None:
-                    await self._rewrite_oldest(runner, before)
+                    await self._snapshot_and_prune(runner, before)
             if self._log.prune_offsets_freeing_storage(live_bytes) == pinned:
                 # A snapshot could not be written now; it is retried at the next interval.
                 return
 
-    async def _rewrite_oldest(self, runner: ShardRunner, before: int) -> None:
+    async def _snapshot_and_prune(self, runner: ShardRunner, before: int) -> None:
         await self._run_until_done(
             runner,
             lambda shard, now_ms: shard.snapshot_before(before, now_ms=now_ms, limits=self._snapshot_limits),

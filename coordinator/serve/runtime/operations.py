@@ -48,18 +48,19 @@ class FastPathRequests(Protocol):
     ) -> bool | None:
         """Execute a fast-path request and return True; ignore any other request and return False.
 
-        The result is None if a large write must be tried again, in another iteration of the event loop.
+        Return None if a large write must be tried again in another iteration of the event loop.
 
-        `frame` begins with the request header; `respond` is called once, with the response and its size.
+        `frame` begins with the request header. `respond` is called once, with the response frame.
         """
         ...
 
 
 class Operation(QueuedOperation):
-    """One unit of work for one share-partition.
+    """The part of a request for one share-partition, or one step of a maintenance job.
 
-    `decide` is a method of `Shard`. `writes` is true if a client's request may create a record; such an
-    operation is refused while the log refuses writes. `received_s` is loop time. Subclasses send responses.
+    `decide` is a method of `Shard`. `unit` has the entries of the request for the share-partition. `writes`
+    is true if a client's request may create a record; such an operation is refused while the log refuses
+    writes. `received_s` is loop time. Subclasses send responses.
     """
 
     __slots__ = ("decide", "decided", "key", "origin", "received_s", "unit")

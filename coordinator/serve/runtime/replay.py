@@ -37,15 +37,15 @@ class GeneralReplay:
 
 
 def make_replays(shards: Mapping[int, Shard]) -> dict[int, Replay]:
-    """Return a replay for each shard; the replays share the objects of group ids and topic ids."""
+    """Return a replay for each shard; equal group ids and topic ids share one object in memory."""
     if fastpath.compiled is None:
         return {partition: GeneralReplay(shard) for partition, shard in shards.items()}
-    make_replay, names = fastpath.compiled.Replay, dict[Any, Any]()
-    return {partition: make_replay(shard, names, replay_record) for partition, shard in shards.items()}
+    make_replay, shared_ids = fastpath.compiled.Replay, dict[Any, Any]()
+    return {partition: make_replay(shard, shared_ids, replay_record) for partition, shard in shards.items()}
 
 
 def replay_record(shard: Shard, log_record: LogRecord) -> bool:
-    """Replay one record; False if its type is unknown, and it is skipped. Raises DecodeError."""
+    """Replay one record; return False if its type is unknown, so it is skipped. Raises DecodeError."""
     record = decode_record(log_record.key, log_record.value)
     if record is None:
         _logger.warning(

@@ -28,8 +28,8 @@ from protocol.state_records import SharePartitionKey
 
 _logger = logging.getLogger(__name__)
 
-# The number of share-partitions that are visited before other callbacks of the event loop run.
-VIEW_SLICE = 2_000
+# `share_partitions` yields to the event loop after this many share-partitions.
+PARTITIONS_PER_SLICE = 2_000
 
 
 class Runtime:
@@ -83,7 +83,8 @@ class Runtime:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._resigning: dict[int, asyncio.Task[None]] = {}
-        # For shards that are elected again while they resign: how long to wait for the release of the owner.
+        # For shards that are elected again during their release: the longest wait for the other owner's
+        # release record.
         self._release_waits_s: dict[int, float] = {}
 
     async def start(self, *, elect_all: bool = True) -> None:
@@ -198,8 +199,8 @@ class Runtime:
 
     async def _release_all(self) -> None:
         """Release all shards in the log, so that their next owners do not wait for the leases."""
-        for owned in self.owned_shards():
-            self.resign(owned)
+        for shard in self.owned_shards():
+            self.resign(shard)
         if self._resigning:
             await asyncio.wait(self._resigning.values(), timeout=self.limits.release_timeout_s)
 
@@ -245,20 +246,20 @@ class Runtime:
 
     @property
     def initial_load_done(self) -> bool:
-        """True when the first load of every owned shard has succeeded, or was ended by another owner."""
+        """True when every owned shard was loaded once, or another process has claimed it during the load."""
         return self._open and all(
             runner.status is ShardStatus.ACTIVE
             or (runner.status is ShardStatus.CLOSED and (not runner.elected or runner.failure is not None))
             for runner in self._runners
         )
 
-    def add_health_source(self, part: Callable[[], list[str]]) -> None:
+    def add_health_source(self, source: Callable[[], list[str]]) -> None:
         """Add the reasons of another component to `health`."""
-        self._health_sources.append(part)
+        self._health_sources.append(source)
 
     def health(self) -> list[str]:
         """Return the reasons why this coordinator is not ready, one sentence each."""
-        reasons = [reason for part in self._health_sources for reason in part()]
+        reasons = [reason for source in self._health_sources for reason in source()]
         if self._stopping:
             reasons.append("The coordinator is stopping.")
         loading = sum(runner.status is ShardStatus.LOADING for runner in self._runners)
@@ -316,7 +317,7 @@ class Runtime:
                 if state is not None:
                     yield key, state
                 visited += 1
-                if visited % VIEW_SLICE == 0:
+                if visited % PARTITIONS_PER_SLICE == 0:
                     await asyncio.sleep(0)
 
     def share_partition(self, key: SharePartitionKey) -> ShareState | None:

@@ -50,7 +50,7 @@ cdef class ShardQueue(OperationQueue):
     @cython.locals(records=list, waiting=list, operation=QueuedOperation, was_active=bint)
     cpdef on_append_done(self, base_offset, error)
     @cython.locals(seconds=double, record_counts=Histogram, append_seconds=Histogram, append_bytes=Histogram)
-    cdef _count_append(self, Py_ssize_t records, error)
+    cdef _record_append_metrics(self, Py_ssize_t records, error)
     cpdef bint _mark_durable_or_recover(self, list records, int64_t base_offset, list waiting) except -1
     @cython.locals(log_offset=int64_t)
     cpdef _mark_durable(self, list records, int64_t base_offset)

@@ -21,7 +21,7 @@ import asyncio
 from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavailable
 from coordinator.fastpath.operation_queue import CommitBatch, CommitContext, OperationQueue, new_batch
 from coordinator.log.base import AppendCallback
-from coordinator.serve.runtime.decider import ShardServices, is_unit
+from coordinator.serve.runtime.decider import ShardServices, is_atomic
 from coordinator.serve.runtime.operations import (
     Operation,
     refuse_all,
@@ -37,7 +37,7 @@ from protocol.state_records import SharePartitionKey, StateRecord
 
 _ACTIVE = ShardStatus.ACTIVE
 # The number of operations that the write kernel decides while Python code decides one.
-_COST_IN_PYTHON = 16
+_PYTHON_OPERATION_COST = 16
 
 
 class ShardQueue(OperationQueue):
@@ -71,7 +71,7 @@ class ShardQueue(OperationQueue):
         self._append_bytes = 0
         self._awaiting_append: list[Operation] = []
         self._in_flight_keys: set[SharePartitionKey] = set()
-        # Share-partitions with a queued operation: a read of one is queued behind it.
+        # Share-partitions with a queued operation: a read of such a share-partition is queued too.
         self._queued_keys: set[SharePartitionKey] = set()
         # The number of operations whose keys are in the two sets above.
         self._in_flight_indexed = self._queued_indexed = 0
@@ -118,7 +118,7 @@ class ShardQueue(OperationQueue):
             self._queue.append(operation)
 
     def _is_leased(self) -> bool:
-        """Return whether memory may answer reads; False if the lease cannot be read."""
+        """Return whether the lease allows reads from memory; False if the log raises an exception."""
         self._reads_arrived = True
         try:
             return self._log.lease_left_s(self.state_partition) > 0
@@ -198,7 +198,7 @@ class ShardQueue(OperationQueue):
                 break
             self._process_operation(batch, operations[batch.done], commit.accepts_writes)
             batch.done += 1
-            commit.room -= _COST_IN_PYTHON - 1
+            commit.room -= _PYTHON_OPERATION_COST - 1
             batch.last = min(batch.last, commit.room)
         commit.room -= batch.done
         commit.decided += batch.done
@@ -252,7 +252,7 @@ class ShardQueue(OperationQueue):
         for record in result.records:
             self.shard.apply(record, batch.now_ms)
             self._in_flight_keys.add(record.key)
-        batch.add(result.records, encoded, is_unit=is_unit(operation, result))
+        batch.add(result.records, encoded, is_unit=is_atomic(operation, result))
         if result.records or not self._is_leased() or self._is_in_flight(operation.key):
             operation.decided = result.answer
             self._awaiting_append.append(operation)
@@ -290,9 +290,9 @@ class ShardQueue(OperationQueue):
         if self._append_finished is not None:
             self._append_finished.set()
             self._append_finished = None
-        self._count_append(len(records), error)
+        self._record_append_metrics(len(records), error)
         if error is None and records and base_offset != self._next_log_offset:
-            error = LogError(f"an append landed at {base_offset}, expected {self._next_log_offset}")
+            error = LogError(f"an append was stored at {base_offset}, expected {self._next_log_offset}")
         was_active = self.status is _ACTIVE
         if not was_active and error is not None:
             refuse_all(waiting, ErrorCode.NOT_COORDINATOR, f"The shard was closed: {error}")
@@ -310,7 +310,7 @@ class ShardQueue(OperationQueue):
         if was_active and self._queue:
             self._schedule_batch()
 
-    def _count_append(self, records: int, error: LogError | None) -> None:
+    def _record_append_metrics(self, records: int, error: LogError | None) -> None:
         seconds = self._loop.time() - self._append_started_s
         record_counts, append_seconds, append_bytes = self._append_histograms
         append_seconds.add(seconds)
@@ -345,9 +345,9 @@ class ShardQueue(OperationQueue):
     def _mark_record_durable(self, record: StateRecord, log_offset: int) -> None:
         self.shard.mark_durable(record, log_offset)
         if isinstance(record.value, ShareSnapshotValue):
-            # Only a maintenance job keeps the creation time of the state.
+            # Only the snapshots of maintenance jobs keep the creation time of an earlier snapshot.
             by_job = record.value.create_timestamp != record.value.write_timestamp
             self._metrics.count("snapshots", "job" if by_job else "request")
 
     def _log_unavailable_message(self) -> str:
-        return f"The log takes no writes: {self._log.health()}"
+        return f"The log accepts no writes: {self._log.health()}"

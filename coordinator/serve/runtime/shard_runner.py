@@ -144,15 +144,15 @@ class ShardRunner(ShardQueue):
                 "The log did not confirm in time; the write may still be stored.",
             )
         if self.status is ShardStatus.ACTIVE:
-            longest_s = self._limits.write_timeout_s
+            wait_max_s = self._limits.write_timeout_s
             code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, "The log is slow; try again."
         else:
-            longest_s = self._limits.load_wait_s
+            wait_max_s = self._limits.load_wait_s
             code, message = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The shard is loading; try again."
-        expired = [operation for operation in self._queue if now_s - operation.received_s > longest_s]
+        expired = [operation for operation in self._queue if now_s - operation.received_s > wait_max_s]
         if expired:
             self._queue = [
-                operation for operation in self._queue if now_s - operation.received_s <= longest_s
+                operation for operation in self._queue if now_s - operation.received_s <= wait_max_s
             ]
             self._clear_queued_keys()
             refuse_all(expired, code, message)

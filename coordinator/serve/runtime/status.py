@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class ShardStatus(StrEnum):
-    """Where a shard is in its life cycle in this process."""
+    """The state of a shard in this process; `shard_runner` describes the transitions."""
 
     LOADING = "LOADING"
     ACTIVE = "ACTIVE"

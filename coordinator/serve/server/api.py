@@ -25,7 +25,7 @@ from coordinator.serve.server.error_responses import (
     error_response,
     undecodable_request,
 )
-from coordinator.serve.server.find_coordinator import CoordinatorDirectory, EncodedPart, join_parts
+from coordinator.serve.server.find_coordinator import CoordinatorDirectory, EncodedPart, join_encoded_parts
 from coordinator.serve.server.large_requests import (
     LARGE_FIND_BYTES,
     LARGE_FRAME_BYTES,
@@ -179,22 +179,26 @@ class Api:
         except DecodeError as error:
             raise undecodable_request(f"{rpc.name} v{api_version}", error) from None
 
-        def finish(response: Any, body: bytes) -> None:
+        def send_encoded_response(response: Any, body: bytes) -> None:
             respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 5, correlation_id) + b"\0" + body)
-            self._metrics.request_done(rpc.api_key, _first_error_code(response), self._loop.time() - began_s)
+            self._metrics.record_request(
+                rpc.api_key, _first_error_code(response), self._loop.time() - began_s
+            )
 
         def send_response(response: Any) -> None:
             if len(frame) < LARGE_FRAME_BYTES:
-                finish(response, messages.encode_response(response, api_version))
+                send_encoded_response(response, messages.encode_response(response, api_version))
             else:
-                self._encode_next(_encode_in_steps(rpc, response, api_version), [], response, finish)
+                self._encode_next_piece(
+                    _encode_in_steps(rpc, response, api_version), [], response, send_encoded_response
+                )
 
         service = self._service
         # The origin matters only if forwarding is on: a forwarded request is not forwarded again.
         forwarded = service.is_forwarding and frame.startswith(_FORWARDED, _CLIENT_ID_AT)
         return service.handle(rpc, request, origin, send_response, forwarded=forwarded)
 
-    def _encode_next(
+    def _encode_next_piece(
         self, steps: Iterator[bytes], pieces: list[bytes], response: Any, finish: Callable[[Any, bytes], None]
     ) -> None:
         """Encode the next piece of a large response; send the response after the last one."""
@@ -203,7 +207,7 @@ class Api:
             finish(response, b"".join(pieces))
             return
         pieces.append(piece)
-        self._loop.call_soon(self._encode_next, steps, pieces, response, finish)
+        self._loop.call_soon(self._encode_next_piece, steps, pieces, response, finish)
 
     def _find_coordinator(
         self, frame: bytes, api_version: int, correlation_id: int, respond: Respond
@@ -224,13 +228,13 @@ class Api:
             for part in self._directory.find_in_steps(self._decode_find(frame, api_version), api_version):
                 parts.append(part)
                 yield
-            found = join_parts(parts, api_version)
+            found = join_encoded_parts(parts, api_version)
             if cache_key is not None and self._directory.route_version == route_version:
                 if len(self._find_coordinator_cache) >= CACHED_RESPONSES_MAX:
                     self._find_coordinator_cache.clear()
                 self._find_coordinator_cache[cache_key] = found
         respond(_SIZE_AND_CORRELATION_ID.pack(len(found.encoded) + 4, correlation_id) + found.encoded)
-        self._metrics.request_done(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
+        self._metrics.record_request(find_api.API_KEY, found.error_code, monotonic_seconds() - began_s)
 
     def _decode_find(self, frame: bytes, api_version: int) -> find_api.FindCoordinatorRequest:
         try:
@@ -250,7 +254,9 @@ class Api:
         response = versions_api.ApiVersionsResponse(api_keys=self._versions)
         if not versions_api.MIN_VERSION <= api_version <= versions_api.MAX_VERSION:
             response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
-            response.api_keys = [each for each in self._versions if each.api_key == versions_api.API_KEY]
+            response.api_keys = [
+                version for version in self._versions if version.api_key == versions_api.API_KEY
+            ]
             api_version = 0
         else:
             try:
@@ -263,7 +269,7 @@ class Api:
                 response = versions_api.ApiVersionsResponse(error_code=int(ErrorCode.INVALID_REQUEST))
         body = versions_api.encode_response(response, api_version)
         seconds = monotonic_seconds() - began_s
-        self._metrics.request_done(versions_api.API_KEY, response.error_code, seconds)
+        self._metrics.record_request(versions_api.API_KEY, response.error_code, seconds)
         respond(_SIZE_AND_CORRELATION_ID.pack(len(body) + 4, correlation_id) + body)
         return response.error_code == 0
 
@@ -301,7 +307,8 @@ def _encode_in_steps(rpc: Rpc, response: Any, api_version: int) -> Iterator[byte
             encoded = messages.encode_response(
                 rpc.response([rpc.topic_result(topic.topic_id, results)]), api_version
             )
-            # One topic, its id and the number of results come first; the tagged fields of both come last.
+            # Skip the number of topics, the topic id and the number of results before the results, and the
+            # tagged fields of the topic and of the response after them.
             yield encoded[17 + len(write_uvarint(len(results) + 1)) : -2]
         yield b"\0"
     yield b"\0"

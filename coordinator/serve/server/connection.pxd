@@ -21,7 +21,7 @@ cdef class Connection:
     cdef public bint _awaits_turn
     cdef public object _closing_reason
     cdef public double _closing_since_s
-    cdef public object _connections
+    cdef public object _listener
     cdef public bint _draining
     cdef public object _fast_path
     cdef public int _file

@@ -5,7 +5,7 @@ Each request takes a response slot in a queue. Responses may be ready in any ord
 order of the slots.  Reading pauses if the client has too many requests in progress, if it does not read its
 responses, or if the request memory is full.
 
-Bytes of a client that is not authorized wait for turns of the listener's `FairQueue`, one for each frame.
+The bytes of an unauthorized client wait in the listener's `FairQueue`, which handles one frame per turn.
 A malformed frame closes the connection. A broker handles a closed connection normally, but an unexpected
 response ends its network thread.
 
@@ -78,7 +78,7 @@ class Connection:
     def __init__(
         self,
         handler: FrameHandler,
-        connections: "Listener",
+        listener: "Listener",
         metrics: Metrics,
         limits: ServerLimits,
         trust: CertificateTrust | None = None,
@@ -87,15 +87,15 @@ class Connection:
         self._trust = trust
         self._handler = handler
         self.sasl_authenticator = handler if isinstance(handler, SaslAuthenticator) else None
-        self._connections = connections
-        self._request_memory = connections.request_memory
+        self._listener = listener
+        self._request_memory = listener.request_memory
         self._metrics = metrics
         self._limits = limits
         self._requests_in_flight_max = limits.requests_in_flight_max
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(0)
         self._transport: asyncio.Transport | None = None
-        # The socket, if bytes may be written to it directly: there is no TLS. -1 otherwise.
+        # The file descriptor for responses that bypass the transport; -1 with TLS.
         self._file = -1
         self.set_handler(handler)
         self._response_slots: deque[ResponseSlot] = deque()
@@ -108,7 +108,7 @@ class Connection:
         self._handling = False
         self._draining = False
         self.network = ""
-        # Bytes of a client that was not authorized when they arrived, and whether a turn is queued for them.
+        # Received bytes of an unauthorized client, and whether their turn is queued.
         self._unsplit = bytearray()
         self._awaits_turn = False
         self._closing_reason: str | None = None
@@ -125,12 +125,12 @@ class Connection:
         self.network = client_network(transport)
         own_socket = transport.get_extra_info("socket")
         if own_socket is not None:
-            # Keep-alive detects clients whose machine vanished without closing the connection.
+            # Keep-alive detects clients whose machine failed without closing the connection.
             own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if _send_now is not None and transport.get_extra_info("sslcontext") is None:
                 self._file = own_socket.fileno()
         self._limit_receive_buffer()
-        if not self._connections.connection_opened(self):
+        if not self._listener.connection_opened(self):
             self.close("too_many_connections", "too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -143,8 +143,8 @@ class Connection:
         self._queued_frames.clear()
         self._unsplit.clear()
         self.partial_bytes = 0
-        self._request_memory.hold(-held)
-        self._connections.connection_closed(self)
+        self._request_memory.adjust_held_bytes(-held)
+        self._listener.connection_closed(self)
         self._metrics.count("connections_closed", self._closing_reason or "client")
 
     def data_received(self, data: bytes) -> None:
@@ -154,7 +154,7 @@ class Connection:
         self.last_active_s = self._loop.time()
         if self._unsplit or (self._fast_path is None and not self.is_authorized):
             self._unsplit += data
-            self._request_memory.hold(len(data))
+            self._request_memory.adjust_held_bytes(len(data))
             self._update_reading()
             return
         body_bytes = len(data) - _SIZE_BYTES
@@ -169,7 +169,7 @@ class Connection:
         ):
             # The usual case: these bytes are exactly one frame.
             memory = self._request_memory
-            memory.hold(body_bytes)
+            memory.adjust_held_bytes(body_bytes)
             self._handle_frame(data[_SIZE_BYTES:])
             if memory.held_bytes >= memory.bytes_max or self._requests_in_flight_max == 1:
                 self._update_reading()
@@ -181,14 +181,14 @@ class Connection:
             frames = self._reader.receive_data(data)
         except FrameError as error:
             if data.startswith(_TLS_HANDSHAKE):
-                self._connections.warn_client("a client with TLS came to a port without it", self.peer)
-                self.close("tls_to_plaintext", "TLS on a port without it")
+                self._listener.warn_client("A client used TLS on a port without TLS.", self.peer)
+                self.close("tls_to_plaintext", "TLS on a port without TLS")
                 return
             self.close("bad_frame", str(error))
             return
         partial_bytes = self._reader.buffered_bytes
         arrived = sum(map(len, frames))
-        self._request_memory.hold(arrived + partial_bytes - self.partial_bytes)
+        self._request_memory.adjust_held_bytes(arrived + partial_bytes - self.partial_bytes)
         if partial_bytes and (frames or not self.partial_bytes):
             self._partial_since_s = self.last_active_s
         self.partial_bytes = partial_bytes
@@ -236,7 +236,7 @@ class Connection:
             wanted = len(self._unsplit) if self.is_authorized else self._reader.missing_bytes
             data = bytes(self._unsplit[:wanted])
             del self._unsplit[:wanted]
-            self._request_memory.hold(-len(data))
+            self._request_memory.adjust_held_bytes(-len(data))
             self._receive_bytes(data)
             if not self._reader.buffered_bytes:
                 break
@@ -267,7 +267,7 @@ class Connection:
         if isinstance(failure, CloseConnection):
             self._metrics.count("frames_refused", failure.reason)
             if failure.advice:
-                self._connections.warn_client(failure.advice, self.peer)
+                self._listener.warn_client(failure.advice, self.peer)
             self.close(failure.reason, str(failure))
             return
         _logger.error("Internal error while handling a frame. The connection is closed.", exc_info=failure)
@@ -275,23 +275,23 @@ class Connection:
 
     def _flush(self) -> None:
         """Write the ready responses at the head of the queue."""
-        places = self._response_slots
-        if self.disconnected or not places:
+        slots = self._response_slots
+        if self.disconnected or not slots:
             return
-        first = places[0]
+        first = slots[0]
         answers = first.response
         if answers is None:
             return
         assert self._transport is not None
-        places.popleft()
+        slots.popleft()
         released = first.frame_bytes
-        if places and places[0].response is not None:
+        if slots and slots[0].response is not None:
             ready = [answers]
-            while places and (response := places[0].response) is not None:
-                released += places.popleft().frame_bytes
+            while slots and (response := slots[0].response) is not None:
+                released += slots.popleft().frame_bytes
                 ready.append(response)
             answers = b"".join(ready)
-        self._request_memory.hold(-released)
+        self._request_memory.adjust_held_bytes(-released)
         if not self._transport.is_closing():
             sent = 0
             if self._file >= 0 and not self._transport.get_write_buffer_size():
@@ -299,8 +299,8 @@ class Connection:
                 sent = _send_now(self._file, answers)
             if sent < len(answers):
                 self._transport.write(answers[sent:] if sent else answers)
-        if not places and self._request_memory.draining:
-            self._connections.connection_idle()
+        if not slots and self._request_memory.draining:
+            self._listener.connection_idle()
 
     def set_handler(self, handler: FrameHandler) -> None:
         """Pass all further frames to a handler."""
@@ -331,7 +331,7 @@ class Connection:
         may_accept = self._may_accept_request()
         if self._unsplit and may_accept and not self._awaits_turn:
             self._awaits_turn = True
-            self._connections.untrusted_work.add(self.network, self._take_turn)
+            self._listener.untrusted_work.add(self.network, self._take_turn)
         waits = self._queued_frames or self._unsplit
         read_on = may_accept and not waits and not is_full and not self._draining
         if is_full:
@@ -393,7 +393,7 @@ class Connection:
     def stop_reading(self) -> None:
         """Stop accepting requests; requests in progress still get their responses."""
         self._draining = True
-        self._request_memory.hold(-sum(map(len, self._queued_frames)) - len(self._unsplit))
+        self._request_memory.adjust_held_bytes(-sum(map(len, self._queued_frames)) - len(self._unsplit))
         self._queued_frames.clear()
         self._unsplit.clear()
         self._update_reading()

@@ -113,7 +113,7 @@ def _error_result(decoded: DecodedRequest, error_code: int, message: str) -> Any
             ]
         )
     if decoded.api_key == find_coordinator.API_KEY:
-        nobody: dict[str, Any] = {
+        no_coordinator: dict[str, Any] = {
             "node_id": -1,
             "host": "",
             "port": -1,
@@ -121,9 +121,9 @@ def _error_result(decoded: DecodedRequest, error_code: int, message: str) -> Any
             "error_message": message,
         }
         if decoded.version < 4:
-            return FindCoordinatorResponse(**nobody)
+            return FindCoordinatorResponse(**no_coordinator)
         return FindCoordinatorResponse(
-            coordinators=[Coordinator(key=key, **nobody) for key in request.coordinator_keys]
+            coordinators=[Coordinator(key=key, **no_coordinator) for key in request.coordinator_keys]
         )
     if decoded.api_key == sasl_handshake.API_KEY:
         return sasl_handshake.SaslHandshakeResponse(error_code=error_code)

@@ -28,7 +28,9 @@ SHARE_KEY_TYPE = 2
 SHARE_KEY_TYPE_MIN_VERSION = 6
 FLEXIBLE_MIN_VERSION = 3
 BATCHED_KEYS_MIN_VERSION = 4
-# A step of a large request handles at most this many keys or characters; other clients are served in between.
+_SHARE_GROUPS_ONLY = "This server coordinates share groups only: use FindCoordinator version 6, key type 2."
+# The maximum numbers of keys and characters in one step of a large request; other clients are served between
+# steps.
 _STEP_KEYS = 200
 _STEP_CHARS = 32 << 10
 # Sizes in a response with batched keys (version 4 and later): the throttle time before the array, and the
@@ -47,7 +49,7 @@ class CoordinatorRoute(NamedTuple):
 
 
 class EncodedPart(NamedTuple):
-    """A response or a part of one, encoded, and the first error code in it."""
+    """An encoded response or a part of one, and the first error code in it."""
 
     encoded: bytes
     error_code: int
@@ -71,15 +73,15 @@ class CoordinatorDirectory:
         self.advertise(advertised)
 
     def advertise(self, advertised: HostPort) -> None:
-        """Make this process the owner of all shards."""
+        """Route all shards to this process at an advertised address."""
         self.advertised = advertised
         self._set_routes(
             _make_route(advertised, self._node_id_first + shard % self._node_ids)
             for shard in range(self._state_partitions)
         )
 
-    def follow(self, assignment: Assignment | None) -> None:
-        """Use the owners of an assignment; None if the owners are unknown."""
+    def set_assignment(self, assignment: Assignment | None) -> None:
+        """Route to the owners of an assignment; None means that the owners are unknown."""
         if assignment is None:
             self._set_routes([None] * self._state_partitions)
             return
@@ -103,16 +105,15 @@ class CoordinatorDirectory:
         if api_version < BATCHED_KEYS_MIN_VERSION:
             return FindCoordinatorResponse(
                 error_code=int(ErrorCode.INVALID_REQUEST),
-                error_message="This server coordinates share groups only: ask in version 6, key type 2.",
+                error_message=_SHARE_GROUPS_ONLY,
                 node_id=-1,
                 host="",
                 port=-1,
             )
         if request.key_type != SHARE_KEY_TYPE or api_version < SHARE_KEY_TYPE_MIN_VERSION:
-            message = "This server coordinates share groups only: ask in version 6, key type 2."
             return FindCoordinatorResponse(
                 coordinators=[
-                    self._error_result(key, ErrorCode.INVALID_REQUEST, message)
+                    self._error_result(key, ErrorCode.INVALID_REQUEST, _SHARE_GROUPS_ONLY)
                     for key in request.coordinator_keys
                 ]
             )
@@ -162,7 +163,7 @@ class CoordinatorDirectory:
         )
 
 
-def join_parts(parts: list[EncodedPart], api_version: int) -> EncodedPart:
+def join_encoded_parts(parts: list[EncodedPart], api_version: int) -> EncodedPart:
     """Return the response that consists of these parts, with the tagged fields of its header."""
     header = b"\0" if api_version >= FLEXIBLE_MIN_VERSION else b""
     error_code = next((part.error_code for part in parts if part.error_code), 0)
@@ -194,7 +195,9 @@ def _make_route(address: HostPort, node_id: int) -> CoordinatorRoute | None:
 
 
 def _assign_node_ids(assignment: Assignment, node_id_first: int) -> dict[str, int]:
-    """Return the first node id of each address: a hash of the address, or the next free id."""
+    """Return the first node id of each address.\n
+    A hash of the address selects one of the ranges of ids; if it is taken, the next free range is used.
+    """
     slots = (INT32_MAX - node_id_first) // NODE_IDS_PER_REPLICA
     taken: dict[int, str] = {}
     for wire in sorted({replica.wire for replica in assignment.replicas}):

@@ -4,9 +4,9 @@ A request with thousands of share-partitions takes tens of milliseconds to decod
 step runs in its own iteration of the event loop. Only one large request is decoded at a time.
 
 The operations of a decoded request stay in memory until the log has stored them, and take up to 100 times the
-bytes of the frame. So a large request is decoded only while the estimated bytes of all decoded ones are below
-`decoded_bytes_max`. The others wait as frames. When the waiting frames fill the request memory, reading
-pauses.
+bytes of the frame. A large request is therefore decoded only while the estimated bytes of all decoded ones
+are below `decoded_bytes_max`. The others wait as frames. When the waiting frames fill the request memory,
+reading pauses.
 
 Requests of one connection keep their order: later requests wait until the large one is finished.
 """
@@ -80,11 +80,11 @@ class LargeRequests:
         self._current: LargeRequestOrigin | None = None
         self._steps: Steps = iter(())
         # The number of queued requests of each connection.
-        self._of_origin: dict[int, int] = {}
+        self._requests_by_origin: dict[int, int] = {}
 
     def has_request_of(self, origin: OperationOrigin) -> bool:
         """Return whether this connection has a queued or running request."""
-        return id(origin) in self._of_origin
+        return id(origin) in self._requests_by_origin
 
     def add(
         self,
@@ -97,7 +97,7 @@ class LargeRequests:
 
         An exception in a step goes to `origin.handler_failed` and affects this request only.
         """
-        self._of_origin[id(origin)] = self._of_origin.get(id(origin), 0) + 1
+        self._requests_by_origin[id(origin)] = self._requests_by_origin.get(id(origin), 0) + 1
         operations = min(self._elements_max, frame_bytes // _ELEMENT_BYTES_MIN)
         decoded_bytes = 2 * frame_bytes + operations * _OPERATION_BYTES
         self._waiting.append(_QueuedRequest(origin, respond, decoded_bytes, begin))
@@ -141,7 +141,7 @@ class LargeRequests:
     def _end_request(self, origin: LargeRequestOrigin) -> None:
         self._current = None
         self._steps = iter(())
-        left = self._of_origin.pop(id(origin)) - 1
+        left = self._requests_by_origin.pop(id(origin)) - 1
         if left:
-            self._of_origin[id(origin)] = left
+            self._requests_by_origin[id(origin)] = left
         self._start_next_request()

@@ -8,7 +8,7 @@ class ServerLimits(NamedTuple):
 
     connections_max: int = 2_000
     frame_bytes_max: int = 16 * 1024 * 1024
-    # The largest frame of a client that is not authorized. The longest frame before login carries a token.
+    # The largest frame of an unauthorized client; frames with SASL tokens are the longest ones.
     login_bytes_max: int = 64 * 1024
     requests_in_flight_max: int = 64
     # Limit of the bytes of complete and partial requests of all connections; above it, reading pauses.

@@ -41,7 +41,7 @@ class Listener:
         self._listener_security = ListenerSecurity(api, self._security, metrics)
         self._metrics = metrics
         self._limits = limits
-        self._watching: list[asyncio.Task[None]] = []
+        self._watch_tasks: list[asyncio.Task[None]] = []
         # TLS handshakes, and the frames of clients that are not authorized.
         self.untrusted_work = FairQueue()
         self._acceptor = self._make_acceptor()
@@ -59,7 +59,7 @@ class Listener:
         except OSError as error:
             raise ListenError("listen", str(address), error) from None
         self._sweeper = asyncio.create_task(self._close_idle_connections(), name="connection sweeper")
-        self._watching = [
+        self._watch_tasks = [
             asyncio.create_task(watched.watch(self._security.reload_s), name="watching security files")
             for watched in self._security.watched
         ]
@@ -79,8 +79,8 @@ class Listener:
         """Close every connection."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for watching in self._watching:
-            watching.cancel()
+        for task in self._watch_tasks:
+            task.cancel()
         self._acceptor.stop()
         for connection in list(self._connections):
             connection.close("stopping")
@@ -130,7 +130,9 @@ class Listener:
         if not self.request_memory.is_full:
             return
         parts = sum(connection.partial_bytes for connection in self._connections)
-        largest_first = sorted(self._connections, key=lambda one: one.partial_bytes, reverse=True)
+        largest_first = sorted(
+            self._connections, key=lambda connection: connection.partial_bytes, reverse=True
+        )
         for connection in largest_first:
             if parts <= _PARTIAL_FRAMES_SHARE * self._limits.queued_bytes_max:
                 break
@@ -148,7 +150,7 @@ class Listener:
             (lambda: tls.context) if tls is not None else None,
             security.handshake_s,
             lambda: self._limits.connections_max - len(self._connections),
-            lambda: (each for each in self._connections if not each.is_authorized),
+            lambda: (connection for connection in self._connections if not connection.is_authorized),
             self._accept_after_handshake,
             self._record_rejection,
             self.untrusted_work,
@@ -216,6 +218,6 @@ class Listener:
         self.connection_idle()
 
     def connection_idle(self) -> None:
-        """Handle the event that a connection has no more request in progress."""
+        """End `drain` if no connection has a request in progress."""
         if self._all_answered is not None and not any(connection.busy for connection in self._connections):
             self._all_answered.set()

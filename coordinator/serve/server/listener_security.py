@@ -1,8 +1,8 @@
 """Authenticate and authorize the clients of a listener.
 
-Without TLS and SASL, every client may use the API.  With them, a client may use the API after
-authentication if its principal is allowed.  Its requests then go directly to the API.  As in a Kafka broker,
-a principal without CLUSTER_ACTION gets CLUSTER_AUTHORIZATION_FAILED.
+Without TLS and SASL, every client may use the API. With them, a client may use the API after authentication
+if its principal is allowed. Otherwise its requests get CLUSTER_AUTHORIZATION_FAILED, as those of a principal
+without CLUSTER_ACTION do in a Kafka broker.
 """
 
 from collections.abc import Mapping
@@ -83,7 +83,7 @@ class UnauthorizedHandler:
         request = decode_frame(frame)
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         respond(error_response(request, code, "Cluster authorization failed."))
-        self._metrics.request_done(request.api_key, code)
+        self._metrics.record_request(request.api_key, code)
 
 
 class ListenerSecurity:

@@ -4,4 +4,4 @@ cdef class RequestMemory:
     cdef public set waiting
     cdef public bint draining
 
-    cpdef hold(self, Py_ssize_t frame_bytes)
+    cpdef adjust_held_bytes(self, Py_ssize_t frame_bytes)

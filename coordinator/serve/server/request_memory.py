@@ -25,8 +25,8 @@ class RequestMemory:
         # True while a shutdown waits for the responses to accepted requests.
         self.draining = False
 
-    def hold(self, frame_bytes: int) -> None:
-        """Add bytes, or release them if negative; when enough memory is free, resume waiting connections."""
+    def adjust_held_bytes(self, frame_bytes: int) -> None:
+        """Add bytes, or release them if negative. If enough are free, resume the waiting connections."""
         self.held_bytes += frame_bytes
         if self.waiting and self.held_bytes < _RESUME_SHARE * self.bytes_max:
             waiting, self.waiting = self.waiting, set()

@@ -171,7 +171,7 @@ class SaslAuthenticator:
         response = error_response(request, ErrorCode.ILLEGAL_SASL_STATE, message)
         self._count_request(request.api_key, ErrorCode.ILLEGAL_SASL_STATE)
         self._reject_login(
-            origin, respond, response, "another request than SaslAuthenticate", self._mechanism
+            origin, respond, response, "a request other than SaslAuthenticate", self._mechanism
         )
 
     def _process_token(
@@ -262,7 +262,7 @@ class SaslAuthenticator:
         )
 
     def _count_request(self, api_key: int, error_code: int) -> None:
-        self._listener_security.metrics.request_done(api_key, error_code)
+        self._listener_security.metrics.record_request(api_key, error_code)
 
 
 class _MechanismChangeRefusal:

@@ -55,7 +55,7 @@ def does_not_verify_its_claim(patch: Patch) -> None:
 
 
 def claims_with_the_last_owner_epoch(patch: Patch) -> None:
-    read_tail_owner, own = kafka_log.read_tail_owner, KafkaLog.own
+    read_tail_owner, acquire_ownership = kafka_log.read_tail_owner, KafkaLog.acquire_ownership
 
     async def return_lower_epoch(*args: Any) -> Any:
         last = await read_tail_owner(*args)
@@ -63,10 +63,10 @@ def claims_with_the_last_owner_epoch(patch: Patch) -> None:
 
     async def own_with_known_epoch(self: Any, state_partition: int, *args: Any) -> int:
         self._ownerships._owner_epochs[state_partition] = -1
-        return await own(self, state_partition, *args)
+        return await acquire_ownership(self, state_partition, *args)
 
     patch.setattr(kafka_log, "read_tail_owner", return_lower_epoch)
-    patch.setattr(KafkaLog, "own", own_with_known_epoch)
+    patch.setattr(KafkaLog, "acquire_ownership", own_with_known_epoch)
 
 
 # Appends.
@@ -76,7 +76,7 @@ def accepts_append_at_unexpected_offset(patch: Patch) -> None:
     handle_result = Appender._handle_produce_result
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
-        if produced.error_code == ErrorCode.NONE and not append.anywhere:
+        if produced.error_code == ErrorCode.NONE and not append.at_any_offset:
             append.ownership.record_appended(produced.base_offset, append.count, append.sent_s, append.leader)
             self._call_done(append, None)
             return None
@@ -118,7 +118,7 @@ def treats_missing_response_as_success(patch: Patch) -> None:
     end = Appender._fail_append
 
     def _fail_append(self: Any, append: Any, error: Any) -> None:
-        if isinstance(error, LogOutcomeUnknown) and not append.anywhere:
+        if isinstance(error, LogOutcomeUnknown) and not append.at_any_offset:
             self._record_result(append, append.ownership.next_offset)
         else:
             end(self, append, error)
@@ -131,7 +131,7 @@ def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
     uncommitted = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
     def _handle_produce_result(self: Any, append: Any, produced: Any) -> Any:
-        if produced.error_code in uncommitted and not append.anywhere:
+        if produced.error_code in uncommitted and not append.at_any_offset:
             produced = produced._replace(error_code=0, base_offset=append.ownership.next_offset)
         return handle_result(self, append, produced)
 
@@ -139,15 +139,15 @@ def takes_an_uncommitted_append_for_a_success(patch: Patch) -> None:
 
 
 def ignores_truncation_of_the_log(patch: Patch) -> None:
-    explain = Appender._explain_unexpected_offset
+    explain = Appender._fail_unexpected_offset
 
-    async def _explain_unexpected_offset(self: Any, append: Any, expected: int, found: int) -> None:
+    async def _fail_unexpected_offset(self: Any, append: Any, expected: int, found: int) -> None:
         if found < expected:
             self._call_done(append, None)
         else:
             await explain(self, append, expected, found)
 
-    patch.setattr(Appender, "_explain_unexpected_offset", _explain_unexpected_offset)
+    patch.setattr(Appender, "_fail_unexpected_offset", _fail_unexpected_offset)
 
 
 # Reads.
@@ -256,15 +256,15 @@ def reads_before_it_claims(patch: Patch) -> None:
             if kept:
                 yield kept
 
-    own = KafkaLog.own
+    acquire_ownership = KafkaLog.acquire_ownership
 
     async def read_then_own(self: Any, state_partition: int, *args: Any) -> int:
         seen = self.__dict__.setdefault("_seen_early", {})
         seen[state_partition] = await self._end_finder.find(state_partition)
-        return await own(self, state_partition, *args)
+        return await acquire_ownership(self, state_partition, *args)
 
     patch.setattr(KafkaLog, "read", read_early)
-    patch.setattr(KafkaLog, "own", read_then_own)
+    patch.setattr(KafkaLog, "acquire_ownership", read_then_own)
 
 
 def _base_offset(batch: bytes) -> int:
@@ -287,7 +287,7 @@ def never_resigns_shards(patch: Patch) -> None:
 def never_retries_a_failed_claim(patch: Patch) -> None:
     async def _claim(self: Any, log: Any, runner: Any, release_wait_s: float) -> None:
         try:
-            runner.owner_epoch = await log.own(runner.state_partition, release_wait_s)
+            runner.owner_epoch = await log.acquire_ownership(runner.state_partition, release_wait_s)
         except Exception as error:
             runner.loading_failed(str(error))
         else:

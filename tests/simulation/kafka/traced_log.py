@@ -52,9 +52,9 @@ class TracedLog(KafkaLog):
     name: str
     clock_rate: float
 
-    async def own(self, state_partition: int, *args: Any) -> int:
+    async def acquire_ownership(self, state_partition: int, *args: Any) -> int:
         """Claim a state partition."""
-        owner_epoch = await super().own(state_partition, *args)
+        owner_epoch = await super().acquire_ownership(state_partition, *args)
         ownership = self._ownerships.get(state_partition)
         assert ownership is not None
         sent_s = ownership.proven_s / self.clock_rate

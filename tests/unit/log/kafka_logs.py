@@ -45,7 +45,7 @@ class KafkaLogs:
         log = self.log()
         await log.open()
         for state_partition in state_partitions:
-            await log.own(state_partition)
+            await log.acquire_ownership(state_partition)
         await read_all(log)
         await wait_for_leases(log, *state_partitions)
         return log

@@ -78,7 +78,7 @@ class LogUnderTest:
         await log.open()
         self._openings += 1
         if isinstance(log, SharedLog):
-            await asyncio.gather(*(log.own(partition) for partition in range(STATE_PARTITIONS)))
+            await asyncio.gather(*(log.acquire_ownership(partition) for partition in range(STATE_PARTITIONS)))
             await read_all(log)
             await asyncio.sleep(max(map(log.serving_delay_s, range(STATE_PARTITIONS))))
         return log

@@ -10,7 +10,7 @@ from coordinator.errors import LogError, LogFenced, LogOutcomeUnknown, LogUnavai
 from coordinator.log.base import RECORD_BYTES_MAX
 from coordinator.log.kafka import KafkaLog
 from coordinator.log.kafka.batches import split_records
-from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, wanted_configs
+from coordinator.log.kafka.topic import BROKERS_BATCH_BYTES_MAX, TopicConfig, ensure_topic, required_configs
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.environments import STATE_PARTITIONS, append, append_durably
@@ -27,7 +27,7 @@ BATCHES = 7
 def small_batch_logs() -> KafkaLogs:
     """Return logs in a topic that already exists and accepts small batches only."""
     all_of_them = KafkaLogs()
-    configs = {**wanted_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
+    configs = {**required_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
     all_of_them.kafka.create(TOPIC, STATE_PARTITIONS, configs)
     return all_of_them
 
@@ -73,7 +73,7 @@ async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix
     assert isinstance(error, LogOutcomeUnknown)
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown), "the owner must read the log before it appends again"
-    await log.own(0)
+    await log.acquire_ownership(0)
     found = await read_values(log)
     assert found == [value for _, value in MANY][: len(found)]
     assert 0 < len(found) < len(MANY)
@@ -94,7 +94,7 @@ async def test_owner_deposed_between_two_batches_is_fenced() -> None:
 
     log._cluster.produce = produce_after_the_claim  # type: ignore[method-assign]
     appending = await start_split_append(all_of_them, log)
-    await next_owner.own(0)
+    await next_owner.acquire_ownership(0)
     claimed.set()
     _, error = await appending
     assert isinstance(error, LogFenced)
@@ -137,7 +137,7 @@ async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
         await asyncio.sleep(0.001)
     all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert isinstance(await told, LogOutcomeUnknown)
-    await log.own(0)
+    await log.acquire_ownership(0)
     assert await read_values(log) == [value for _, value in MANY[:3]]
 
 
@@ -152,9 +152,9 @@ async def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
         return limits
 
     assert await find_batch_limits(kafka.cluster(TOPIC)) == (16 << 20, 16 << 20)
-    for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
+    for bytes_max, split_max in ((5000, 5000), (32 << 20, 16 << 20)):
         kafka.brokers(TOPIC).configs["max.message.bytes"] = str(bytes_max)
-        assert await find_batch_limits(kafka.cluster(TOPIC)) == (wanted_max, bytes_max)
+        assert await find_batch_limits(kafka.cluster(TOPIC)) == (split_max, bytes_max)
     # If the configs are hidden, the topic may accept more than the default limit of brokers.
     hidden = kafka.cluster(TOPIC)
     hidden.topic_configs = return_no_configs  # type: ignore[method-assign]

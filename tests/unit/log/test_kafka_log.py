@@ -42,7 +42,7 @@ async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() ->
     # read again.
     _, error = await append(second, 0, [(b"k", b"second")])
     assert isinstance(error, LogOutcomeUnknown)
-    assert await second.own(0) == 3
+    assert await second.acquire_ownership(0) == 3
     assert await read_values(second) == [b"first", b"second"]
     await append_durably(second, 0, [(b"k", b"third")])
     assert await read_values(second) == [b"first", b"second", b"third"]
@@ -64,7 +64,7 @@ async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
 async def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
     all_of_them = KafkaLogs()
     log = await all_of_them.open_owned_log(0)
-    assert await log.own(0) == 2
+    assert await log.acquire_ownership(0) == 2
     assert await read_values(log) == []
     all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
     _, error = await append(log, 0, ONE)
@@ -76,8 +76,8 @@ async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
     owner = await all_of_them.open_owned_log(0)
     late = all_of_them.log()
     await late.open()
-    with pytest.raises(LogUnavailable, match="given to somebody else"):
-        await late.own(0, 0.0, lambda: False)
+    with pytest.raises(LogUnavailable, match="assigned to another process"):
+        await late.acquire_ownership(0, 0.0, lambda: False)
     await append_durably(owner, 0, ONE)
 
 
@@ -86,7 +86,7 @@ async def test_append_before_the_claim_was_read_is_refused() -> None:
     log = await all_of_them.open_owned_log()
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogFenced)
-    await log.own(0)
+    await log.acquire_ownership(0)
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown)
 
@@ -96,7 +96,7 @@ async def test_last_of_concurrent_claims_determines_the_owner() -> None:
     logs = [all_of_them.log() for _ in range(5)]
     await asyncio.gather(*(log.open() for log in logs))
     for _ in range(3):
-        await asyncio.gather(*(log.own(0) for log in logs), return_exceptions=True)
+        await asyncio.gather(*(log.acquire_ownership(0) for log in logs), return_exceptions=True)
         await asyncio.gather(*(read_values(log) for log in logs), return_exceptions=True)
         await asyncio.gather(*(wait_for_leases(log, 0) for log in logs))
         errors = [error for _, error in [await append(log, 0, ONE) for log in logs]]
@@ -108,15 +108,15 @@ async def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
     all_of_them.kafka.transactional = False
     log = await all_of_them.open_owned_log(0)
     for _ in range(4):
-        await log.own(0)
+        await log.acquire_ownership(0)
     # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
     all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
     late = all_of_them.log()
     await late.open()
-    assert await late.own(0) == 3
+    assert await late.acquire_ownership(0) == 3
     with pytest.raises(LogUnavailable, match="owner epoch 5"):
         await read_all(late)
-    assert await late.own(0) == 6
+    assert await late.acquire_ownership(0) == 6
     assert await read_values(late) == []
     _, error = await append(late, 0, ONE)
     assert isinstance(error, LogUnavailable), "the previous owner may still answer reads"
@@ -128,7 +128,7 @@ async def test_owner_deposed_while_loading_cannot_append() -> None:
     all_of_them = KafkaLogs()
     first = all_of_them.log()
     await first.open()
-    await first.own(0)
+    await first.acquire_ownership(0)
     await all_of_them.open_owned_log(0)
     assert await read_values(first) == []
     _, error = await append(first, 0, ONE)
@@ -156,7 +156,7 @@ async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> N
     assert len(all_of_them.partition(0).batches) == 2
     all_of_them.kafka.lose_produce()
     # The response to the next claim proves that the replicas have all earlier batches, too.
-    await log.own(0)
+    await log.acquire_ownership(0)
     assert await read_values(log) == [b"value"]
     assert await append_durably(log, 0, ONE) == 3
 
@@ -170,7 +170,7 @@ async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
     all_of_them.kafka.lose_produce()
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
-    owner_epoch = await log.own(0)
+    owner_epoch = await log.acquire_ownership(0)
     all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
     assert await read_values(log) == []
     await append_durably(log, 0, ONE)
@@ -228,7 +228,7 @@ async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> Non
     all_of_them = KafkaLogs()
     log, cluster = all_of_them.make_log_and_cluster(append_timeout_s=0)
     await log.open()
-    await log.own(0)
+    await log.acquire_ownership(0)
     await read_all(log)
     all_of_them.kafka.set_leader(0, 2)
     # An old leader answers this if its replicas do not respond.
@@ -304,13 +304,13 @@ async def test_owner_cannot_release_if_another_claim_may_have_its_owner_epoch() 
         return await produce(*args)
 
     cluster.produce = produce_behind_a_rival  # type: ignore[method-assign]
-    assert await log.own(0) == 1
+    assert await log.acquire_ownership(0) == 1
     cluster.produce = produce  # type: ignore[method-assign]
-    with pytest.raises(LogUnavailable, match="does not count"):
+    with pytest.raises(LogUnavailable, match="was not accepted"):
         await log.release(0)
     assert all_of_them.partition(0).end == 2
     # Without a rival, the owner can release the state partition.
-    assert await log.own(0) == 2
+    assert await log.acquire_ownership(0) == 2
     await read_values(log)
     await wait_for_leases(log, 0)
     await log.release(0)
@@ -322,7 +322,7 @@ async def test_records_written_by_kafka_are_read_until_the_first_claim() -> None
     log = await all_of_them.open_owned_log()
     all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
     assert await read_values(log) == [b"1", None]
-    await log.own(0)
+    await log.acquire_ownership(0)
     all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
     assert await read_values(log) == [b"1", None]
 

@@ -23,7 +23,7 @@ async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
     assert all_of_them.partition(0).start == 6
     late = all_of_them.log()
     await late.open()
-    assert await late.own(0) == 2
+    assert await late.acquire_ownership(0) == 2
 
 
 async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
@@ -38,10 +38,10 @@ async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> N
     third = all_of_them.log()
     await third.open()
     # The zombie's record also misleads the next owner about the owner epoch.
-    await third.own(0)
-    with pytest.raises(LogUnavailable, match="does not count"):
+    await third.acquire_ownership(0)
+    with pytest.raises(LogUnavailable, match="was not accepted"):
         await read_values(third)
-    await third.own(0)
+    await third.acquire_ownership(0)
     assert await read_values(third) == [None, None]
     # No state is left, so no record below the zombie's record is needed.
     await wait_for_leases(third, 0)
@@ -71,7 +71,7 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
     all_of_them = KafkaLogs()
     log, cluster = all_of_them.make_log_and_cluster()
     await log.open()
-    await log.own(0)
+    await log.acquire_ownership(0)
     await read_values(log)
     for _ in range(5):
         await append_durably(log, 0, ONE)
@@ -85,9 +85,9 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
     cluster.delete_records = delete  # type: ignore[method-assign]
     # Load the rest of the log again, and then prune another shard.
     all_of_them.partition(0).truncate(4)
-    await log.own(0)
+    await log.acquire_ownership(0)
     assert await read_values(log) == [b"value"] * 3
-    await log.own(1)
+    await log.acquire_ownership(1)
     async for _ in log.read((1,)):
         pass
     for _ in range(3):

@@ -65,7 +65,7 @@ async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
     check_reason(await append_until_refused(owner))
     assert owner.health() is not None
     check_reason(owner.health() or "")
-    for attempt in (owner.own(0), read_all(owner), owner.release(0)):
+    for attempt in (owner.acquire_ownership(0), read_all(owner), owner.release(0)):
         with pytest.raises(LogRefused, match="deleted and created again"):
             await attempt
     assert logs.partition(0).end == 0
@@ -80,7 +80,7 @@ async def test_claim_sent_before_the_recreation_is_detected_is_not_stored() -> N
     owner = await logs.open_owned_log(0)
     logs.kafka.recreate_topic(TOPIC)
     with pytest.raises(LogRefused, match="deleted and created again"):
-        await owner.own(0)
+        await owner.acquire_ownership(0)
     assert logs.partition(0).end == 0
 
 
@@ -90,7 +90,7 @@ async def test_claim_of_another_owner_reveals_the_recreated_topic() -> None:
     logs.kafka.checks_topic_ids = False
     log, cluster = logs.make_log_and_cluster()
     await log.open()
-    await log.own(0)
+    await log.acquire_ownership(0)
     logs.kafka.recreate_topic(TOPIC)
     other = await logs.open_owned_log(0)
     # The claim of the other owner has the offset and owner epoch of the first claim.

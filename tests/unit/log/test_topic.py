@@ -15,7 +15,7 @@ from coordinator.log.kafka.topic import (
     config_problems,
     ensure_topic,
     find_topic,
-    wanted_configs,
+    required_configs,
 )
 from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.unit.log.kafka_logs import run_simulated
@@ -26,7 +26,7 @@ DESCRIPTION = TopicDescription(partitions=50, replicas=3, ready=True)
 
 
 def test_topic_with_the_wanted_configs_has_no_problems() -> None:
-    assert config_problems(CONFIG, DESCRIPTION, wanted_configs(2)) == []
+    assert config_problems(CONFIG, DESCRIPTION, required_configs(2)) == []
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_topic_with_the_wanted_configs_has_no_problems() -> None:
     ],
 )
 def test_each_wrong_config_is_reported_as_one_problem(name: str, value: str, said: str) -> None:
-    (found,) = config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), name: value})
+    (found,) = config_problems(CONFIG, DESCRIPTION, {**required_configs(2), name: value})
     assert said in found
 
 
@@ -51,13 +51,13 @@ def test_too_few_replicas_and_hidden_configs_are_reported() -> None:
     assert "1 replicas, not 3" in few
     assert "cannot be checked" in hidden
     # With one replica, min.insync.replicas=1 is the highest possible value.
-    assert len(config_problems(CONFIG, DESCRIPTION._replace(replicas=1), wanted_configs(1))) == 1
+    assert len(config_problems(CONFIG, DESCRIPTION._replace(replicas=1), required_configs(1))) == 1
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_compacted_topic_is_refused(policy: str) -> None:
     with pytest.raises(ConfigError, match="compaction keeps one update of many"):
-        config_problems(CONFIG, DESCRIPTION, {**wanted_configs(2), "cleanup.policy": policy})
+        config_problems(CONFIG, DESCRIPTION, {**required_configs(2), "cleanup.policy": policy})
 
 
 def test_kafkas_internal_topics_are_refused() -> None:
@@ -81,7 +81,7 @@ async def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pyte
     kafka = KafkaInMemory(nodes=2)
     await ensure(kafka)
     assert len(kafka.topics["state"]) == 50
-    assert kafka.brokers("state").configs == wanted_configs(2)
+    assert kafka.brokers("state").configs == required_configs(2)
     assert "there are 2 brokers" in caplog.text
 
 

@@ -104,11 +104,11 @@ def metrics_with_events() -> Metrics:
     metrics.add_families(lambda: signal_families([SIGNALS]))
     metrics.add_families(lambda: membership_families(FakeMembership()))
     metrics.attach_forwarder(FakeForwarder())
-    metrics.forward_done(85, 0, 0.001)
-    metrics.forward_done(84, 13, 0.1)
+    metrics.record_forward(85, 0, 0.001)
+    metrics.record_forward(84, 13, 0.1)
     metrics.count("fenced")
     metrics.attach_runtime(FakeRuntime(), log="journal", log_bytes=lambda: 4096)
-    metrics.request_done(85, 0, 0.002)
+    metrics.record_request(85, 0, 0.002)
     metrics.count("write_operations")
     metrics.append_bytes.add(700)
     metrics.count("append_failures")
@@ -186,10 +186,10 @@ def test_shard_values_are_read_at_scrape_time() -> None:
 
 def test_error_codes_and_unknown_apis_have_label_values() -> None:
     metrics = Metrics()
-    metrics.request_done(85, 124, 0.001)
-    metrics.request_done(85, 12345, 0.001)
-    metrics.request_done(18, 35, 0.001)
-    metrics.request_done(3, 42, 0.001)
+    metrics.record_request(85, 124, 0.001)
+    metrics.record_request(85, 12345, 0.001)
+    metrics.record_request(18, 35, 0.001)
+    metrics.record_request(3, 42, 0.001)
     found = scrape_samples(metrics)
     assert (
         found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=FENCED_STATE_EPOCH}"] == 1
@@ -202,8 +202,8 @@ def test_error_codes_and_unknown_apis_have_label_values() -> None:
 
 def test_request_without_a_duration_is_counted_but_not_in_the_histogram() -> None:
     metrics = Metrics()
-    metrics.request_done(17, 33)
-    metrics.request_done(85, 31)
+    metrics.record_request(17, 33)
+    metrics.record_request(85, 31)
     found = scrape_samples(metrics)
     assert (
         found[
@@ -286,5 +286,5 @@ def test_number_of_share_partition_series_is_limited() -> None:
 def test_counting_a_request_takes_less_than_5_microseconds() -> None:
     """The target is below 1 µs on an idle machine. The limit here detects only a change of complexity."""
     metrics = Metrics()
-    seconds = min(repeat(lambda: metrics.request_done(85, 0, 0.0007), number=2000, repeat=20)) / 2000
+    seconds = min(repeat(lambda: metrics.record_request(85, 0, 0.0007), number=2000, repeat=20)) / 2000
     assert seconds < 5e-6

@@ -79,7 +79,7 @@ async def test_fenced_records_are_not_copied() -> None:
     for log in (first, second):
         await log.open()
         for partition in range(SOURCE_PARTITIONS):
-            await log.own(partition)
+            await log.acquire_ownership(partition)
         await read_all(log, range(SOURCE_PARTITIONS))
     # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
     logs.write("before", sample_records())

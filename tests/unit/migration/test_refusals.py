@@ -68,7 +68,7 @@ async def test_owned_target_is_refused_until_it_is_released() -> None:
     owner = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await owner.open()
     for partition in range(TARGET_PARTITIONS):
-        await owner.own(partition)
+        await owner.acquire_ownership(partition)
     await read_all(owner, range(TARGET_PARTITIONS))
     with pytest.raises(MigrationRefused, match=r"3 state partitions .* have an owner, such as kafka-7:9095"):
         await logs.migrate()
@@ -81,7 +81,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     logs = MigrationLogs(sample_records())
     zombie = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await zombie.open()
-    await zombie.own(1)
+    await zombie.acquire_ownership(1)
     await read_all(zombie, range(TARGET_PARTITIONS))
     await append_durably(zombie, 1, [(b"\x7f\x00", None)])
     report = await logs.migrate(MigrationOptions(execute=True, take_over=True))

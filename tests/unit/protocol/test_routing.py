@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protocol import routing, state_records
 from protocol.routing import java_hash, state_partition
 from protocol.state_records import (
-    NAME_REMEMBERED_CHARS_MAX,
+    CACHED_NAME_CHARS_MAX,
     SharePartitionKey,
     StateRecord,
     encode_record,
@@ -35,10 +35,10 @@ def test_java_hash_equals_string_hash_code_for_any_length(text: str, at_least: i
 
 
 @pytest.mark.parametrize(
-    ("chars", "remembered"), [(NAME_REMEMBERED_CHARS_MAX, 1), (NAME_REMEMBERED_CHARS_MAX + 1, 0)]
+    ("chars", "remembered"), [(CACHED_NAME_CHARS_MAX, 1), (CACHED_NAME_CHARS_MAX + 1, 0)]
 )
 def test_long_names_are_not_cached(chars: int, remembered: int) -> None:
-    caches = (routing._remembered_prefix_hash, state_records._remembered_key_prefix)
+    caches = (routing._cached_prefix_hash, state_records._cached_key_prefix)
     for cache in caches:
         cache.cache_clear()
     key = SharePartitionKey("g" * chars, bytes(16), 0)

@@ -86,11 +86,11 @@ def test_sasl_exchange_is_followed_in_each_version(version: int) -> None:
 def test_only_the_next_request_of_the_exchange_is_accepted() -> None:
     exchange = RelayedExchange("sub")
     before = [(18, 5), (17, 1)]
-    assert all(exchange.is_next(*request) for request in before)
-    assert not any(exchange.is_next(*request) for request in ((36, 2), (17, 0), (17, 2), (3, 1)))
+    assert all(exchange.belongs_to_exchange(*request) for request in before)
+    assert not any(exchange.belongs_to_exchange(*request) for request in ((36, 2), (17, 0), (17, 2), (3, 1)))
     exchange.mechanism = "PLAIN"
-    assert exchange.is_next(36, 2)
-    assert not any(exchange.is_next(*request) for request in (*before, (36, 3), (3, 1)))
+    assert exchange.belongs_to_exchange(36, 2)
+    assert not any(exchange.belongs_to_exchange(*request) for request in (*before, (36, 3), (3, 1)))
 
 
 @pytest.mark.parametrize(

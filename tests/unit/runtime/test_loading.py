@@ -113,7 +113,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
     async def run_test() -> None:
         fake = KafkaInMemory()
         log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
-        own, read = log.own, log.read
+        own, read = log.acquire_ownership, log.read
         claimed: list[int] = []
         all_are_claimed = asyncio.Event()
         read_together: list[int] = []
@@ -133,7 +133,7 @@ def test_other_shards_do_not_wait_for_a_partition_without_leader(
                 log._cluster.refresh_soon()
             return read(partitions)
 
-        log.own = own_together  # type: ignore[method-assign]
+        log.acquire_ownership = own_together  # type: ignore[method-assign]
         log.read = read_without_a_leader  # type: ignore[method-assign]
         async with run_runtime(log, elect_all=False) as runtime:
             for shard in together:

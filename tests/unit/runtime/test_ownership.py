@@ -68,7 +68,7 @@ async def test_shard_whose_claim_is_fenced_is_closed() -> None:
             await asyncio.sleep(0)
             raise LogFenced("another owner claims it")
 
-        driver.log.own = lose_claim  # type: ignore[attr-defined]
+        driver.log.acquire_ownership = lose_claim  # type: ignore[attr-defined]
         driver.runtime.resign(0)
         driver.runtime.elect(0)
         await driver.wait_until(lambda: "another owner claims it" in " ".join(driver.runtime.health()))

@@ -125,7 +125,7 @@ async def test_shard_resigned_at_any_moment_of_a_failed_load_is_closed(
 def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
     async def run_test() -> None:
         async with run_replica(KafkaInMemory()) as driver:
-            own, first, may_fail = driver.log.own, True, asyncio.Event()
+            own, first, may_fail = driver.log.acquire_ownership, True, asyncio.Event()
 
             async def fence_first_claim(*arguments: Any) -> int:
                 nonlocal first
@@ -136,7 +136,7 @@ def test_fenced_claim_does_not_affect_the_next_claim(turns: int) -> None:
                 claimed: int = await own(*arguments)
                 return claimed
 
-            driver.log.own = fence_first_claim  # type: ignore[method-assign]
+            driver.log.acquire_ownership = fence_first_claim  # type: ignore[method-assign]
             driver.runtime.elect(0)
             await asyncio.sleep(0.01)
             may_fail.set()
@@ -191,7 +191,7 @@ async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
     ("without_lease_s", "reason"),
     [
         (0.1, "1 of 1 shards are loading."),
-        (1.0, "Shards failed to load: nothing was heard of the others for too long to claim it"),
+        (1.0, "Shards failed to load: without contact to its group, a coordinator claims no shards"),
     ],
 )
 async def test_missing_lease_is_a_failure_only_after_a_while(without_lease_s: float, reason: str) -> None:

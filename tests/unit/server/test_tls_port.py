@@ -219,7 +219,7 @@ def test_tls_to_a_plaintext_port_is_closed_at_once(
             await run_test(served)
 
     asyncio.run(serve_client())
-    assert warning_messages(caplog) == ["a client with TLS came to a port without it"]
+    assert warning_messages(caplog) == ["A client used TLS on a port without TLS."]
 
 
 @pytest.mark.run_with(fixture="tls_listener")
