@@ -211,7 +211,7 @@ async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changin
         assert ([item["group"] for item in last["items"]], last["next"]) == (["g5"], None)
 
 
-async def test_share_partitions_are_listed_after_a_key() -> None:
+async def test_share_partitions_are_listed_in_pages_by_the_after_parameter() -> None:
     records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [make_snapshot("a:b"), make_snapshot("z", OTHER_TOPIC_ID)]
     listed = []

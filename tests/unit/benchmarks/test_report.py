@@ -39,7 +39,7 @@ def test_ratios_are_taken_round_by_round() -> None:
         (RATE, "topic", 1, 0, None),
         (LATENCY, "os", 1, 75, True),
         (LATENCY, "os", 1, 76, False),
-        # With journal.sync=always, the target limits the latency in microseconds. Kafka's is ignored.
+        # With journal.sync=always, the target is a latency in microseconds, and Kafka's latency is ignored.
         (LATENCY, "always", 1, 300, True),
         (LATENCY, "always", 1, 301, False),
     ],

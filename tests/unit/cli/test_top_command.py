@@ -70,14 +70,14 @@ def test_top_continues_after_a_failed_refresh(
     share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
 ) -> None:
     is_reachable = iter((True, False, True))
-    well = AdminClient.get
+    get = AdminClient.get
 
-    def return_answer(api: AdminClient, path: str, **query: object) -> Answer:
+    def get_or_fail(api: AdminClient, path: str, **query: object) -> Answer:
         if path == "/healthz" and not next(is_reachable):
             raise CoordinatorError("no coordinator answers\x1b[2J")
-        return well(api, path, **query)
+        return get(api, path, **query)
 
-    terminal.setattr(AdminClient, "get", return_answer)
+    terminal.setattr(AdminClient, "get", get_or_fail)
     done = share_coordinator(
         *(
             "top",
@@ -100,10 +100,10 @@ def test_top_continues_after_a_failed_refresh(
 def test_sigint_ends_top_with_exit_code_0(
     share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(event: object, timeout_s: float) -> bool:
+    def raise_keyboard_interrupt(event: object, timeout_s: float) -> bool:
         raise KeyboardInterrupt
 
-    terminal.setattr("coordinator.cli.top_command.Event.wait", interrupt)
+    terminal.setattr("coordinator.cli.top_command.Event.wait", raise_keyboard_interrupt)
     assert share_coordinator("top", "--url", coordinator_url).exit_code == 0
 
 

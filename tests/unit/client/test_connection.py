@@ -62,7 +62,7 @@ async def test_newest_common_version_of_each_api_is_used() -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-async def test_older_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
+async def test_older_version_of_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
     async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, make_client(fake) as client:
         await client.summary(KEY)
         asked = [request.version for request in fake.requests if request.api_key == VERSIONS]
@@ -241,12 +241,12 @@ async def test_close_fails_a_pending_connect() -> None:
 async def test_close_ends_a_retry_backoff() -> None:
     waiting = asyncio.Event()
 
-    async def wait_for_ever(wait_s: float) -> None:
+    async def wait_forever(wait_s: float) -> None:
         waiting.set()
         await asyncio.Event().wait()
 
     async with FakeCoordinator() as fake:
-        client = ShareCoordinatorClient(fake.address, sleep=wait_for_ever)
+        client = ShareCoordinatorClient(fake.address, sleep=wait_forever)
         fake.plan_answers(DELETE, error_answer(15))
         deleting = asyncio.ensure_future(client.delete(KEY))
         await waiting.wait()

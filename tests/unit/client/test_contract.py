@@ -1,4 +1,4 @@
-"""The contract between the client and the coordinator."""
+"""The client against the real coordinator: states, fencing errors and the order of results."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

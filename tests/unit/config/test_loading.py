@@ -197,7 +197,7 @@ def test_setting_given_by_two_flags_is_refused() -> None:
     assert "flag --node-ids and flag --set node.ids" in str(error)
 
 
-def test_invalid_line_of_the_file_is_named(tmp_path: Path) -> None:
+def test_error_names_the_file_and_line_of_an_invalid_setting(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=4\nmax.connections=0\n")
     assert f"({file}:2)" in str(config_error(file=file))
@@ -212,7 +212,7 @@ def test_error_is_one_escaped_line() -> None:
     assert "\n" not in str(config_error(flags={"a\nb": "1"}))
 
 
-def test_unreadable_file_is_one_error_line(tmp_path: Path) -> None:
+def test_unreadable_file_causes_one_error_line(tmp_path: Path) -> None:
     assert "No such file" in str(config_error(file=tmp_path / "missing"))
     (tmp_path / "latin").write_bytes(b"data.dir=\xe9")
     assert "UTF-8" in str(config_error(file=tmp_path / "latin"))
