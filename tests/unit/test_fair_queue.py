@@ -1,4 +1,4 @@
-"""Work of different client addresses takes turns, one unit in an iteration of the event loop."""
+"""FairQueue runs one unit of work in each iteration of the event loop; client addresses take turns."""
 
 import asyncio
 from functools import partial

@@ -26,7 +26,7 @@ from tests.unit.client.fake_coordinator import (
     error_answer,
 )
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 async def run_demo_against(fake: FakeCoordinator) -> None:

@@ -37,7 +37,7 @@ from tests.unit.client.fake_coordinator import (
 from tests.unit.clock_skipping import skip_time
 from tests.unit.coroutine_tests import FakeSleep
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 LIMITS = ConnectionLimits(request_s=30)
 

@@ -34,7 +34,7 @@ from tests.unit.client.fake_coordinator import (
 )
 from tests.unit.coroutine_tests import FakeSleep
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:

@@ -30,7 +30,7 @@ from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import ServedCoordinator, serve_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 PLAIN = ClientSecurity("SASL_PLAINTEXT", "PLAIN", "alice", "alice-secret")
 

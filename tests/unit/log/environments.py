@@ -35,7 +35,7 @@ class LogEnvironment:
             failures.append(context.get("exception") or RuntimeError(str(context)))
 
         # asyncio reports the exception of such a task when the task is garbage-collected.
-        # gc.freeze() excludes older objects from the collection, so that it is fast.
+        # gc.freeze() excludes older objects from the collection, so the collection is fast.
         gc.freeze()
         try:
             with asyncio.Runner(loop_factory=self.new_loop) as runner:

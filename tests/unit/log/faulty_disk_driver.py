@@ -26,7 +26,7 @@ def write_trace_note(text: str) -> None:
     ctypes.CDLL(None).faulty_disk_note(text.encode())
 
 
-async def main(folder: Path, sync: str, commits: int) -> None:
+async def run_journal(folder: Path, sync: str, commits: int) -> None:
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
     await journal.open()
@@ -50,4 +50,4 @@ async def main(folder: Path, sync: str, commits: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    asyncio.run(run_journal(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -51,7 +51,7 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
 def create_journal(world: LogEnvironment, count: int, end: str) -> None:
     """Create a journal with `count` commits. Then close the journal, or kill its process if simulated."""
 
-    async def main() -> None:
+    async def append_and_end() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, count)
@@ -60,7 +60,7 @@ def create_journal(world: LogEnvironment, count: int, end: str) -> None:
         else:
             await journal.close()
 
-    world.run(main())
+    world.run(append_and_end())
 
 
 async def open_journal(world: LogEnvironment, sync: str = "always") -> Journal:
@@ -74,20 +74,20 @@ def read_offsets_after_kill(world: SimulatedEnvironment, sync: str = "always") -
     """Kill the process. Return the log offsets of state partition 0 that the next process finds."""
     world.storage.kill()
 
-    async def main() -> list[int]:
+    async def read_offsets() -> list[int]:
         journal = await open_journal(world, sync)
         found = [offset for offset, _, _ in (await read_all(journal)).get(0, [])]
         await journal.close()
         return found
 
-    found: list[int] = world.run(main())
+    found: list[int] = world.run(read_offsets())
     return found
 
 
 def reopen_and_append(world: LogEnvironment) -> list[bytes | None]:
     """Open, read, append one more record, and close. Return the values that were read."""
 
-    async def main() -> list[bytes | None]:
+    async def read_and_append() -> list[bytes | None]:
         journal = world.journal()
         await journal.open()
         found = await read_values(journal)
@@ -96,14 +96,14 @@ def reopen_and_append(world: LogEnvironment) -> list[bytes | None]:
         await journal.close()
         return found
 
-    found: list[bytes | None] = world.run(main())
+    found: list[bytes | None] = world.run(read_and_append())
     return found
 
 
 def open_damaged(world: SimulatedEnvironment) -> LogDamaged:
     """Open a damaged journal. Return the error, and check that the files are unchanged."""
 
-    async def main() -> None:
+    async def open_and_raise() -> None:
         journal = world.journal()
         with pytest.raises(LogDamaged) as caught:
             await journal.open()
@@ -111,7 +111,7 @@ def open_damaged(world: SimulatedEnvironment) -> LogDamaged:
 
     before = {name: bytes(file.shown) for name, file in world.storage.files.items()}
     with pytest.raises(LogDamaged) as caught:
-        world.run(main())
+        world.run(open_and_raise())
     assert {name: bytes(file.shown) for name, file in world.storage.files.items()} == before
     return caught.value
 

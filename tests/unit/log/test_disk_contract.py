@@ -133,7 +133,7 @@ def lock_disk(world: LogEnvironment) -> Disk:
 
 
 def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
-    """Regression test: every user of the machine could read group ids and offsets."""
+    """Other users must not read group ids and offsets."""
     before = os.umask(0o022)
 
     async def run_test() -> None:

@@ -21,8 +21,6 @@ from tests.unit.log.journals import (
     reopen_and_append,
 )
 
-# Torn tails.
-
 
 def test_partial_write_is_truncated_at_any_length() -> None:
     for cut_at in range(1, 400, 13):
@@ -54,7 +52,7 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     """A process that is killed before its sync leaves a commit that is only in the page cache."""
     world = SimulatedEnvironment()
 
-    async def leave_unsynced() -> None:
+    async def append_without_sync() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, 3)
@@ -70,12 +68,9 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
         assert await read_values(journal) == expected_values(4)
         world.storage.cut_power()
 
-    world.run(leave_unsynced())
+    world.run(append_without_sync())
     world.run(serve_then_lose_power())
     assert reopen_and_append(world) == expected_values(4)
-
-
-# Files.
 
 
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
@@ -138,7 +133,7 @@ def test_unrelated_file_is_not_changed(tmp_path: Path) -> None:
 def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     world = SimulatedEnvironment()
 
-    async def drop_with_faults() -> None:
+    async def prune_with_failing_removal() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, 60)
@@ -147,7 +142,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
         await asyncio.sleep(1)
         world.storage.kill()
 
-    world.run(drop_with_faults())
+    world.run(prune_with_failing_removal())
     assert segment_name(1) in world.storage.files
 
     async def reopen_journal() -> None:
@@ -160,9 +155,6 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
 
     world.run(reopen_journal())
     assert segment_name(1) not in world.storage.files
-
-
-# Configuration, locking and sync modes.
 
 
 def test_another_number_of_state_partitions_is_refused() -> None:

@@ -45,7 +45,7 @@ def written_recovery_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
     """Create a journal whose last append was acknowledged some time before the crash."""
 
-    async def main() -> None:
+    async def append_and_idle() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, count)
@@ -55,7 +55,7 @@ def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "kil
         else:
             world.storage.cut_power()
 
-    world.run(main())
+    world.run(append_and_idle())
 
 
 def test_zeroed_acknowledged_commits_are_always_detected() -> None:
