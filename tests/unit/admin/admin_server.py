@@ -78,7 +78,7 @@ class TopicsInMemory:
         self.closed = True
 
 
-class AdminTester:
+class AdminTestClient:
     """The admin application, its runtime and an in-process HTTP client."""
 
     def __init__(
@@ -132,7 +132,7 @@ class AdminTester:
         self.requested_hand_overs.append((state_partition, instance))
 
 
-def enable_group_ownership(coordinator: AdminTester) -> None:
+def enable_group_ownership(coordinator: AdminTestClient) -> None:
     """Set ownership=group after the validation, because Config refuses it with log=memory."""
     object.__setattr__(coordinator.config, "ownership", "group")
 
@@ -160,7 +160,7 @@ async def run_admin(
     make_expiry: MakeExpiry = lambda _: None,
     signals: SignalMonitor | None = None,
     **settings: object,
-) -> AsyncIterator[AdminTester]:
+) -> AsyncIterator[AdminTestClient]:
     """Start a runtime with the given records and wait until all shards are loaded."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
@@ -180,7 +180,7 @@ async def run_admin(
     await runtime.start()
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
-    admin = AdminTester(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
+    admin = AdminTestClient(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
     try:
         yield admin
     finally:
@@ -206,7 +206,7 @@ async def get_json(
 class AdminServer:
     """An admin application that another thread serves at `url`."""
 
-    def __init__(self, url: str, coordinator: AdminTester, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, coordinator: AdminTestClient, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
         self.coordinator = coordinator
         self._loop = loop

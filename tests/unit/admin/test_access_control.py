@@ -12,7 +12,7 @@ from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.page_routes import RUNBOOK_PATH
-from tests.unit.admin.admin_server import AdminTester, run_admin
+from tests.unit.admin.admin_server import AdminTestClient, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
@@ -30,7 +30,7 @@ def bearer_header(token: str) -> dict[str, str]:
 
 
 async def get_status_and_message(
-    coordinator: AdminTester, path: str, headers: dict[str, str] | None = None
+    coordinator: AdminTestClient, path: str, headers: dict[str, str] | None = None
 ) -> tuple[int, str]:
     answer = await coordinator.get(path, headers)
     assert answer.headers["content-type"] == "application/json"

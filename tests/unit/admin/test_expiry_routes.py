@@ -17,7 +17,7 @@ from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.kafka_in_memory.share_group_cluster import ShareGroupCluster
 from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
 from tests.manual_clock import ManualClock
-from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
+from tests.unit.admin.admin_server import NOW_MS, AdminTestClient, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_hand_over_routes import audit_lines, post_write_request, write_settings
 from tests.unit.admin.test_tokens import WRITING
@@ -64,7 +64,7 @@ class AbandonedStateCluster:
         )
 
 
-async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, object]:
+async def get_expiry(coordinator: AdminTestClient, query: str = "") -> dict[str, object]:
     answer = await coordinator.get(f"/api/v1/expiry{query}")
     assert answer.status_code == 200, answer.text
     found: dict[str, object] = answer.json()
@@ -159,7 +159,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
         assert again["outcome"] == "would remove the state of 0 share-partitions"
 
 
-async def request_expiry_list(coordinator: AdminTester) -> None:
+async def request_expiry_list(coordinator: AdminTestClient) -> None:
     answer = await coordinator.get("/api/v1/expiry", bearer_header(WRITING))
     assert answer.status_code == 200
 

@@ -13,7 +13,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, enable_group_ownership, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTestClient, enable_group_ownership, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
@@ -41,7 +41,7 @@ def make_snapshot_and_updates(partition: int, count: int) -> list[StateRecord]:
 
 
 async def post_write_request(
-    coordinator: AdminTester, what: str, order: Mapping[str, object], status: int = 200
+    coordinator: AdminTestClient, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
     answer = await coordinator.post(f"/api/v1/{what}", order, bearer_header(WRITING))
     assert answer.status_code == status, answer.text

@@ -14,7 +14,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTester, TopicsInMemory, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTestClient, TopicsInMemory, run_admin
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 0)
 INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
@@ -35,7 +35,7 @@ RECORDS = [
 ]
 
 
-async def read_history(coordinator: AdminTester, more: str = "") -> dict[str, Any]:
+async def read_history(coordinator: AdminTestClient, more: str = "") -> dict[str, Any]:
     answer = await coordinator.get(PATH + more)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -110,7 +110,7 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
         assert coordinator.history.pid is None
 
 
-async def wait_until_history_process_ended(coordinator: AdminTester) -> None:
+async def wait_until_history_process_ended(coordinator: AdminTestClient) -> None:
     async with asyncio.timeout(60):
         while coordinator.history.pid is not None:  # noqa: ASYNC110 (a thread ends the process)
             await asyncio.sleep(0.01)

@@ -86,7 +86,7 @@ def serve_with_tls(folder: Path, **settings: str) -> Iterator[SecuredServer]:
 
 
 @pytest.fixture(scope="module")
-def tls_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+def client_auth_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that requires client certificates."""
     with serve_with_tls(
         tmp_path_factory.mktemp("required"),
@@ -99,7 +99,7 @@ def tls_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredSe
 
 
 @pytest.fixture(scope="module")
-def tls_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+def client_auth_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that accepts client certificates or tokens, and probes without either."""
     folder = tmp_path_factory.mktemp("requested")
     with serve_with_tls(
@@ -113,9 +113,9 @@ def tls_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredS
 
 
 def test_certificate_principals_have_their_configured_rights(
-    tls_required: SecuredServer,
+    client_auth_required: SecuredServer,
 ) -> None:
-    server, files = tls_required, tls_required.files
+    server, files = client_auth_required, client_auth_required.files
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert server.send_request("/healthz", certificate=certificate)[0] == 200
     order = {"shard": 0, "execute": True}
@@ -134,19 +134,19 @@ def test_certificate_principals_have_their_configured_rights(
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(
-    tls_required: SecuredServer,
+    client_auth_required: SecuredServer,
 ) -> None:
-    eve = tls_required.files.eve.combined_file
-    status, answer = tls_required.send_request("/healthz", certificate=eve)
+    eve = client_auth_required.files.eve.combined_file
+    status, answer = client_auth_required.send_request("/healthz", certificate=eve)
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
-    assert tls_required.send_request("/readyz", certificate=eve)[0] == 200
+    assert client_auth_required.send_request("/readyz", certificate=eve)[0] == 200
 
 
 def test_probes_need_no_certificate_if_client_auth_is_requested(
-    tls_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
 ) -> None:
-    server, files = tls_requested, tls_requested.files
+    server, files = client_auth_requested, client_auth_requested.files
     assert server.send_request("/readyz")[0] == 200
     status, answer = server.send_request("/healthz")
     assert status == 401
@@ -159,12 +159,12 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(
         server.send_request("/readyz", certificate=files.stranger.combined_file)
 
 
-def test_body_over_the_limit_returns_413(
-    tls_requested: SecuredServer,
+def test_request_body_over_the_limit_returns_413(
+    client_auth_requested: SecuredServer,
 ) -> None:
     # The server does not read the rest of a refused body, so a second request may fail on the connection.
     for chunked in (False, True):
-        connection = tls_requested.new_connection()
+        connection = client_auth_requested.new_connection()
         connection.putrequest("POST", "/api/v1/hand-overs")
         connection.putheader("Authorization", f"Bearer {WRITING}")
         connection.putheader("Content-Type", "application/json")
@@ -179,7 +179,7 @@ def test_body_over_the_limit_returns_413(
         assert response.status == 413
         assert json.loads(response.read())["message"] == "the body is too large; the limit is 65536 bytes"
         connection.close()
-    metrics = tls_requested.coordinator.metrics.registry
+    metrics = client_auth_requested.coordinator.metrics.registry
     assert metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "413"}) == 2
 
 
@@ -202,13 +202,13 @@ def test_body_over_the_limit_returns_413(
     ],
 )
 def test_write_request_without_json_or_from_another_site_is_refused(
-    tls_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     headers: dict[str, str],
     status: int,
     said: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = tls_requested.new_connection()
+    connection = client_auth_requested.new_connection()
     connection.request("POST", "/api/v1/hand-overs", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
     response = connection.getresponse()
     answer = json.loads(response.read())
@@ -220,9 +220,9 @@ def test_write_request_without_json_or_from_another_site_is_refused(
 
 
 def test_oversized_request_head_is_refused(
-    tls_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
 ) -> None:
-    connection = tls_requested.new_connection()
+    connection = client_auth_requested.new_connection()
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
     received = b""
@@ -251,12 +251,12 @@ def test_oversized_request_head_is_refused(
     ],
 )
 def test_unknown_paths_and_methods_return_the_same_json_error(
-    tls_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     method: str,
     path: str,
     status: int,
 ) -> None:
-    connection = tls_requested.new_connection()
+    connection = client_auth_requested.new_connection()
     headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
     connection.request(method, path, b"{}" if method != "GET" else None, headers)
     response = connection.getresponse()
@@ -271,11 +271,11 @@ def test_unknown_paths_and_methods_return_the_same_json_error(
 
 
 def test_forwarded_for_header_does_not_change_the_audited_address(
-    tls_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):
-        connection = tls_requested.new_connection()
+        connection = client_auth_requested.new_connection()
         headers = {"Authorization": "Bearer wrong-wrong-wrong-wrong", "X-Forwarded-For": "192.0.2.1"}
         connection.request("GET", "/healthz", headers=headers)
         assert connection.getresponse().status == 401

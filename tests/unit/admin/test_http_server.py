@@ -56,7 +56,7 @@ async def test_server_serves_from_start_to_stop() -> None:
         await send_get(server.port, "/readyz")
 
 
-async def test_server_keeps_signal_handlers() -> None:
+async def test_http_server_does_not_replace_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with run_server():
         during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]

@@ -16,7 +16,7 @@ from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import get_json, run_admin
 from tests.unit.admin.test_listing import run_and_count_yields
-from tests.unit.admin.test_state_routes import make_snapshot, offset_range
+from tests.unit.admin.test_state_routes import expected_offset_range, make_snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
 # Every other offset from 100, with delivery states 0 and 2 in turn.
@@ -93,8 +93,8 @@ async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
         detail = (await coordinator.get(f"{ONE}&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
     assert detail["near"] == [
-        offset_range(110, 110, "ARCHIVED", 4, 5),
-        offset_range(112, 118, "ACKNOWLEDGED", 2, 1),
+        expected_offset_range(110, 110, "ARCHIVED", 4, 5),
+        expected_offset_range(112, 118, "ACKNOWLEDGED", 2, 1),
     ]
     assert [item["first_offset"] for item in detail["in_flight"]["items"]] == [100]
     assert "near" not in plain

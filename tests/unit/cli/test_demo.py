@@ -35,7 +35,7 @@ async def run_demo_against(fake: FakeCoordinator) -> None:
         await asyncio.to_thread(run_demo, fake.address, retry=ONCE)
 
 
-async def test_each_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_demo_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[str]) -> None:
     await run_demo_against(FakeCoordinator())
     printed = capsys.readouterr().out
     steps = [" ".join(step.split()) for step in printed.split("\n\n")]
@@ -50,7 +50,7 @@ async def test_each_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[
     assert "a Read is refused with INVALID_REQUEST: " in steps[11]
 
 
-async def test_shown_state_comes_from_the_responses(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_demo_shows_the_state_of_the_responses(capsys: pytest.CaptureFixture[str]) -> None:
     async def answer_with_another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         batches = pack([StateBatch(5, 6, 0, 7)])
@@ -90,7 +90,7 @@ async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
     ],
     ids=["refused", "disconnected", "not-fenced"],
 )
-async def test_failure_is_reported_in_one_line(api_key: int, answers: list[Answer], error: str) -> None:
+async def test_demo_failure_is_reported_in_one_line(api_key: int, answers: list[Answer], error: str) -> None:
     fake = FakeCoordinator()
     fake.plan_answers(api_key, *answers)
     with pytest.raises(CoordinatorError, match=error) as raised:

@@ -69,7 +69,7 @@ async def test_older_version_of_api_versions_is_requested_after_unsupported_vers
         assert asked == [4, newest]
 
 
-async def test_old_server_gets_requests_in_its_version() -> None:
+async def test_request_to_an_old_server_has_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, make_client(fake) as client:
         await client.initialize(KEY, 0, 0)
@@ -131,7 +131,7 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert fake.unanswered_max == 2
 
 
-async def test_cancelled_call_does_not_shift_responses() -> None:
+async def test_response_to_a_cancelled_call_is_not_given_to_the_next_call() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
         await client.initialize(KEY, 3, 0)

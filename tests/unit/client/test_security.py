@@ -52,7 +52,7 @@ async def connect_to(coordinator: ServedCoordinator, security: ClientSecurity) -
     return await Connection.open("localhost", coordinator.port, client_id="test", security=security)
 
 
-def token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
+def make_token_security(folder: Path, issuer: TokenIssuer) -> ListenerSecurityConfig:
     keys = open_key_source(issuer.write_keys(folder / "keys.json"), "setting", 3600)
     tokens = TokenValidator(keys, TokenRules(), ManualClock(NOW_S * 1000))
     return password_security(folder, mechanisms={"OAUTHBEARER": partial(TokenExchange, tokens)})
@@ -74,7 +74,7 @@ async def test_client_reads_the_token_file_for_each_login(tmp_path: Path) -> Non
     file = tmp_path / "token"
     security = ClientSecurity("SASL_PLAINTEXT", "OAUTHBEARER", token_file=str(file))
 
-    async with serve_coordinator(security=token_security(tmp_path, issuer)) as coordinator:
+    async with serve_coordinator(security=make_token_security(tmp_path, issuer)) as coordinator:
         with pytest.raises(AuthenticationFailed, match=r"sasl.oauthbearer.token.file=.*cannot be used"):
             await connect_to(coordinator, security)
         file.write_text(issuer.token(exp=NOW_S - 60) + "\n")
@@ -150,7 +150,7 @@ def certificate_authority(tmp_path: Path) -> CertificateAuthority:
     return CertificateAuthority(tmp_path / "tls")
 
 
-def tls_security(authority: CertificateAuthority, **more: Any) -> ListenerSecurityConfig:
+def make_tls_security(authority: CertificateAuthority, **more: Any) -> ListenerSecurityConfig:
     files = authority.issue_certificate("coordinator").listener_tls(
         ca_location=str(authority.certificate), client_auth="required"
     )
@@ -167,7 +167,7 @@ async def test_client_sends_its_certificate(certificate_authority: CertificateAu
         key_password="let me in",
     )
 
-    async with open_connection(security, tls_security(certificate_authority)) as connection:
+    async with open_connection(security, make_tls_security(certificate_authority)) as connection:
         assert connection.is_usable
 
 
@@ -178,7 +178,7 @@ async def test_client_verifies_authority_and_host_name(certificate_authority: Ce
     )
     stranger = CertificateAuthority(certificate_authority.certificate.parent / "else", "stranger")
 
-    async with serve_coordinator(security=tls_security(certificate_authority)) as coordinator:
+    async with serve_coordinator(security=make_tls_security(certificate_authority)) as coordinator:
         with pytest.raises(AuthenticationFailed, match=r"over TLS: .*certificate"):
             await connect_to(coordinator, security._replace(ca_file=str(stranger.certificate)))
         for unusable, setting in (

@@ -76,7 +76,7 @@ def test_every_setting_can_be_given_in_each_spelling(tmp_path: Path) -> None:
         assert setting.kind == "choice" or expected != load_config().config
 
 
-def test_environment_can_name_the_file(tmp_path: Path) -> None:
+def test_environment_variable_can_name_the_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=7")
     assert load_config(environ={"SHARE_COORDINATOR_CONFIG": str(file)}).config.node_ids == 7

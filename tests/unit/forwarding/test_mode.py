@@ -47,7 +47,7 @@ def run_scenario_in_mode(
     run(run_scenario())
 
 
-def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
+def test_forwarding_auto_follows_the_existence_of_the_topic_and_logs_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "coordinator.serve.forwarding")
@@ -74,7 +74,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
     ]
 
 
-def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None:
+def test_forwarding_auto_forwards_until_the_first_check_and_keeps_its_result() -> None:
     nobody = LogUnavailable("no broker")
     topic_check = FakeTopicCheck(nobody, nobody, False, nobody, nobody, True, nobody)
 
@@ -91,7 +91,9 @@ def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None
     run_scenario_in_mode("auto", topic_check, run_test)
 
 
-def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.LogCaptureFixture) -> None:
+def test_forwarding_auto_forwards_and_warns_if_the_check_is_not_permitted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
@@ -103,7 +105,9 @@ def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.Lo
 
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])
-def test_always_and_never_make_no_checks(setting: Literal["always", "never"], active: bool) -> None:
+def test_forwarding_always_or_never_makes_no_topic_checks(
+    setting: Literal["always", "never"], active: bool
+) -> None:
     topic_check = FakeTopicCheck(not active)
 
     async def run_test(forwarder: Forwarder, _: Any) -> None:

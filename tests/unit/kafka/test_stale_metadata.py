@@ -86,7 +86,7 @@ def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
     run_with_reported_leaders(run_test, OLD, OLD, OLD)
 
 
-def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
+def test_newest_leader_is_found_although_most_brokers_are_stale() -> None:
     async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
         def refresh_and_check_leader() -> bool:
             brokers.refresh_soon()

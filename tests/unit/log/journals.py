@@ -21,14 +21,14 @@ from tests.unit.log.environments import (
 FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
 
 
-def record_value(number: int, size: int = 200) -> bytes:
+def make_record_value(number: int, size: int = 200) -> bytes:
     return b"%06d" % number + bytes([1 + number % 255]) * size
 
 
 async def append_records(journal: Journal, count: int, first: int = 0) -> None:
     """Append `count` records to state partition 0, one commit each."""
     for number in range(first, first + count):
-        assert await append_durably(journal, 0, [(b"key", record_value(number))]) == number
+        assert await append_durably(journal, 0, [(b"key", make_record_value(number))]) == number
 
 
 async def read_values(journal: Journal) -> list[bytes | None]:
@@ -39,7 +39,7 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
     """Append to every state partition and close at once. Return the types of the errors that the appends
     received.
     """
-    records = [(b"key", record_value(0))]
+    records = [(b"key", make_record_value(0))]
     waiting = [
         asyncio.ensure_future(append(journal, partition, records)) for partition in range(STATE_PARTITIONS)
     ]
@@ -129,12 +129,12 @@ def used_segments(world: SimulatedEnvironment) -> list[str]:
 
 
 def expected_values(count: int) -> list[bytes]:
-    return [record_value(number) for number in range(count)]
+    return [make_record_value(number) for number in range(count)]
 
 
 def encode_entry(number: int, size: int = 200) -> bytes:
     """Return an entry of a frame in the journal's encoding."""
-    batch = encode_batch(number, 1, [(b"key", record_value(number, size))])
+    batch = encode_batch(number, 1, [(b"key", make_record_value(number, size))])
     return layout.encode_entry_head(0, len(batch)) + batch
 
 

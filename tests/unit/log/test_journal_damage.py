@@ -16,8 +16,8 @@ from tests.unit.log.journals import (
     encode_entry,
     expected_values,
     last_used_segment,
+    make_record_value,
     open_damaged,
-    record_value,
     reopen_and_append,
 )
 
@@ -77,7 +77,7 @@ def test_damage_error_has_file_position_and_advice(tmp_path: Path, damage: str) 
     create_journal(world, 10, "closed")
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
-    position = data.find(record_value(5))
+    position = data.find(make_record_value(5))
     data[position] ^= 1
     path.write_bytes(data if damage == "flipped bit" else data[:position])
     with pytest.raises(LogDamaged) as caught:

@@ -299,7 +299,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
             world.storage.next_faults = ["sync", "remove"]
             _, error = await append(journal, 0, LARGE)
             assert type(error) is LogUnavailable
-            # The first segment may be removed if a frame after the last one of the second segment permits it.
+            # The records of the first segment are no longer needed, so the journal may remove this segment.
             journal.prune(0, 1)
             await asyncio.sleep(world.storage.rng.random() * 0.05)
             world.storage.cut_power()

@@ -33,7 +33,7 @@ def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, see
 
     async def read_and_check() -> None:
         journal: Journal = await open_journal(world, sync)
-        promises.check(await read_all(journal), may_lose=sync == "os" and crash != "kill")
+        promises.check_records(await read_all(journal), may_lose=sync == "os" and crash != "kill")
         world.storage.kill()
 
     world.run(read_and_check())
@@ -49,7 +49,7 @@ def check_crash_after_each_event(
         if event.kind == "N":
             promises.apply_note(event.name)
             continue
-        image.apply(event, rng)
+        image.apply_event(event, rng)
         kinds[event.kind] += 1
         # A new file is filled with zeros in many writes, so do not crash after each of these.
         if event.kind == "W" and not any(event.data):

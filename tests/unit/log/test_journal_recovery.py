@@ -15,9 +15,9 @@ from tests.unit.log.journals import (
     encode_entry,
     expected_values,
     last_used_segment,
+    make_record_value,
     open_damaged,
     read_values,
-    record_value,
     reopen_and_append,
 )
 
@@ -57,7 +57,7 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
         await journal.open()
         await append_records(journal, 3)
         world.storage.faults.sync_s = 5.0
-        journal.append(0, [(b"key", record_value(3))], 1, lambda base_offset, error: None)
+        journal.append(0, [(b"key", make_record_value(3))], 1, lambda base_offset, error: None)
         await asyncio.sleep(0.01)
         world.storage.kill()
         world.storage.faults.sync_s = 0.0
@@ -74,7 +74,7 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
 
 
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
-def test_missing_file_is_detected(place: int, missing: int) -> None:
+def test_missing_segment_file_is_detected(place: int, missing: int) -> None:
     world = SimulatedEnvironment()
     create_journal(world, 60, "closed")
     del world.storage.files[sorted(world.storage.files)[place]]
@@ -83,7 +83,7 @@ def test_missing_file_is_detected(place: int, missing: int) -> None:
     assert error.found.startswith("the file is missing")
 
 
-def test_renamed_file_is_detected() -> None:
+def test_renamed_segment_file_is_detected() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 60, "closed")
     files = world.storage.files
@@ -149,7 +149,7 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
         journal = world.journal()
         await journal.open()
         assert journal.end_offset(0) == 60
-        assert (await read_values(journal))[-1] == record_value(59)
+        assert (await read_values(journal))[-1] == make_record_value(59)
         assert len(await read_values(journal)) < 30
         await journal.close()
 
@@ -173,7 +173,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
     assert reopen_and_append(world) == expected_values(3)
 
 
-def test_second_process_is_refused(tmp_path: Path) -> None:
+def test_journal_of_a_running_process_cannot_be_opened(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
     async def run_test() -> None:

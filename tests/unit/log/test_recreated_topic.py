@@ -51,7 +51,7 @@ async def append_until_refused(log: KafkaLog) -> str:
                 return str(error)
 
 
-def check_reason(reason: str) -> None:
+def check_recreation_reason(reason: str) -> None:
     assert "deleted and created again" in reason
     assert "Restart this process" in reason
     assert "\n" not in reason
@@ -62,9 +62,9 @@ async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
     owner = await logs.open_owned_log(0)
     await append_durably(owner, 0, ONE)
     logs.kafka.recreate_topic(TOPIC)
-    check_reason(await append_until_refused(owner))
+    check_recreation_reason(await append_until_refused(owner))
     assert owner.health() is not None
-    check_reason(owner.health() or "")
+    check_recreation_reason(owner.health() or "")
     for attempt in (owner.own(0), read_all(owner), owner.release(0)):
         with pytest.raises(LogRefused, match="deleted and created again"):
             await attempt

@@ -69,12 +69,12 @@ class MigrationLogs:
     def __init__(self, records: Iterable[StateRecord] = ()) -> None:
         self.kafka = KafkaInMemory()
         self.make_topic(SOURCE, SOURCE_PARTITIONS)
-        self.write(SOURCE, records)
+        self.append_records(SOURCE, records)
 
     def make_topic(self, topic: str, partitions: int) -> None:
         self.kafka.create(topic, partitions)
 
-    def write(self, topic: str, records: Iterable[StateRecord]) -> None:
+    def append_records(self, topic: str, records: Iterable[StateRecord]) -> None:
         """Append records without owner epochs to their state partitions."""
         partitions = self.kafka.topics[topic]
         for record in records:

@@ -79,7 +79,7 @@ async def test_fenced_records_are_not_copied() -> None:
             await log.own(partition)
         await read_all(log, range(SOURCE_PARTITIONS))
     # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
-    logs.write("before", make_sample_records())
+    logs.append_records("before", make_sample_records())
     report = await logs.migrate(source=logs.reader("before"))
     assert report.folded.states == {}
     assert "5 state partitions of the source have an owner, such as second of number 0: " in report.notes[0]

@@ -45,7 +45,9 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
     disconnected = make_key(90, "gone")
     # The target has greater epochs than the source; the replacement must lower them.
     newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
-    logs.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
+    logs.append_records(
+        TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))]
+    )
     for options in (MigrationOptions(), EXECUTE):
         with pytest.raises(
             MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
@@ -95,7 +97,7 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
     assert (await logs.migrate(target=make_journal_target(folder))).is_good
-    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     coordinator = make_journal(folder)
     await coordinator.open()
     messages = set()
@@ -116,7 +118,7 @@ async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(
 async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
     assert (await logs.migrate(target=make_journal_target(folder))).is_good
-    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     for _ in range(2):
         before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
         await logs.migrate(MigrationOptions(), target=make_journal_target(folder))
@@ -142,7 +144,7 @@ class ChangingTarget(LogTarget):
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
         self._lookups_left -= 1
         if self._lookups_left == 0:
-            self._changed_logs.write(SOURCE, self._added_records)
+            self._changed_logs.append_records(SOURCE, self._added_records)
         return await super().lookup(wanted, progress)
 
 
@@ -175,7 +177,7 @@ class MissingTopicTarget(LogTarget):
 async def test_omitted_share_partition_is_not_a_difference() -> None:
     logs = MigrationLogs(make_sample_records())
     logs.make_topic(TARGET, TARGET_PARTITIONS)
-    logs.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
+    logs.append_records(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
     report = await logs.migrate(options, target=MissingTopicTarget(logs))
     assert report.plan.keys(MigrationAction.OMIT) == [make_key(4)]
