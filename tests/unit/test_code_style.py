@@ -104,7 +104,7 @@ def test_no_module_has_a_vague_name() -> None:
 
 
 def test_no_todo_comments_exist() -> None:
-    # Each word is split in two, so that this file does not match.
+    # Each word is split in two, so that the pattern does not match this file.
     later = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     files = [
         *list_python_files(*PRODUCT, "tests"),

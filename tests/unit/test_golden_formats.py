@@ -1,4 +1,4 @@
-"""Bytes of records, batches and group messages: this release writes and reads those of earlier releases.
+"""Formats of records, batches and group messages: this release writes and reads those of earlier releases.
 
 Each file in tests/golden has a line `name: bytes` for each example. To record a new format, add it to FORMATS
 and run `python -m tests.unit.test_golden_formats FILE`.

@@ -46,7 +46,7 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
-    # The second request uses the cached error: one request was for names, one for end offsets.
+    # The first lookup sent two requests (names, end offsets). The second lookup used the cached error.
     assert len(topics.requests) == 2
     assert ready.status_code == 200
 

@@ -104,7 +104,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
     begun = (
         b"",
         b"GET /livez HTTP/1.1\r\nHo",
-        # This request is answered, but its body never ends.
+        # The server answers this GET request, although the request body is incomplete.
         b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
     )
     async with run_server(refused.append) as server:

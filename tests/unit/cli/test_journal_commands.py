@@ -52,7 +52,7 @@ async def _write_records(folder: Path, records: list[StateRecord]) -> None:
 
 
 def damage_first_record(folder: Path) -> Path:
-    """Flip one byte of the first record, and return its file. Commits follow it, so it is no torn tail."""
+    """Flip one byte of the first record, which later commits follow. Return the file of the record."""
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
     data = bytearray(file.read_bytes())
     data[data.index(b"orders")] ^= 1

@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
 
 class ConnectionClosed(Exception):
-    """Raised by a planned answer: send these bytes, then close the connection."""
+    """Makes the fake coordinator send `last_bytes` and close the connection."""
 
     def __init__(self, last_bytes: bytes = b"") -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class FakeCoordinator:
         # The current and the greatest number of requests without a response.
         self.unanswered = 0
         self.unanswered_max = 0
-        # If set, each connection reads this many requests, then only the size of the next one.
+        # If set, each connection reads `reads_max` requests, and only the size prefix of the next request.
         self.reads_max: int | None = None
         self.stalled = asyncio.Event()
 
@@ -213,7 +213,7 @@ def _decode_request(frame: bytes, connection: int) -> Request:
 
 
 def encode_response(request: Request, response: Any, version: int | None = None) -> bytes:
-    """Return a response frame without its size. If `version` is None, use the version of the request."""
+    """Return a response frame without its size prefix. By default, use the version of the request."""
     version = request.version if version is None else version
     header = response_header.encode(
         response_header.ResponseHeader(request.correlation_id),
@@ -249,7 +249,7 @@ def error_answer(error_code: int, message: str | None = None) -> Answer:
 
 
 async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
-    """Never answer this request, nor the later ones on its connection."""
+    """Leave the request and all later requests of the connection unanswered."""
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
 

@@ -149,7 +149,7 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
         fake.plan_answers(SUMMARY, answer)
         assert (await client.summary(KEY)).start_offset == 5
         assert waits == [2.0]
-        # One connection for the lookup, one that broke and one that replaced it.
+        # Three connections: one for the lookup, the broken one, and its replacement.
         assert fake.connections == 3
         assert fake.count_requests(FIND) == 2
 

@@ -9,7 +9,7 @@ from coordinator.errors import ConfigError
 
 
 def config_error(**sources: object) -> ConfigError:
-    """Return the error of load_config; assert that it is one line."""
+    """Return the error of load_config, and assert that its text is one line."""
     with pytest.raises(ConfigError) as caught:
         load_config(**sources)  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1

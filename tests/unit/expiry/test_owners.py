@@ -1,4 +1,4 @@
-"""Which of several coordinators observes a group, and what happens when its shard moves."""
+"""Expiry with several coordinators: which one observes a group, and moves of shards between them."""
 
 import pytest
 

@@ -211,7 +211,7 @@ async def test_hazard_a_state_of_deleted_topic_expires_after_its_shard_was_loadi
         async with asyncio.timeout(60):
             while runner.status is not ShardStatus.ACTIVE:  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        # The grace time may start again for this shard.
+        # The grace time may start again for a shard that was loading.
         await replica.advance_with_rounds(GRACE + INTERVAL_MINUTES)
         assert await replica.list_topics() == {("other", "known")}
 
@@ -259,7 +259,7 @@ async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
 async def test_other_owner_deletes_state_that_remains_without_partition_0() -> None:
     _, others = split_shards("g", "t")
     cluster, clock = make_cluster("t", g=ShareGroup()), ManualClock()
-    # This state remains after a deletion that stopped after partition 0.
+    # A deletion that stopped after partition 0 leaves the state of the other partitions.
     records = [KNOWN, *(make_state("g", "t", number) for number in range(1, 20))]
     async with run_replica(cluster, clock, records, shards=others) as other:
         await other.expiry.run_round()

@@ -30,7 +30,7 @@ def cached_keys(monkeypatch: pytest.MonkeyPatch) -> list[SharePartitionKey]:
 def parse_request(
     writes: Any, topics: int, partitions: list[int], first: int = 0, group: str = "group"
 ) -> None:
-    """Parse a write request. The fast path rejects it after parsing, because of an extra byte at its end."""
+    """Parse a write request that the fast path rejects after parsing, because it ends with an extra byte."""
     parts = [write_api.PartitionData(partition, 0, 0, -1, -1, b"") for partition in partitions]
     named = [
         write_api.WriteStateData(number.to_bytes(16, "big"), parts) for number in range(first, first + topics)

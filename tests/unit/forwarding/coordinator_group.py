@@ -61,7 +61,7 @@ def partition_of_shard(shard: int, which: int = 0) -> int:
 
 
 class CoordinatorNode:
-    """One coordinator. Brokers and other coordinators connect to it through a faulty proxy."""
+    """A coordinator. Brokers and other coordinators connect to the coordinator through a faulty proxy."""
 
     def __init__(self, place: int, network: Network, limits: ForwardingLimits) -> None:
         self.metrics = Metrics()

@@ -32,7 +32,7 @@ class FaultyProxy:
         self.network = network
         self.target = target
         self.seen: list[ReceivedRequest] = []
-        # Drop this many of the next responses, and abort their connections.
+        # The number of responses to drop. The proxy also aborts the connections of dropped responses.
         self.answers_lost = 0
         # Replace each response by one without results.
         self.emptying = False

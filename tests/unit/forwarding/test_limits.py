@@ -106,7 +106,7 @@ async def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
         third.apply_assignment(moved)
         answered_code, seconds = await answer
         assert answered_code == NONE
-        # The silent second coordinator wrote no release, so that the third waits for its lease to end.
+        # The silent coordinator wrote no release, so the third coordinator waits until its lease has ended.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
         (state,) = await third.send_request(READ, make_read(partition=REMOTE_PARTITION))
         assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
@@ -243,7 +243,7 @@ async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> No
     async with run_forwarding_group() as group:
         asked, second, _ = group.nodes
         await initialize_remote_partition(group)
-        # Shard 4 of the second coordinator: its log partition has no reachable leader.
+        # The log partition of shard 4, which the second coordinator owns, has no reachable leader.
         group.brokers.elect_another_leader(4)
         second.runtime.resign(4)
         await group.wait_until(lambda: not second.runtime.resigning_shards)

@@ -26,7 +26,7 @@ UNREACHABLE = "127.0.0.1:1"
 
 
 class ClusterUnderTest(Protocol):
-    """A Kafka cluster with share groups. All tests share one cluster, so their names are different."""
+    """A Kafka cluster with share groups. All tests share one cluster, so their groups and topics differ."""
 
     def run(self, test: Coroutine[Any, Any, Any]) -> None:
         """Run the coroutine of a test to its end."""

@@ -24,7 +24,7 @@ RUN_S = 120
 
 
 class DiskEvent(NamedTuple):
-    """A disk call of the process, or a note that it wrote. `faulty_disk.c` lists the values of `kind`."""
+    """A disk call or a note of the process. `faulty_disk.c` lists the values of `kind`."""
 
     kind: str
     name: str
@@ -77,7 +77,6 @@ class DiskImage:
         self._removed: dict[str, SimFile] = {}
 
     def apply_event(self, event: DiskEvent, rng: Random) -> None:
-        """Apply one event."""
         file = self.files.get(event.name)
         if event.kind == "C":
             if file is None or event.position:
@@ -152,8 +151,8 @@ class AcknowledgedAppends:
     ) -> None:
         """Compare the acknowledged records with the contents of a journal after a crash.
 
-        With `may_lose`, the last records may be lost. Then the prunes after the lost records must not have
-        taken effect.
+        With `may_lose`, the last records may be lost. Prunes after the lost records must not have taken
+        effect.
         """
         for partition in range(STATE_PARTITIONS):
             records = {offset: content for offset, _, content in found.get(partition, [])}

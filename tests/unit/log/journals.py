@@ -49,7 +49,7 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
 
 
 def create_journal(world: LogEnvironment, count: int, end: str) -> None:
-    """Create a journal with `count` commits. Then close the journal, or kill its process if simulated."""
+    """Create a journal with `count` commits, and close the journal or kill its (simulated) process."""
 
     async def append_and_end() -> None:
         journal = world.journal()

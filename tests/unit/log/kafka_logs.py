@@ -62,7 +62,7 @@ class KafkaLogs:
 
 
 def loop_time() -> float:
-    """Return the time of the running loop as a monotonic clock. Virtual time advances this clock."""
+    """Return the time of the running loop, which may be virtual, as a monotonic clock."""
     return asyncio.get_running_loop().time()
 
 

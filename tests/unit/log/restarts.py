@@ -1,15 +1,15 @@
 """Restart a journal on a simulated disk with random faults, and check its contents after each restart.
 
-A seed determines all random choices. Writers append, some records are pruned, and faults are injected. Then
-the process closes the journal, is killed, or loses power.
+A seed determines all random choices. Writers append, some records are pruned, and faults are injected. At
+the end, the process closes the journal, is killed, or loses power.
 
 The next process must find every acknowledged append at the same log offset. The next process may find an
 append in flight or of unknown outcome, at most once. A refused append must not be found. Records that one
 process found or appended must remain in all later processes.
 
-A power failure may lose the last acknowledged records only with sync mode `os`. Then the records that were
-pruned because of the lost records must exist again. The caller prunes only after it has written the needed
-state again.
+A power failure may lose the last acknowledged records only with sync mode `os`. In this case, the records
+that were pruned after the lost records were written must exist again, because only the lost records
+replaced them.
 """
 
 import asyncio
@@ -108,7 +108,7 @@ class RestartTest:
             await journal.close()
 
     async def _open_journal(self) -> Journal:
-        """Open the journal with random faults. After two failures, open it with a working disk."""
+        """Open the journal with random faults. After two failures, open the journal without faults."""
         storage = self.world.storage
         storage.faults = self.faults
         for _ in range(2):

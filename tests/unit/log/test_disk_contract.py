@@ -1,4 +1,4 @@
-"""The contract of a disk, for the real and the simulated one."""
+"""The contract of a disk, which the real and the simulated disk meet."""
 
 import asyncio
 import os

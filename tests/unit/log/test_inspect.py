@@ -174,7 +174,7 @@ def test_commit_that_was_repeated_in_the_next_segment_is_counted_once() -> None:
         journal = world.journal()
         await journal.open()
         await append_durably(journal, 0, encode_records(SNAPSHOT))
-        # The write succeeds and the sync fails. The bytes exist in this segment and again in the next one.
+        # The write succeeds and the sync fails, so the records exist in the first and in the second segment.
         world.storage.next_faults = ["sync"]
         await append_durably(journal, 0, encode_records(UPDATE))
         world.storage.kill()

@@ -118,7 +118,7 @@ def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare:
             assert f"the file ends at byte {size}, and it was longer once" in error.found
             assert "copy the journal's folder again" in error.advice
         else:
-            # The file does not even contain its header.
+            # The file is shorter than the header of a segment.
             assert has_spare
             assert size < FIRST_POSITION
 

@@ -27,7 +27,7 @@ def test_acknowledged_records_survive_every_crash(name: str, sync: str) -> None:
     acknowledged = 0
     faults = FAULTS[name]
     # With sync mode `os`, no append waits for a sync. If a sync fails before a power failure, records may be
-    # missing in the middle of the log. The journal refuses this as damage.
+    # missing in the middle of the log, which the journal refuses as damage.
     lossy = sync == "os" and faults.sync_fails_rate > 0
     endings = ("close", "kill") if lossy else ("close", "kill", "power")
     for seed in range(8):

@@ -51,7 +51,7 @@ def check_crash_after_each_event(
             continue
         image.apply_event(event, rng)
         kinds[event.kind] += 1
-        # A new file is filled with zeros in many writes, so do not crash after each of these.
+        # A new file is filled with zeros in many writes, so do not crash after each of these writes.
         if event.kind == "W" and not any(event.data):
             continue
         for crash in crashes:

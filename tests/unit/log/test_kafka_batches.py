@@ -19,7 +19,7 @@ from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_si
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 BATCH_BYTES_MAX = 2_000
-# A batch can hold three of these records.
+# A batch can hold three records of MANY.
 MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
 BATCHES = 7
 

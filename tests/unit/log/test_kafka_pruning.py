@@ -56,7 +56,7 @@ async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
     log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
-    # The newest record supersedes the older ones. Then the newest record is lost.
+    # The newest record supersedes the older ones, and is then lost.
     kafka_logs.partition(0).truncate(5)
     log.prune(0, 5)
     assert await read_values(log) == [b"value"] * 4

@@ -22,7 +22,7 @@ async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_nod
     for leader in (2, 3, 1, 2):
         logs.kafka.set_leader(0, leader)
         if leader == stale_node:
-            # This broker leads no partition, because the controller has fenced it.
+            # The stale broker leads no partition, because the controller has fenced it.
             continue
         await append_durably(owner, 0, ONE)
     assert logs.partition(0).end > 2
