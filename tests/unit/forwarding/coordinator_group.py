@@ -42,7 +42,7 @@ REQUEST_TIMEOUT_S = 1.0
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
-class FakeOrigin:
+class FakeClientConnection:
     """The connection of a broker; a test sets `disconnected` to close it."""
 
     disconnected = False
@@ -115,7 +115,7 @@ class CoordinatorNode:
             self.runtime.elect(shard)
 
     def send_request(
-        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, forwarded: bool = False
+        self, rpc: Rpc, *parts: Any, origin: FakeClientConnection | None = None, forwarded: bool = False
     ) -> Any:
         """Send a request for TOPIC_ID; return a future of its partition results."""
         module: Any = APIS[rpc.api_key].module

@@ -13,7 +13,7 @@ from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write,
 from tests.simulation.loop import run
 from tests.unit.forwarding.coordinator_group import (
     LEASE_WAIT_S,
-    FakeOrigin,
+    FakeClientConnection,
     partition_of_shard,
     run_forwarding_group,
 )
@@ -127,7 +127,7 @@ async def test_request_stays_with_its_owner_when_other_shards_move() -> None:
 
 async def test_held_request_is_dropped_when_its_client_disconnects() -> None:
     async with run_forwarding_group() as group:
-        asked, origin = await initialize_remote_partition(group), FakeOrigin()
+        asked, origin = await initialize_remote_partition(group), FakeClientConnection()
         asked.apply_assignment(None)
         waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
         await asyncio.sleep(0.5)
@@ -146,7 +146,7 @@ async def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -
             # The previous connection is closed, and the next one takes some time to open.
             await asyncio.sleep(0.1)
             group.network.block_traffic(LIMITS.connect_s / 2)
-            origin = FakeOrigin()
+            origin = FakeClientConnection()
             waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
             await asyncio.sleep(LIMITS.connect_s / 4)
             assert asked.forwarder.requests_in_flight == 1

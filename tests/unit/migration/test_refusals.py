@@ -132,7 +132,7 @@ async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
     assert (await logs.migrate(target=make_journal_target(folder))).is_good
 
 
-class ChangingTarget(LogTarget):
+class SourceChangingTarget(LogTarget):
     """A target that writes to the source during its lookup with the given number."""
 
     def __init__(self, logs: MigrationLogs, records: list[StateRecord], number: int) -> None:
@@ -151,7 +151,9 @@ class ChangingTarget(LogTarget):
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
 async def test_changing_source_is_refused(number: int, written: bool) -> None:
     logs = MigrationLogs(make_sample_records())
-    target = ChangingTarget(logs, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number)
+    target = SourceChangingTarget(
+        logs, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number
+    )
     with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"):
         await logs.migrate(target=target)
     assert (TARGET in logs.kafka.topics) == written
@@ -187,7 +189,7 @@ async def test_omitted_share_partition_is_not_a_difference() -> None:
 async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
     logs = MigrationLogs(make_sample_records())
     again = next_snapshot((await logs.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
-    target = ChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
+    target = SourceChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
     assert (await logs.migrate(target=target)).is_good
 
 
