@@ -35,7 +35,7 @@ from tests.kafka.broker import new_cluster
 RETENTION_MINUTES = 600
 GRACE_MINUTES = 60
 # The default interval between two expiry checks of a coordinator process, in minutes.
-LOOK_MINUTES = 10
+INTERVAL_MINUTES = 10
 
 # The maximum number of seconds of an expiry round. A round may wait for a consumer that joins during the
 # round.
@@ -69,7 +69,7 @@ class ThreadedCoordinator:
             bootstrap_servers=bootstrap,
             state_retention_minutes=RETENTION_MINUTES,
             state_missing_grace_minutes=GRACE_MINUTES,
-            state_retention_check_interval_ms=LOOK_MINUTES * 60_000,
+            state_retention_check_interval_ms=INTERVAL_MINUTES * 60_000,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="coordinator")
@@ -121,8 +121,8 @@ class ThreadedCoordinator:
 
     def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock, and run an expiry round after each check interval."""
-        for _ in range(minutes // LOOK_MINUTES):
-            self.clock.advance(LOOK_MINUTES)
+        for _ in range(minutes // INTERVAL_MINUTES):
+            self.clock.advance(INTERVAL_MINUTES)
             self.run_round()
 
     def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:

@@ -8,7 +8,7 @@ import pytest
 from coordinator.operate.expiry import ExpiryStatus
 from tests.e2e.expiry_rig import (
     GRACE_MINUTES,
-    LOOK_MINUTES,
+    INTERVAL_MINUTES,
     RETENTION_MINUTES,
     ExpiringRig,
     ThreadedCoordinator,
@@ -39,10 +39,10 @@ def check_expiry_of_empty_group(rig: ExpiringRig) -> None:
     before = coordinator.read_counter("group_empty")
     rig.consume_and_leave("leaving", "empty")
     coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
+    coordinator.advance_with_rounds(RETENTION_MINUTES - INTERVAL_MINUTES)
     assert len(coordinator.states("leaving")) == 2
     assert coordinator.status("leaving") == {"empty": EMPTY_LATER}
-    coordinator.advance_with_rounds(LOOK_MINUTES)
+    coordinator.advance_with_rounds(INTERVAL_MINUTES)
     assert coordinator.states("leaving") == set()
     assert coordinator.read_counter("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
@@ -86,12 +86,12 @@ def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator:
     rig.client.create_topic("visited")
     rig.consume_and_leave("visiting", "visited")
     coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES - LOOK_MINUTES)
+    coordinator.advance_with_rounds(RETENTION_MINUTES - INTERVAL_MINUTES)
     # The group is empty at both checks, but its group epoch has changed.
     rig.consume_and_leave("visiting", "visited")
     coordinator.advance_with_rounds(RETENTION_MINUTES)
     assert len(coordinator.states("visiting")) == 1
-    coordinator.advance_with_rounds(LOOK_MINUTES)
+    coordinator.advance_with_rounds(INTERVAL_MINUTES)
     assert coordinator.states("visiting") == set()
 
 
@@ -129,11 +129,11 @@ def test_state_of_deleted_topic_expires_after_grace_time(
     coordinator.run_round()
     rig.delete_topic("deleted")
     coordinator.run_round()
-    coordinator.advance_with_rounds(GRACE_MINUTES - LOOK_MINUTES)
+    coordinator.advance_with_rounds(GRACE_MINUTES - INTERVAL_MINUTES)
     assert len(coordinator.states("surviving")) == 6
     assert coordinator.status("surviving") == {"deleted": ("topic_deleted", ExpiryStatus.LATER)}
     # The group has members, but they cannot use the state of a deleted topic.
-    coordinator.advance_with_rounds(LOOK_MINUTES)
+    coordinator.advance_with_rounds(INTERVAL_MINUTES)
     assert len(coordinator.states("surviving")) == 3
     assert coordinator.read_counter("topic_deleted") >= 3
     member.close()

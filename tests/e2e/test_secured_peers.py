@@ -22,8 +22,8 @@ from tests.unit.migration.locations import (
     EXECUTE,
     MigrationLogs,
     ignore_progress,
-    journal_target,
-    sample_records,
+    make_journal_target,
+    make_sample_records,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -148,7 +148,10 @@ def test_tools_authenticate_to_coordinator(
     journal = tmp_path / "from"
     run_in_real_time(
         migrate_states(
-            MigrationLogs(sample_records(6)).reader(), journal_target(journal), EXECUTE, ignore_progress
+            MigrationLogs(make_sample_records(6)).reader(),
+            make_journal_target(journal),
+            EXECUTE,
+            ignore_progress,
         )
     )
     client = ("--coordinator-config", security_files.write_client_properties())

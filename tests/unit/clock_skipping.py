@@ -15,7 +15,7 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
         self._skipped_s += seconds
 
 
-def run(main: Coroutine[Any, Any, Any]) -> Any:
+def run_with_skipping_clock(main: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine as asyncio.run does, on an event loop whose clock can be advanced with `skip_time`."""
     with asyncio.Runner(loop_factory=_SkippingLoop) as runner:
         return runner.run(main)

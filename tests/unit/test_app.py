@@ -27,7 +27,7 @@ STOP_TIMEOUT_MS = 60_000
 
 
 class RunningCoordinator:
-    """A coordinator in this process over a BlockingLog, with a connected client."""
+    """A coordinator in this process with a BlockingLog, and a connected client."""
 
     def __init__(self, log: BlockingLog, client: WireClient, ended: "asyncio.Task[int]") -> None:
         self.log = log
@@ -35,7 +35,6 @@ class RunningCoordinator:
         self.ended = ended
 
     async def wait_until_append_held(self) -> None:
-        """Wait until the log holds an append."""
         async with asyncio.timeout(60):
             while not self.log.held:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
@@ -57,10 +56,10 @@ async def run_coordinator(
     log.blocking = False
 
     monkeypatch.setattr(app, "make_log", lambda *_: log)
-    said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
+    ready_message: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    ended = asyncio.create_task(app._Coordinator(config).run(ready_message.set_result))
     async with asyncio.timeout(60):
-        port = int((await said).split()[3].rstrip(",").rsplit(":", 1)[1])
+        port = int((await ready_message).split()[3].rstrip(",").rsplit(":", 1)[1])
     client = WireClient(*await asyncio.open_connection("127.0.0.1", port))
     client.send(request_frame(83, 0, 1, INITIALIZE_FRAME_BODY))
     await client.read_frame()
@@ -77,33 +76,33 @@ async def run_coordinator(
 async def test_first_signal_waits_for_accepted_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with run_coordinator(monkeypatch, tmp_path) as one:
-        one.log.blocking = True
-        one.client.send(request_frame(85, 1, 2, write_state_body()))
-        await one.wait_until_append_held()
+    async with run_coordinator(monkeypatch, tmp_path) as coordinator:
+        coordinator.log.blocking = True
+        coordinator.client.send(request_frame(85, 1, 2, write_state_body()))
+        await coordinator.wait_until_append_held()
         signal.raise_signal(signal.SIGTERM)
         await asyncio.sleep(0.05)
-        assert not one.ended.done()
-        one.log.blocking = False
-        one.log.release_appends()
-        correlation_id, rest = await one.client.read_frame()
+        assert not coordinator.ended.done()
+        coordinator.log.blocking = False
+        coordinator.log.release_appends()
+        correlation_id, rest = await coordinator.client.read_frame()
         response = write_api.decode_response(rest, 1, 1)
         assert (correlation_id, response.results[0].partitions[0].error_code) == (2, 0)
         async with asyncio.timeout(60):
-            assert await one.ended == 0
+            assert await coordinator.ended == 0
 
 
 async def test_second_signal_does_not_wait_for_accepted_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async with run_coordinator(monkeypatch, tmp_path) as one:
-        one.log.blocking = True
-        one.client.send(request_frame(85, 1, 2, write_state_body()))
-        await one.wait_until_append_held()
+    async with run_coordinator(monkeypatch, tmp_path) as coordinator:
+        coordinator.log.blocking = True
+        coordinator.client.send(request_frame(85, 1, 2, write_state_body()))
+        await coordinator.wait_until_append_held()
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
-            assert await one.ended == 0
+            assert await coordinator.ended == 0
 
 
 def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,9 +139,9 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
     monkeypatch.setattr(Listener, "start", listen_when_loaded)
 
     async def run_test() -> None:
-        said: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        ended = asyncio.create_task(app._Coordinator(config).run(said.set_result))
-        await asyncio.wait({said, ended}, return_when=asyncio.FIRST_COMPLETED)
+        ready_message: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        ended = asyncio.create_task(app._Coordinator(config).run(ready_message.set_result))
+        await asyncio.wait({ready_message, ended}, return_when=asyncio.FIRST_COMPLETED)
         assert not ended.done(), ended
         assert made[0].health() == []
         signal.raise_signal(signal.SIGTERM)

@@ -23,7 +23,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run_broker_test_without_java(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a test that needs a broker in an environment without Java and Maven."""
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", A_BROKER_TEST],
@@ -37,7 +37,7 @@ def run_without_programs(tmp_path: Path, **environment: str) -> "subprocess.Comp
 
 @pytest.mark.slow
 def test_deselected_tests_are_reported_with_the_install_command(tmp_path: Path) -> None:
-    done = run_without_programs(tmp_path)
+    done = run_broker_test_without_java(tmp_path)
     said = [line for line in done.stdout.splitlines() if "left out" in line]
     assert len(said) == 1, done.stdout
     assert "1; no java, javac, mvn" in said[0]
@@ -47,7 +47,7 @@ def test_deselected_tests_are_reported_with_the_install_command(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_missing_programs_fail_if_everything_is_required(tmp_path: Path) -> None:
-    done = run_without_programs(tmp_path, **{REQUIRE_ALL: "1"})
+    done = run_broker_test_without_java(tmp_path, **{REQUIRE_ALL: "1"})
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "1 error" in done.stdout
     assert "apt-get install maven openjdk-17-jdk-headless" in done.stdout
@@ -90,14 +90,14 @@ def test_port_is_not_assigned_to_two_processes() -> None:
         "from tests.kafka import ports; print(*(p for p in range(15_000, 15_200) if ports._lock_port(p)))"
     )
 
-    def claimed_ports() -> list[int]:
+    def list_lockable_ports() -> list[int]:
         done = subprocess.run(
             [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
         )
         return [int(port) for port in done.stdout.split()]
 
-    mine = next(port for port in claimed_ports() if port_support._lock_port(port))
-    assert mine not in claimed_ports()
+    mine = next(port for port in list_lockable_ports() if port_support._lock_port(port))
+    assert mine not in list_lockable_ports()
 
 
 @pytest.mark.broker

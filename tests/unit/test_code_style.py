@@ -1,7 +1,4 @@
-"""Style checks that ruff does not have: sizes of files and functions, names, and waiting in tests.
-
-A file near its limit usually has two subjects.
-"""
+"""Style checks that ruff does not have: sizes of files and functions, names, and waiting in tests."""
 
 import ast
 import gc
@@ -22,14 +19,14 @@ PRODUCT = ("protocol", "coordinator")
 REFUSED_NAMES = {"utils", "util", "helpers", "common", "manager", "core", "types", "misc"}
 
 
-def python_files(*folders: str) -> Iterator[Path]:
+def list_python_files(*folders: str) -> Iterator[Path]:
     for folder in folders:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def without_garbage_collection() -> Iterator[None]:
-    """The collector would traverse the cached syntax trees again and again, which took most of the time."""
+    """Disable the garbage collector, because each collection would traverse all cached syntax trees."""
     gc.disable()
     yield
     parse_source.cache_clear()
@@ -45,7 +42,7 @@ def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def imported_names(tree: ast.Module) -> dict[str, str]:
+def map_imported_names(tree: ast.Module) -> dict[str, str]:
     """Map each name that the imports of a module bind to its dotted origin."""
     names = {}
     for node in ast.walk(tree):
@@ -59,7 +56,7 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
     return names
 
 
-def long_functions(source: str, path: str) -> list[str]:
+def find_long_functions(source: str, path: str) -> list[str]:
     """Return the functions that are longer than the limit, including docstrings."""
     found = []
     for node in ast.walk(parse_source(source)):
@@ -73,7 +70,7 @@ def long_functions(source: str, path: str) -> list[str]:
 def test_files_are_within_the_line_limit() -> None:
     long = [
         f"{relative_path(path)} has {lines} lines"
-        for path in python_files(*PRODUCT, "tests")
+        for path in list_python_files(*PRODUCT, "tests")
         if (lines := len(path.read_text("utf-8").splitlines())) > FILE_LINES_MAX
     ]
     assert long == []
@@ -82,35 +79,35 @@ def test_files_are_within_the_line_limit() -> None:
 def test_functions_are_within_the_line_limit() -> None:
     long = [
         entry
-        for path in python_files(*PRODUCT, "tests")
-        for entry in long_functions(path.read_text("utf-8"), relative_path(path))
+        for path in list_python_files(*PRODUCT, "tests")
+        for entry in find_long_functions(path.read_text("utf-8"), relative_path(path))
     ]
     assert long == []
 
 
 def test_every_module_has_a_docstring() -> None:
-    silent = [
+    undocumented = [
         relative_path(path)
-        for path in python_files(*PRODUCT, "tests")
+        for path in list_python_files(*PRODUCT, "tests")
         if path.read_text("utf-8").strip() and not ast.get_docstring(parse_source(path.read_text("utf-8")))
     ]
-    assert silent == []
+    assert undocumented == []
 
 
 def test_no_module_has_a_vague_name() -> None:
     refused = [
         relative_path(path)
-        for path in python_files(*PRODUCT, "tests")
+        for path in list_python_files(*PRODUCT, "tests")
         if REFUSED_NAMES & {*path.relative_to(ROOT).parts[:-1], path.stem}
     ]
     assert refused == []
 
 
-def test_no_open_tasks_are_left_in_the_text() -> None:
-    # Each word is split in two, so that this file does not match.
+def test_no_todo_comments_exist() -> None:
+    # Each word is split in two, so that the pattern does not match this file.
     later = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     files = [
-        *python_files(*PRODUCT, "tests"),
+        *list_python_files(*PRODUCT, "tests"),
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         ROOT / "Makefile",
@@ -127,9 +124,9 @@ def test_no_open_tasks_are_left_in_the_text() -> None:
 def test_no_test_sleeps_or_mocks() -> None:
     """Tests of real processes and brokers may poll. All other tests control their clock or await an event."""
     found = []
-    for path in python_files("tests/unit", "tests/property", "tests/simulation", "tests/transcripts"):
+    for path in list_python_files("tests/unit", "tests/property", "tests/simulation", "tests/transcripts"):
         tree = parse_source(path.read_text("utf-8"))
-        names = imported_names(tree)
+        names = map_imported_names(tree)
         for name in names.values():
             if name.startswith("unittest.mock"):
                 found.append(f"{relative_path(path)}: {name}")
@@ -143,7 +140,9 @@ def test_no_test_sleeps_or_mocks() -> None:
 
 def test_long_function_is_found() -> None:
     body = "\n".join(["    pass"] * FUNCTION_LINES_MAX)
-    assert long_functions(f"def f():\n{body}", "x.py") == [f"x.py:1: f has {FUNCTION_LINES_MAX + 1} lines"]
+    assert find_long_functions(f"def f():\n{body}", "x.py") == [
+        f"x.py:1: f has {FUNCTION_LINES_MAX + 1} lines"
+    ]
 
 
 def test_licence_is_in_the_package_and_in_the_image() -> None:

@@ -1,4 +1,4 @@
-"""Work of different client addresses takes turns, one unit in an iteration of the event loop."""
+"""FairQueue runs one unit of work in each iteration of the event loop; client addresses take turns."""
 
 import asyncio
 from functools import partial
@@ -21,7 +21,7 @@ def test_addresses_take_turns() -> None:
     assert asyncio.run(run_test()) == ["hostile 0", "broker", "hostile 1", "hostile 2"]
 
 
-async def test_one_unit_runs_in_an_iteration() -> None:
+async def test_one_unit_runs_in_each_event_loop_iteration() -> None:
     queue, done = FairQueue(), list[int]()
     for number in range(5):
         queue.add("a", partial(done.append, number))
@@ -35,7 +35,7 @@ def raise_defect() -> None:
     raise ValueError
 
 
-async def test_failed_unit_does_not_stop_the_queue() -> None:
+async def test_failed_unit_does_not_stop_the_fair_queue() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
     queue, done = FairQueue(), list[str]()
     queue.add("a", raise_defect)
@@ -63,5 +63,5 @@ async def test_cancelled_turn_does_not_stop_the_queue() -> None:
         (None, ""),
     ],
 )
-def test_network_of_address(peer: object, network: str) -> None:
+def test_address_network_is_an_ipv4_address_or_a_64_bit_prefix(peer: object, network: str) -> None:
     assert address_network(peer) == network

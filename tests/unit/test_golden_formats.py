@@ -1,4 +1,4 @@
-"""Bytes of records, batches and group messages: this release writes and reads those of earlier releases.
+"""Formats of records, batches and group messages: this release writes and reads those of earlier releases.
 
 Each file in tests/golden has a line `name: bytes` for each example. To record a new format, add it to FORMATS
 and run `python -m tests.unit.test_golden_formats FILE`.
@@ -99,11 +99,11 @@ def parse_record(text: str) -> LogRecord:
     return LogRecord(5, 0, bytes.fromhex(key), None if value == "null" else bytes.fromhex(value), ())
 
 
-def state_records() -> dict[str, str]:
+def format_state_records() -> dict[str, str]:
     return {name: format_record(encode_record(record)) for name, record in STATE_RECORDS.items()}
 
 
-def claim_records() -> dict[str, str]:
+def format_claim_records() -> dict[str, str]:
     return {
         "claim": format_record(encode_claim(7, OWNER, LEASE_MS, TOPIC_ID)),
         "release": format_record(encode_release(7)),
@@ -111,22 +111,22 @@ def claim_records() -> dict[str, str]:
     }
 
 
-def owner_batch() -> dict[str, str]:
+def format_owner_batch() -> dict[str, str]:
     ownership = Ownership(7, 11, ProducerId(ErrorCode.NONE, 4_000, 2))
     ownership.sequence = 6
     records = [encode_record(record) for record in STATE_RECORDS.values()]
     return {"batch": encode_owner_batch(ownership, records, 1_700_000_000_000).hex()}
 
 
-def group_messages() -> dict[str, str]:
+def format_group_messages() -> dict[str, str]:
     return {name: encode_message(message).decode() for name, message in GROUP_MESSAGES.items()}
 
 
 FORMATS: Mapping[str, Callable[[], dict[str, str]]] = {
-    "state-records-0.txt": state_records,
-    "claims-1.txt": claim_records,
-    "owner-batch-2.txt": owner_batch,
-    "group-messages-2.txt": group_messages,
+    "state-records-0.txt": format_state_records,
+    "claims-1.txt": format_claim_records,
+    "owner-batch-2.txt": format_owner_batch,
+    "group-messages-2.txt": format_group_messages,
 }
 
 

@@ -1,4 +1,4 @@
-"""A request has limits for time and size, follows no redirect, and its errors do not contain the URL."""
+"""Outgoing HTTP requests: limits of time and size, no redirects, and errors without the URL."""
 
 import asyncio
 import ssl
@@ -14,7 +14,7 @@ TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 
 
-def send(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
+def send_get(url: str, *, timeout_s: float = 60, bytes_max: int = 10) -> bytes:
     request = send_request("GET", url, tls=TLS, timeout_s=timeout_s, bytes_max=bytes_max, headers={})
     return asyncio.run(request)
 
@@ -36,7 +36,7 @@ def test_httpx_is_imported_when_a_sender_is_created(module: str, create: str) ->
 
 def test_response_is_cut_at_its_maximum_size() -> None:
     with serve_bytes(HEAD + b"x" * 100_000) as url:
-        assert send(url) == b"x" * 10
+        assert send_get(url) == b"x" * 10
 
 
 def test_response_that_never_ends_times_out() -> None:
@@ -44,13 +44,13 @@ def test_response_that_never_ends_times_out() -> None:
         serve_bytes(HEAD, *[b"x"] * 100) as url,
         pytest.raises(OSError, match=r"^no complete response within 0\.3 s$"),
     ):
-        send(url, timeout_s=0.3, bytes_max=1_000)
+        send_get(url, timeout_s=0.3, bytes_max=1_000)
 
 
 def test_redirect_is_not_followed() -> None:
     head = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     with serve_bytes(head) as url, pytest.raises(OSError, match=r"^HTTP status 302$"):
-        send(url)
+        send_get(url)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_redirect_is_not_followed() -> None:
 def test_proxy_variables_have_no_effect(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     with serve_bytes(HEAD + b"x" * 100_000) as url:
-        assert send(url) == b"x" * 10
+        assert send_get(url) == b"x" * 10
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1:port", "xn--"])
 def test_error_does_not_contain_the_url(address: str) -> None:
     with pytest.raises(OSError, match=r"^((?!secret).)+$"):
-        send(f"http://{address}/?token=secret")
+        send_get(f"http://{address}/?token=secret")

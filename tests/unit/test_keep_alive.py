@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linu
 
 
 def read_timer(local_port: int, remote_port: int) -> str:
-    """Return the timer of the end of an IPv4 connection at `local_port`."""
+    """Return the timer code in /proc/net/tcp of the connection from `local_port` to `remote_port`."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, _, _, timer, *_ = line.split()
         if (int(local[-4:], 16), int(remote[-4:], 16)) == (local_port, remote_port):
@@ -23,7 +23,7 @@ def read_timer(local_port: int, remote_port: int) -> str:
     raise AssertionError("there is no such connection")
 
 
-async def check_keep_alive(port: int) -> None:
+async def wait_until_keep_alive_is_enabled(port: int) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         async with asyncio.timeout(60):
@@ -35,9 +35,9 @@ async def check_keep_alive(port: int) -> None:
 
 async def test_coordinator_enables_keep_alive() -> None:
     async with serve_coordinator() as one:
-        await check_keep_alive(one.port)
+        await wait_until_keep_alive_is_enabled(one.port)
 
 
 async def test_relay_enables_keep_alive() -> None:
     async with run_relay() as here:
-        await check_keep_alive(here.listener.port)
+        await wait_until_keep_alive_is_enabled(here.listener.port)

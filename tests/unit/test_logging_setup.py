@@ -113,7 +113,7 @@ def test_text_line_of_the_audit_log_has_the_logger_name() -> None:
     assert stream.getvalue()[13:] == "WARNING coordinator.audit: refused who=eve\n"
 
 
-def test_auto_format_is_text_only_on_a_terminal() -> None:
+def test_log_format_auto_is_text_on_a_terminal_and_json_otherwise() -> None:
     terminal, pipe = TerminalStream(), io.StringIO()
     for stream in (terminal, pipe):
         set_up_logging("INFO", "auto", stream)

@@ -1,4 +1,4 @@
-"""Run a real runtime over a memory log and its admin application, in process or over a socket."""
+"""Run the admin application and a runtime with a memory log, in process or behind a socket."""
 
 import asyncio
 import threading
@@ -42,7 +42,7 @@ SHARDS = 4
 
 
 class TopicsInMemory:
-    """Topic metadata in memory. Requests wait for the event `answers` and fail if `is_down` is set."""
+    """Topic metadata in memory. A request waits until `may_answer` is set, and fails if `is_down` is true."""
 
     def __init__(
         self, names: Mapping[bytes, str] | None = None, ends: Mapping[tuple[bytes, int], int] | None = None
@@ -50,9 +50,10 @@ class TopicsInMemory:
         self.known_names = dict(names or {})
         self.known_ends = dict(ends or {})
         self.is_down = False
-        self.answers = asyncio.Event()
-        self.answers.set()
-        self.asked: list[Collection[object]] = []
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+        self.requests: list[Collection[object]] = []
         self.closed = False
 
     async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
@@ -67,9 +68,9 @@ class TopicsInMemory:
         await self._answer_request(partitions)
         return {key: end for key, end in self.known_ends.items() if key in partitions}
 
-    async def _answer_request(self, asked: Collection[object]) -> None:
-        self.asked.append(asked)
-        await self.answers.wait()
+    async def _answer_request(self, requested: Collection[object]) -> None:
+        self.requests.append(requested)
+        await self.may_answer.wait()
         if self.is_down:
             raise LogUnavailable("No broker of kafka:9092 can be reached (refused).")
 
@@ -77,7 +78,7 @@ class TopicsInMemory:
         self.closed = True
 
 
-class AdminTester:
+class AdminTestClient:
     """The admin application, its runtime and an in-process HTTP client."""
 
     def __init__(
@@ -98,8 +99,8 @@ class AdminTester:
         self.owners = OwnerDirectory()
         self.access = AccessControl(config)
         self.tls = ServerTls(config.http_ssl, "http") if config.http_uses_tls else None
-        # Requested hand-overs: (state partition, instance id).
-        self.wishes: list[tuple[int, str]] = []
+        # (state partition, instance id) of each request.
+        self.requested_hand_overs: list[tuple[int, str]] = []
         self.view = CoordinatorView(
             runtime,
             metrics,
@@ -128,11 +129,11 @@ class AdminTester:
         return await self._client.post(path, content=body, headers=headers)
 
     def _record_hand_over(self, state_partition: int, instance: str) -> None:
-        self.wishes.append((state_partition, instance))
+        self.requested_hand_overs.append((state_partition, instance))
 
 
-def enable_group_ownership(coordinator: AdminTester) -> None:
-    """Make the HTTP routes behave as with ownership=group, which Config refuses with log=memory."""
+def enable_group_ownership(coordinator: AdminTestClient) -> None:
+    """Set ownership=group after the validation, because Config refuses it with log=memory."""
     object.__setattr__(coordinator.config, "ownership", "group")
 
 
@@ -159,7 +160,7 @@ async def run_admin(
     make_expiry: MakeExpiry = lambda _: None,
     signals: SignalMonitor | None = None,
     **settings: object,
-) -> AsyncIterator[AdminTester]:
+) -> AsyncIterator[AdminTestClient]:
     """Start a runtime with the given records and wait until all shards are loaded."""
     config = Config(log="memory", state_partitions=SHARDS, **settings)  # type: ignore[arg-type]
     metrics = Metrics()
@@ -179,7 +180,7 @@ async def run_admin(
     await runtime.start()
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs event-loop steps, not time)
         await asyncio.sleep(0)
-    admin = AdminTester(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
+    admin = AdminTestClient(runtime, metrics, config, topics, make_expiry(runtime), signals, log)
     try:
         yield admin
     finally:
@@ -195,7 +196,7 @@ async def get_json(
     status: int = 200,
     **settings: object,
 ) -> Any:
-    """Return the JSON response of a coordinator with these records to one request."""
+    """Return the JSON response to one GET request of a coordinator with these records."""
     async with run_admin(records, topics, **settings) as coordinator:  # type: ignore[arg-type]
         answer = await coordinator.get(path)
     assert answer.status_code == status, answer.text
@@ -205,7 +206,7 @@ async def get_json(
 class AdminServer:
     """An admin application that another thread serves at `url`."""
 
-    def __init__(self, url: str, coordinator: AdminTester, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, url: str, coordinator: AdminTestClient, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
         self.coordinator = coordinator
         self._loop = loop

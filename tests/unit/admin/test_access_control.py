@@ -12,7 +12,7 @@ from coordinator.errors import ConfigError
 from coordinator.operate.admin.access_control import PROBES
 from coordinator.operate.admin.login_throttle import FAILED_LOGINS_MAX
 from coordinator.operate.admin.page_routes import RUNBOOK_PATH
-from tests.unit.admin.admin_server import AdminTester, run_admin
+from tests.unit.admin.admin_server import AdminTestClient, run_admin
 from tests.unit.admin.test_tokens import READING, WRITING, write_token_file
 
 WRONG = "wrong-0123456789-0123456789"
@@ -29,8 +29,8 @@ def bearer_header(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def get_error(
-    coordinator: AdminTester, path: str, headers: dict[str, str] | None = None
+async def get_status_and_message(
+    coordinator: AdminTestClient, path: str, headers: dict[str, str] | None = None
 ) -> tuple[int, str]:
     answer = await coordinator.get(path, headers)
     assert answer.headers["content-type"] == "application/json"
@@ -44,7 +44,7 @@ async def test_public_paths_need_no_token(token_file: str) -> None:
         # Public paths ignore a wrong Authorization header.
         assert (await coordinator.get("/livez", bearer_header(WRONG))).status_code == 200
         for path in ("/healthz", "/metrics", "/api/v1/groups", "/nowhere"):
-            status, message = await get_error(coordinator, path)
+            status, message = await get_status_and_message(coordinator, path)
             assert status == 401, path
             assert message.startswith("a token is required: send Authorization: Bearer TOKEN")
 
@@ -54,7 +54,7 @@ async def test_valid_token_allows_reading(token_file: str) -> None:
         for token in (READING, WRITING):
             for path in ("/healthz", "/metrics", "/api/v1/groups"):
                 assert (await coordinator.get(path, bearer_header(token))).status_code == 200
-        assert (await get_error(coordinator, "/nowhere", bearer_header(READING)))[0] == 404
+        assert (await get_status_and_message(coordinator, "/nowhere", bearer_header(READING)))[0] == 404
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_executed_write_requires_scope_write(
 @pytest.mark.parametrize("settings", [{}, {"http_writes": "true"}])
 async def test_dry_run_requires_scope_read(token_file: str, settings: dict[str, str]) -> None:
     async with run_admin(http_token_file=token_file, **settings) as coordinator:
-        # An authorized dry run reports that there is no other coordinator.
+        # An authorized dry run returns 409, because the coordinator owns all shards (ownership=static).
         for token, status in ((READING, 409), (WRITING, 409), (WRONG, 401)):
             answer = await coordinator.post("/api/v1/hand-overs", {"shard": 0}, bearer_header(token))
             assert answer.status_code == status

@@ -24,13 +24,13 @@ async def test_share_partitions_show_topic_name_and_lag() -> None:
         detail = (await coordinator.get(ONE)).json()
         known, unknown = (await coordinator.get("/api/v1/share-partitions")).json()["items"]
     assert (detail["topic"], detail["end_offset"], detail["lag"]) == ("parcels", 150, 46)
-    # The record after the last state batch is incomplete, because the end offset is greater.
+    # Offset 104 follows the last state batch and is below the end offset, so it is incomplete.
     assert detail["oldest_incomplete"] == {"offset": 104, "delivery_state": None, "delivery_count": 0}
     assert (known["topic"], known["end_offset"], known["lag"]) == ("parcels", 150, 46)
     assert (unknown["topic"], unknown["end_offset"], unknown["lag"]) == (None, None, None)
 
 
-async def test_health_gives_the_reason_without_a_cluster() -> None:
+async def test_health_reports_that_no_cluster_is_configured() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
         assert (await coordinator.get(ONE)).json()["lag"] is None
         assert (await coordinator.get("/healthz")).json()["cluster_error"] == NO_CLUSTER
@@ -46,8 +46,8 @@ async def test_unreachable_cluster_is_reported_and_not_retried_at_once() -> None
     assert first["topic"] is None
     assert second["lag"] is None
     assert trouble == "No broker of kafka:9092 can be reached (refused)."
-    # The cluster got one request for names and one for end offsets. Readiness does not depend on the cluster.
-    assert len(topics.asked) == 2
+    # The first lookup sent two requests (names, end offsets). The second lookup used the cached error.
+    assert len(topics.requests) == 2
     assert ready.status_code == 200
 
 
@@ -58,31 +58,31 @@ async def test_concurrent_lookups_share_one_request() -> None:
     assert {(*answer.names.items(), *answer.end_offsets.items()) for answer in answers} == {
         (*NAMES.items(), *ENDS.items())
     }
-    assert len(topics.asked) == 2
+    assert len(topics.requests) == 2
 
 
 async def test_lookup_does_not_wait_for_a_slow_cluster() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
-    topics.answers.clear()
+    topics.may_answer.clear()
     cache = ClusterInfoCache(topics)
     assert await cache.lookup([(TOPIC_ID, 0)]) == ({}, {})
-    topics.answers.set()
+    topics.may_answer.set()
     while True:
         known = await cache.lookup([(TOPIC_ID, 0)])
         if known.end_offsets:
             break
     assert known == (NAMES, ENDS)
-    assert len(topics.asked) == 2
+    assert len(topics.requests) == 2
 
 
 async def test_share_partition_deleted_during_lookup_returns_404() -> None:
     topics = TopicsInMemory(NAMES, ENDS)
-    topics.answers.clear()
+    topics.may_answer.clear()
     record = make_snapshot()
     async with run_admin([record], topics) as coordinator:
         asking = asyncio.create_task(coordinator.get(ONE))
-        while not topics.asked:  # noqa: ASYNC110 (event-loop steps, not time)
+        while not topics.requests:  #  noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         coordinator.runtime._runners[state_partition(record.key, SHARDS)].discard_state()
-        topics.answers.set()
+        topics.may_answer.set()
         assert (await asking).status_code == 404

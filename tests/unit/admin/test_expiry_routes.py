@@ -17,12 +17,12 @@ from tests.kafka_in_memory.kafka import KafkaInMemory
 from tests.kafka_in_memory.share_group_cluster import ShareGroupCluster
 from tests.kafka_in_memory.share_groups import ShareGroup, topic_id
 from tests.manual_clock import ManualClock
-from tests.unit.admin.admin_server import NOW_MS, AdminTester, run_admin
+from tests.unit.admin.admin_server import NOW_MS, AdminTestClient, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_hand_over_routes import audit_lines, post_write_request, write_settings
 from tests.unit.admin.test_tokens import WRITING
 from tests.unit.expiry.replicas import (
-    LOOK_MINUTES,
+    INTERVAL_MINUTES,
     MINUTE_MS,
     RULES,
     make_state,
@@ -37,7 +37,7 @@ RETENTION_MS = (RULES.retention_minutes or 0) * MINUTE_MS
 
 
 class AbandonedStateCluster:
-    """A cluster with two groups, one of them empty, and an expiry that reads this cluster."""
+    """A fake cluster in which group g has no members, and the state of groups g and h."""
 
     def __init__(self, rules: ExpiryRules = RULES) -> None:
         self.clock = ManualClock()
@@ -58,13 +58,13 @@ class AbandonedStateCluster:
             runtime,
             self.cluster.new_client(),
             self.rules,
-            interval_s=LOOK_MINUTES * 60,
+            interval_s=INTERVAL_MINUTES * 60,
             clock=self.clock,
             metrics=Metrics(),
         )
 
 
-async def get_expiry(coordinator: AdminTester, query: str = "") -> dict[str, object]:
+async def get_expiry(coordinator: AdminTestClient, query: str = "") -> dict[str, object]:
     answer = await coordinator.get(f"/api/v1/expiry{query}")
     assert answer.status_code == 200, answer.text
     found: dict[str, object] = answer.json()
@@ -125,7 +125,7 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
         assert "refuses connections" in answer.json()["message"]
 
 
-async def test_observer_has_no_abandoned_state() -> None:
+async def test_expiry_request_to_an_observer_returns_404() -> None:
     async with run_admin() as coordinator:
         follower = LogFollower(KafkaInMemory().cluster("topic"), "topic")
         app = create_app(coordinator.view._replace(runtime=follower), coordinator.access)
@@ -143,7 +143,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
     setup = AbandonedStateCluster()
     async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
         assert (await coordinator.post("/api/v1/expiry", {"execute": True})).status_code == 401
-        await check_abandoned_state_is_listed(coordinator)
+        await request_expiry_list(coordinator)
         setup.clock.ms += RETENTION_MS
         dry = await post_write_request(coordinator, "expiry", {})
         assert (dry["executed"], len(dry["items"])) == (False, 0), "the last check is used"
@@ -159,7 +159,7 @@ async def test_requested_expiry_round_requires_scope_write_and_is_audited(
         assert again["outcome"] == "would remove the state of 0 share-partitions"
 
 
-async def check_abandoned_state_is_listed(coordinator: AdminTester) -> None:
+async def request_expiry_list(coordinator: AdminTestClient) -> None:
     answer = await coordinator.get("/api/v1/expiry", bearer_header(WRITING))
     assert answer.status_code == 200
 
@@ -196,16 +196,16 @@ async def test_expiry_round_continues_after_its_request_timed_out(
     monkeypatch.setattr(admin_expiry, "_TIMEOUT_S", 0.01)
     setup, kafka_answers = AbandonedStateCluster(), asyncio.Event()
 
-    async def wait_for_round() -> None:
+    async def wait_for_kafka() -> None:
         await kafka_answers.wait()
 
     async with run_admin(setup.records, None, setup.make_expiry, **write_settings) as coordinator:
-        await check_abandoned_state_is_listed(coordinator)
+        await request_expiry_list(coordinator)
         setup.clock.ms += RETENTION_MS
-        setup.cluster.before["resolve"] = wait_for_round
+        setup.cluster.before["resolve"] = wait_for_kafka
         answer = await post_write_request(coordinator, "expiry", {"execute": True}, status=503)
         assert "it continues" in answer["message"]
-        # During the round, a dry run returns the result of the last check of the cluster.
+        # During the round, a dry run uses the last check of the cluster.
         assert (await post_write_request(coordinator, "expiry", {}))["executed"] is False
         kafka_answers.set()
         async with asyncio.timeout(60):

@@ -13,7 +13,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import StateRecord, topic_id_text
 from tests.builders import OTHER_TOPIC_ID, TOPIC_ID
-from tests.unit.admin.admin_server import SHARDS, AdminTester, enable_group_ownership, run_admin
+from tests.unit.admin.admin_server import SHARDS, AdminTestClient, enable_group_ownership, run_admin
 from tests.unit.admin.test_access_control import bearer_header
 from tests.unit.admin.test_state_routes import make_snapshot
 from tests.unit.admin.test_tokens import WRITING, write_token_file
@@ -34,14 +34,14 @@ def find_shard(record: StateRecord) -> int:
     return state_partition(record.key, SHARDS)
 
 
-def make_updates(partition: int, count: int) -> list[StateRecord]:
+def make_snapshot_and_updates(partition: int, count: int) -> list[StateRecord]:
     """Return a snapshot of a share-partition and `count` updates after it."""
     first = make_snapshot(partition=partition)
     return [first, *(StateRecord(first.key, ShareUpdateValue(3, 8, 101 + n, b"", 4)) for n in range(count))]
 
 
 async def post_write_request(
-    coordinator: AdminTester, what: str, order: Mapping[str, object], status: int = 200
+    coordinator: AdminTestClient, what: str, order: Mapping[str, object], status: int = 200
 ) -> dict[str, Any]:
     answer = await coordinator.post(f"/api/v1/{what}", order, bearer_header(WRITING))
     assert answer.status_code == status, answer.text
@@ -87,7 +87,9 @@ async def test_lone_surrogate_in_a_write_request_is_refused(write_settings: dict
         assert "\\ud800" in answer.json()["message"]
 
 
-async def test_write_request_for_a_shard_elsewhere_names_its_owner(write_settings: dict[str, str]) -> None:
+async def test_write_request_for_a_shard_elsewhere_names_its_owner(
+    write_settings: dict[str, str],
+) -> None:
     record = make_snapshot(topic_id=OTHER_TOPIC_ID)
     shard = find_shard(record)
     async with run_admin([record], **write_settings) as coordinator:
@@ -112,13 +114,14 @@ async def test_shard_is_handed_over_to_the_named_member(
         coordinator.owners.follow(make_assignment(US, OTHER))
         dry = await post_write_request(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
         assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
-        assert (dry["previous_owner"]["wire"], dry["new_owner"], coordinator.wishes) == ("one:9095", None, [])
+        assert (dry["previous_owner"]["wire"], dry["new_owner"]) == ("one:9095", None)
+        assert coordinator.requested_hand_overs == []
 
         order = {"shard": 2, "to": "https://two:9096", "execute": True}
         handing = asyncio.ensure_future(post_write_request(coordinator, "hand-overs", order))
-        while not coordinator.wishes:  # noqa: ASYNC110
+        while not coordinator.requested_hand_overs:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        assert coordinator.wishes == [(2, "other")]
+        assert coordinator.requested_hand_overs == [(2, "other")]
         coordinator.runtime.resign(2)
         coordinator.owners.follow(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
         done = await handing
@@ -134,9 +137,9 @@ async def test_hand_over_refused_by_the_group_leader_returns_409(write_settings:
         handing = asyncio.ensure_future(
             post_write_request(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
         )
-        while not coordinator.wishes:  # noqa: ASYNC110
+        while not coordinator.requested_hand_overs:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        assert coordinator.wishes == [(1, "")]
+        assert coordinator.requested_hand_overs == [(1, "")]
         coordinator.owners.follow(make_assignment(US, OTHER, generation=2))
         assert (await handing)["message"].startswith("the group's leader left shard 1 here")
 

@@ -14,7 +14,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey, StateRecord, topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
-from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTester, TopicsInMemory, run_admin
+from tests.unit.admin.admin_server import NOW_MS, SHARDS, AdminTestClient, TopicsInMemory, run_admin
 
 KEY = SharePartitionKey("orders", TOPIC_ID, 0)
 INITIALISED = ShareSnapshotValue(0, 1, 0, 0, NOW_MS, NOW_MS, b"", 0)
@@ -25,7 +25,7 @@ def make_update(leader_epoch: int, start_offset: int, *batches: tuple[int, int, 
     return StateRecord(KEY, ShareUpdateValue(0, leader_epoch, start_offset, pack_batches(*batches), 0))
 
 
-# Record 4 is released, then accepted; at last the start offset passes it.
+# Record 4 is released, then accepted, and then the start offset moves to 5.
 RECORDS = [
     StateRecord(KEY, INITIALISED),
     make_update(1, 0, (0, 3, 2, 1), (4, 4, 0, 1)),
@@ -35,7 +35,7 @@ RECORDS = [
 ]
 
 
-async def read_history(coordinator: AdminTester, more: str = "") -> dict[str, Any]:
+async def read_history(coordinator: AdminTestClient, more: str = "") -> dict[str, Any]:
     answer = await coordinator.get(PATH + more)
     assert answer.status_code == 200, answer.text
     found = answer.json()
@@ -86,7 +86,7 @@ async def test_history_shows_that_the_log_was_pruned() -> None:
     assert found["pruned"].startswith("records before log offset 1 were pruned; events before 2023-11-14T")
 
 
-async def test_share_partition_without_records_is_404() -> None:
+async def test_history_of_share_partition_without_records_returns_404() -> None:
     async with run_admin() as coordinator:
         answer = await coordinator.get(PATH)
     assert answer.status_code == 404
@@ -94,7 +94,7 @@ async def test_share_partition_without_records_is_404() -> None:
 
 
 async def test_other_requests_are_answered_while_history_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker is replaced by a process that ends only when it is killed."""
+    """The history process is a `sleep` that ends only when it is killed."""
     monkeypatch.setattr(history_process, "COMMAND", ["sleep", "600"])
     async with run_admin(RECORDS) as coordinator:
         reading = asyncio.create_task(coordinator.get(PATH))
@@ -110,40 +110,40 @@ async def test_other_requests_are_answered_while_history_is_read(monkeypatch: py
         assert coordinator.history.pid is None
 
 
-async def wait_until_history_process_ended(coordinator: AdminTester) -> None:
+async def wait_until_history_process_ended(coordinator: AdminTestClient) -> None:
     async with asyncio.timeout(60):
         while coordinator.history.pid is not None:  # noqa: ASYNC110 (a thread ends the process)
             await asyncio.sleep(0.01)
 
 
-async def test_one_process_reads_all_histories_and_is_replaced_if_it_dies() -> None:
+async def test_one_process_reads_all_histories_and_is_replaced_after_it_dies() -> None:
     async with run_admin(RECORDS) as coordinator:
         found = await read_history(coordinator)
         pid = coordinator.history.pid
         assert pid is not None
         assert (await read_history(coordinator), coordinator.history.pid) == (found, pid)
         os.kill(pid, signal.SIGKILL)
-        # With WNOWAIT, the exit status remains available for the coordinator.
+        # With WNOWAIT, the coordinator can still read the exit status.
         await asyncio.to_thread(os.waitid, os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert await read_history(coordinator) == found
         assert coordinator.history.pid not in (None, pid)
 
 
-async def test_idle_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_history_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "IDLE_S", 0.0)
     async with run_admin(RECORDS) as coordinator:
         await read_history(coordinator)
         await wait_until_history_process_ended(coordinator)
 
 
-async def test_process_that_keeps_much_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_process_over_its_memory_limit_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "RESIDENT_BYTES_MAX", 0)
     async with run_admin(RECORDS) as coordinator:
         await read_history(coordinator)
         assert coordinator.history.pid is None
 
 
-async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_history_over_its_time_limit_returns_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_process, "COMMAND", ["sh", "-c", "kill -ALRM $$"])
     async with run_admin(RECORDS) as coordinator:
         answer = await coordinator.get(PATH)
@@ -153,7 +153,7 @@ async def test_reader_that_exceeds_its_time_is_reported(monkeypatch: pytest.Monk
     )
 
 
-async def test_log_that_cannot_be_decoded_is_reported() -> None:
+async def test_history_of_undecodable_log_returns_503() -> None:
     async with run_admin(RECORDS) as coordinator:
         number = state_partition(KEY, SHARDS)
         coordinator.log._batches[number].append(b"\0" * 100)
@@ -164,5 +164,5 @@ async def test_log_that_cannot_be_decoded_is_reported() -> None:
     )
 
 
-def test_history_process_is_closed_without_a_request() -> None:
+def test_unused_history_process_can_be_closed() -> None:
     HistoryProcess(lambda state_partition: pytest.fail("not opened")).close()

@@ -1,4 +1,4 @@
-"""Credentials of HTTP clients that are removed while their connections are open."""
+"""Removal of the credentials of HTTP clients while their connections are open."""
 
 import asyncio
 import re
@@ -38,8 +38,8 @@ async def run_http_service(**settings: str) -> AsyncIterator[HttpService]:
             await service.stop()
 
 
-async def send_get(client: Client, token: str = "") -> bytes:
-    """Send a request for the list of shards; return the head of the response."""
+async def request_shards(client: Client, token: str = "") -> bytes:
+    """Send GET /api/v1/shards, read the whole response, and return its head."""
     reader, writer = client
     authorization = f"Authorization: Bearer {token}\r\n" if token else ""
     writer.write(f"GET /api/v1/shards HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n".encode())
@@ -74,7 +74,7 @@ async def wait_closed(client: Client) -> None:
 async def test_removed_certificate_or_authority_closes_open_connections(
     certificate_files: CertificateFiles, tmp_path: Path, trusted: str
 ) -> None:
-    """The file of authorities may also contain the certificates of the clients, as a Java truststore may."""
+    """The CA file may contain client certificates instead of an authority, as a Java truststore may."""
     anchors, left = tmp_path / "anchors.pem", tmp_path / "left.pem"
     alice, bob = (
         certificate_files.alice.certificate.read_bytes(),
@@ -91,19 +91,19 @@ async def test_removed_certificate_or_authority_closes_open_connections(
     )
     async with run_http_service(**settings) as service:
         idle = await connect(service, context)
-        assert (await send_get(idle)).startswith(b"HTTP/1.1 200")
+        assert (await request_shards(idle)).startswith(b"HTTP/1.1 200")
         replace_file(anchors, left)
         await wait_closed(idle)
         with pytest.raises((ssl.SSLError, ConnectionError, asyncio.IncompleteReadError)):
-            await send_get(await connect(service, context))
+            await request_shards(await connect(service, context))
 
 
 async def test_removed_token_is_refused_on_an_open_connection(certificate_files: CertificateFiles) -> None:
     async with run_http_service(http_token_file=str(certificate_files.tokens)) as service:
         client = await connect(service, None)
-        assert (await send_get(client, READING)).startswith(b"HTTP/1.1 200")
+        assert (await request_shards(client, READING)).startswith(b"HTTP/1.1 200")
         write_token_file(certificate_files.tokens.parent, f"operator write {WRITING}\n")
         async with asyncio.timeout(30):
-            while not (await send_get(client, READING)).startswith(b"HTTP/1.1 401"):  # noqa: ASYNC110
+            while not (await request_shards(client, READING)).startswith(b"HTTP/1.1 401"):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         client[1].close()

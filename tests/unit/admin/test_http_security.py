@@ -58,7 +58,7 @@ class SecuredServer:
         host, port = running.url.removeprefix("https://").split(":")
         self.address = host, int(port)
 
-    def connection(self, certificate: Path | None = None) -> http.client.HTTPSConnection:
+    def new_connection(self, certificate: Path | None = None) -> http.client.HTTPSConnection:
         context = client_context(str(self.files.authority.certificate), str(certificate or ""))
         return http.client.HTTPSConnection(*self.address, context=context, timeout=60)
 
@@ -66,7 +66,7 @@ class SecuredServer:
         self, path: str, *, certificate: Path | None = None, token: str = "", order: object = None
     ) -> tuple[int, dict[str, Any]]:
         """Send a request on a new connection; return the status and the decoded JSON body."""
-        connection = self.connection(certificate)
+        connection = self.new_connection(certificate)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         body = None
         if order is not None:
@@ -79,16 +79,16 @@ class SecuredServer:
 
 
 @contextmanager
-def serve_securely(folder: Path, **settings: str) -> Iterator[SecuredServer]:
+def serve_with_tls(folder: Path, **settings: str) -> Iterator[SecuredServer]:
     files = CertificateFiles(folder)
     with serve_admin([make_snapshot()], **files.settings(**settings)) as running:
         yield SecuredServer(files, running)
 
 
 @pytest.fixture(scope="module")
-def certificate_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+def client_auth_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that requires client certificates."""
-    with serve_securely(
+    with serve_with_tls(
         tmp_path_factory.mktemp("required"),
         http_ssl_client_auth="required",
         http_allowed_principals=BOB,
@@ -99,10 +99,10 @@ def certificate_required(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="module")
-def certificate_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+def client_auth_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     """A coordinator that accepts client certificates or tokens, and probes without either."""
     folder = tmp_path_factory.mktemp("requested")
-    with serve_securely(
+    with serve_with_tls(
         folder,
         http_ssl_client_auth="requested",
         http_allowed_principals=BOB,
@@ -112,8 +112,10 @@ def certificate_requested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-def test_certificate_principals_have_their_configured_rights(certificate_required: SecuredServer) -> None:
-    server, files = certificate_required, certificate_required.files
+def test_certificate_principals_have_their_configured_rights(
+    client_auth_required: SecuredServer,
+) -> None:
+    server, files = client_auth_required, client_auth_required.files
     for certificate in (files.alice.combined_file, files.bob.combined_file):
         assert server.send_request("/healthz", certificate=certificate)[0] == 200
     order = {"shard": 0, "execute": True}
@@ -132,17 +134,19 @@ def test_certificate_principals_have_their_configured_rights(certificate_require
 
 
 def test_unlisted_certificate_principal_gets_403_except_for_probes(
-    certificate_required: SecuredServer,
+    client_auth_required: SecuredServer,
 ) -> None:
-    eve = certificate_required.files.eve.combined_file
-    status, answer = certificate_required.send_request("/healthz", certificate=eve)
+    eve = client_auth_required.files.eve.combined_file
+    status, answer = client_auth_required.send_request("/healthz", certificate=eve)
     assert status == 403
     assert answer["message"] == f"{EVE} may not read; add it to http.allowed.principals"
-    assert certificate_required.send_request("/readyz", certificate=eve)[0] == 200
+    assert client_auth_required.send_request("/readyz", certificate=eve)[0] == 200
 
 
-def test_probes_need_no_certificate_if_client_auth_is_requested(certificate_requested: SecuredServer) -> None:
-    server, files = certificate_requested, certificate_requested.files
+def test_probes_need_no_certificate_if_client_auth_is_requested(
+    client_auth_requested: SecuredServer,
+) -> None:
+    server, files = client_auth_requested, client_auth_requested.files
     assert server.send_request("/readyz")[0] == 200
     status, answer = server.send_request("/healthz")
     assert status == 401
@@ -155,15 +159,12 @@ def test_probes_need_no_certificate_if_client_auth_is_requested(certificate_requ
         server.send_request("/readyz", certificate=files.stranger.combined_file)
 
 
-# Malformed requests of authenticated clients.
-
-
-def test_body_over_the_limit_returns_413(
-    certificate_requested: SecuredServer,
+def test_request_body_over_the_limit_returns_413(
+    client_auth_requested: SecuredServer,
 ) -> None:
-    # The server does not read a refused body to its end, so that later sends may fail.
+    # The server does not read the rest of a refused body, so a second request may fail on the connection.
     for chunked in (False, True):
-        connection = certificate_requested.connection()
+        connection = client_auth_requested.new_connection()
         connection.putrequest("POST", "/api/v1/hand-overs")
         connection.putheader("Authorization", f"Bearer {WRITING}")
         connection.putheader("Content-Type", "application/json")
@@ -178,7 +179,7 @@ def test_body_over_the_limit_returns_413(
         assert response.status == 413
         assert json.loads(response.read())["message"] == "the body is too large; the limit is 65536 bytes"
         connection.close()
-    metrics = certificate_requested.coordinator.metrics.registry
+    metrics = client_auth_requested.coordinator.metrics.registry
     assert metrics.get_sample_value("share_coordinator_http_refused_total", {"status": "413"}) == 2
 
 
@@ -201,13 +202,13 @@ def test_body_over_the_limit_returns_413(
     ],
 )
 def test_write_request_without_json_or_from_another_site_is_refused(
-    certificate_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     headers: dict[str, str],
     status: int,
     said: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    connection = certificate_requested.connection()
+    connection = client_auth_requested.new_connection()
     connection.request("POST", "/api/v1/hand-overs", b"{]", {"Authorization": f"Bearer {WRITING}", **headers})
     response = connection.getresponse()
     answer = json.loads(response.read())
@@ -219,9 +220,9 @@ def test_write_request_without_json_or_from_another_site_is_refused(
 
 
 def test_oversized_request_head_is_refused(
-    certificate_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
 ) -> None:
-    connection = certificate_requested.connection()
+    connection = client_auth_requested.new_connection()
     connection.connect()
     connection.sock.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n")
     received = b""
@@ -250,12 +251,12 @@ def test_oversized_request_head_is_refused(
     ],
 )
 def test_unknown_paths_and_methods_return_the_same_json_error(
-    certificate_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     method: str,
     path: str,
     status: int,
 ) -> None:
-    connection = certificate_requested.connection()
+    connection = client_auth_requested.new_connection()
     headers = {"Authorization": f"Bearer {WRITING}", "Content-Type": "application/json"}
     connection.request(method, path, b"{}" if method != "GET" else None, headers)
     response = connection.getresponse()
@@ -270,11 +271,11 @@ def test_unknown_paths_and_methods_return_the_same_json_error(
 
 
 def test_forwarded_for_header_does_not_change_the_audited_address(
-    certificate_requested: SecuredServer,
+    client_auth_requested: SecuredServer,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO", "coordinator.audit"):
-        connection = certificate_requested.connection()
+        connection = client_auth_requested.new_connection()
         headers = {"Authorization": "Bearer wrong-wrong-wrong-wrong", "X-Forwarded-For": "192.0.2.1"}
         connection.request("GET", "/healthz", headers=headers)
         assert connection.getresponse().status == 401

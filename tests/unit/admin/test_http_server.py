@@ -56,7 +56,7 @@ async def test_server_serves_from_start_to_stop() -> None:
         await send_get(server.port, "/readyz")
 
 
-async def test_server_keeps_signal_handlers() -> None:
+async def test_http_server_does_not_replace_signal_handlers() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     async with run_server():
         during = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
@@ -104,7 +104,7 @@ async def test_probe_is_answered_when_silent_clients_hold_all_connections(
     begun = (
         b"",
         b"GET /livez HTTP/1.1\r\nHo",
-        # This request is answered, but its body never ends.
+        # The server answers this GET request, although the request body is incomplete.
         b"GET /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n",
     )
     async with run_server(refused.append) as server:

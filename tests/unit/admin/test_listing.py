@@ -1,4 +1,4 @@
-"""Lists of groups and share-partitions: sorting, paging and work in slices."""
+"""Lists of groups and share-partitions: sorting, paging, and yielding to other tasks."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -22,7 +22,7 @@ RECORDS = [
 ]
 
 
-def count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
+def run_and_count_yields(work: Coroutine[Any, None, Any]) -> tuple[Any, int]:
     """Run a coroutine that awaits only `asyncio.sleep(0)`; return its result and the number of yields."""
     count = 0
     while True:
@@ -78,7 +78,7 @@ async def test_groups_are_filtered_and_sorted(query: str, expected: list[str]) -
 @pytest.mark.parametrize("backwards", [False, True])
 def test_sorted_page_equals_slice_of_full_sort(offset: int, backwards: bool) -> None:
     entries = [(number * 7919) % 3500 for number in range(3500)]
-    part, turns = count_yields(
+    part, turns = run_and_count_yields(
         listing.sorted_page(entries, lambda entry: entry, limit=10, offset=offset, backwards=backwards)
     )
     assert part == sorted(entries, reverse=backwards)[offset : offset + 10]
@@ -116,11 +116,11 @@ async def test_first_share_partitions_are_selected_with_bounded_memory(
     for name in ("nsmallest", "nlargest"):
         select = getattr(listing, name)
 
-        def record_length(count: int, entries: Any, key: Any, select: Any = select) -> Any:
+        def record_entry_count(count: int, entries: Any, key: Any, select: Any = select) -> Any:
             held.append(len(entries))
             return select(count, entries, key=key)
 
-        monkeypatch.setattr(listing, name, record_length)
+        monkeypatch.setattr(listing, name, record_entry_count)
     monkeypatch.setattr(listing, "SLICE", 20)
     async with run_admin([make_snapshot("a", partition=number) for number in range(200)]) as coordinator:
         runtime = coordinator.runtime

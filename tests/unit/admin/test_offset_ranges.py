@@ -15,8 +15,8 @@ from protocol.state_batches import unpack
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID, pack_batches
 from tests.unit.admin.admin_server import get_json, run_admin
-from tests.unit.admin.test_listing import count_yields
-from tests.unit.admin.test_state_routes import make_snapshot, offset_range
+from tests.unit.admin.test_listing import run_and_count_yields
+from tests.unit.admin.test_state_routes import expected_offset_range, make_snapshot
 
 ONE = f"/api/v1/share-partition?group=orders&topic={topic_id_text(TOPIC_ID)}&partition=0"
 # Every other offset from 100, with delivery states 0 and 2 in turn.
@@ -69,7 +69,7 @@ def test_page_is_rendered_in_slices() -> None:
     items = [make_offset_range(batch) for batch in unpack(MANY)]
     whole = Page[OffsetRange](items=items, total=10_000, limit=10_000, offset=0)
     empty = whole.model_copy(update={"items": []})
-    response, turns = count_yields(listing.render_page(empty, items, 5))
+    response, turns = run_and_count_yields(listing.render_page(empty, items, 5))
     assert json.loads(response.body) == whole.model_dump()
     assert turns >= 10_000 * 5 // listing.SLICE
 
@@ -83,7 +83,7 @@ def test_unpack_slices_returns_the_requested_part(offset: int, limit: int | None
 @pytest.mark.parametrize(
     ("offset", "number"), [(0, 0), (100, 0), (101, 1), (20_098, 9_999), (20_099, 10_000)]
 )
-def test_first_batch_index_finds_the_batch_at_an_offset(offset: int, number: int) -> None:
+def test_first_batch_index_counts_the_batches_below_an_offset(offset: int, number: int) -> None:
     assert first_batch_index(MANY, offset) == number
 
 
@@ -93,8 +93,8 @@ async def test_offset_ranges_near_an_offset_are_added_on_request() -> None:
         detail = (await coordinator.get(f"{ONE}&from_offset=110&limit=1")).json()
         plain = (await coordinator.get(ONE)).json()
     assert detail["near"] == [
-        offset_range(110, 110, "ARCHIVED", 4, 5),
-        offset_range(112, 118, "ACKNOWLEDGED", 2, 1),
+        expected_offset_range(110, 110, "ARCHIVED", 4, 5),
+        expected_offset_range(112, 118, "ACKNOWLEDGED", 2, 1),
     ]
     assert [item["first_offset"] for item in detail["in_flight"]["items"]] == [100]
     assert "near" not in plain

@@ -11,7 +11,7 @@ from tests.unit.admin.test_tokens import write_token_file
 GROUPS = "/api/v1/groups"
 
 
-async def test_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
+async def test_openapi_document_describes_authentication_and_has_operation_ids(tmp_path: Path) -> None:
     token_file = str(write_token_file(tmp_path, "prometheus read 0123456789abcdef\n"))
     document = await get_json("/openapi.json", http_token_file=token_file)
     assert document["components"]["securitySchemes"].keys() == {"bearerToken"}
@@ -23,7 +23,7 @@ async def test_document_describes_authentication_and_has_operation_ids(tmp_path:
         assert {"401", "403", "429"} <= document["paths"][path]["get"]["responses"].keys()
 
 
-async def test_document_requires_no_authentication_without_tokens() -> None:
+async def test_openapi_document_requires_no_authentication_without_tokens() -> None:
     document = await get_json("/openapi.json")
     assert "security" not in document["paths"][GROUPS]["get"]
 

@@ -68,7 +68,7 @@ def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
     assert owner.page == "http://127.0.0.1:9096"
 
 
-async def test_request_for_a_shard_elsewhere_names_its_owner() -> None:
+async def test_request_for_a_shard_of_another_owner_names_the_owner() -> None:
     record = make_snapshot()
     number = state_partition(record.key, SHARDS)
     async with run_admin([record]) as coordinator:

@@ -82,7 +82,7 @@ async def test_groups_are_listed_with_problem_and_lag_and_sorted_by_them(sort: s
         assert shown == {"a": ("none", 100, 0), "b": ("stuck", 5, 0), "c": ("none", None, None)}
 
 
-def keda_trigger() -> dict[str, str]:
+def read_documented_keda_trigger() -> dict[str, str]:
     """Return the metadata of the scaler in docs/observe.md."""
     (example,) = re.findall(r"^```yaml\n(triggers:.*?)^```$", OBSERVE_PAGE.read_text("utf-8"), re.M | re.S)
     (trigger,) = yaml.safe_load(example)["triggers"]
@@ -98,7 +98,7 @@ async def test_response_meets_contract_of_keda_metrics_api_scaler(lag: int, valu
     The value at `valueLocation` must be a number; null is an error, so KEDA does not scale on an unknown lag.
     """
 
-    trigger = keda_trigger()
+    trigger = read_documented_keda_trigger()
     url = urlsplit(trigger["url"])
     async with run_admin([], signals=make_monitor(GroupSignals(group="workers", lag=lag))) as coordinator:
         response = await coordinator.get(f"{url.path}?{url.query}")

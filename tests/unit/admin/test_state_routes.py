@@ -64,8 +64,8 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "last_in_flight_offset": 120,
         "oldest_incomplete": {"offset": 101, "delivery_state": "AVAILABLE", "delivery_count": 2},
         "most_delivered": [
-            offset_range(110, 110, "ARCHIVED", 4, 5),
-            offset_range(101, 109, "AVAILABLE", 0, 2),
+            expected_offset_range(110, 110, "ARCHIVED", 4, 5),
+            expected_offset_range(101, 109, "AVAILABLE", 0, 2),
         ],
         "delivery_count_max": 5,
         "state_batches": 4,
@@ -79,10 +79,10 @@ async def test_share_partition_shows_its_complete_state() -> None:
         "records_by_state": {"AVAILABLE": 9, "ARCHIVED": 1, "ACKNOWLEDGED": 8, "ARCHIVING": 1},
         "in_flight": {
             "items": [
-                offset_range(101, 109, "AVAILABLE", 0, 2),
-                offset_range(110, 110, "ARCHIVED", 4, 5),
-                offset_range(112, 119, "ACKNOWLEDGED", 2, 1),
-                offset_range(120, 120, "ARCHIVING", 3, 1),
+                expected_offset_range(101, 109, "AVAILABLE", 0, 2),
+                expected_offset_range(110, 110, "ARCHIVED", 4, 5),
+                expected_offset_range(112, 119, "ACKNOWLEDGED", 2, 1),
+                expected_offset_range(120, 120, "ARCHIVING", 3, 1),
             ],
             "total": 4,
             "limit": 1_000,
@@ -91,7 +91,7 @@ async def test_share_partition_shows_its_complete_state() -> None:
     }
 
 
-def offset_range(first: int, last: int, name: str, number: int, count: int) -> dict[str, object]:
+def expected_offset_range(first: int, last: int, name: str, number: int, count: int) -> dict[str, object]:
     return {
         "first_offset": first,
         "last_offset": last,
@@ -122,7 +122,7 @@ async def test_in_flight_offset_ranges_are_paged() -> None:
 async def test_unknown_delivery_state_is_shown_with_its_number() -> None:
     record = make_snapshot(batches=pack_batches((100, 100, 9, 1)))
     shown = await get_json(state_url(), [record])
-    assert shown["in_flight"]["items"] == [offset_range(100, 100, "UNKNOWN", 9, 1)]
+    assert shown["in_flight"]["items"] == [expected_offset_range(100, 100, "UNKNOWN", 9, 1)]
 
 
 async def test_unreadable_state_shows_the_reason() -> None:
@@ -211,7 +211,7 @@ async def test_next_page_of_groups_neither_repeats_nor_omits_groups_of_a_changin
         assert ([item["group"] for item in last["items"]], last["next"]) == (["g5"], None)
 
 
-async def test_share_partitions_are_listed_after_a_key() -> None:
+async def test_share_partitions_are_listed_in_pages_by_the_after_parameter() -> None:
     records = [make_snapshot(partition=partition) for partition in (2, 10, 1)]
     records += [make_snapshot("a:b"), make_snapshot("z", OTHER_TOPIC_ID)]
     listed = []

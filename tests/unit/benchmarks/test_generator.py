@@ -57,7 +57,7 @@ def run_server(respond: Respond) -> Iterator[tuple[int, list[bytes]]]:
                 thread.join()
 
 
-def write_response(*codes: int, request: bytes = b"") -> bytes:
+def encode_write_response(*codes: int) -> bytes:
     results = [write_api.PartitionResult(number, code, "why" * code) for number, code in enumerate(codes)]
     return write_api.encode_response(
         write_api.WriteShareGroupStateResponse([write_api.WriteStateResult(TOPIC_ID, results)]), 1
@@ -67,7 +67,7 @@ def write_response(*codes: int, request: bytes = b"") -> bytes:
 @pytest.mark.parametrize(("codes", "errors"), [((0, 0, 0), 0), ((0, 0, 42), 5)])
 def test_error_of_any_share_partition_fails_the_response(codes: tuple[int, ...], errors: int) -> None:
     frame = write_frame(WriteLoad(1, 3, 4), TOPIC_ID, 0)
-    with run_server(partial(lambda request: write_response(*codes))) as (port, received):
+    with run_server(partial(lambda request: encode_write_response(*codes))) as (port, received):
         figures = drive_frames("127.0.0.1", port, [ClientRequests([], [frame])], 60.0, answers_max=5)
     assert (figures.errors, figures.first_error, len(received)) == (errors, 42 if errors else 0, 5)
 
@@ -77,7 +77,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
     read = request_frame(read_api.API_KEY, 0, "group", asked)
     find = request_frame(find_api.API_KEY, 6, "group", asked)
 
-    def respond_wrongly(request: bytes) -> bytes:
+    def respond_with_errors(request: bytes) -> bytes:
         if int.from_bytes(request[:2], "big") == find_api.API_KEY:
             found = find_api.Coordinator("group:topic:0", 1, "host", 9092, 15, "none")
             return find_api.encode_response(find_api.FindCoordinatorResponse(coordinators=[found]), 6)
@@ -86,7 +86,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
         result = read_api.ReadStateResult(TOPIC_ID, parts)
         return read_api.encode_response(read_api.ReadShareGroupStateResponse([result]), 0)
 
-    with run_server(respond_wrongly) as (port, _):
+    with run_server(respond_with_errors) as (port, _):
         figures = [
             drive_frames("127.0.0.1", port, [ClientRequests([], [frame])], 60.0, answers_max=1)
             for frame in (read, find)
@@ -97,7 +97,7 @@ def test_read_and_find_coordinator_responses_are_checked() -> None:
 def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
     load = WriteLoad(1, 1, 4)
     frames = [write_frame(load, TOPIC_ID, turn) for turn in range(2)]
-    with run_server(lambda request: write_response(0)) as (port, received):
+    with run_server(lambda request: encode_write_response(0)) as (port, received):
         client = ClientRequests(frames[:1], frames, in_flight=3)
         drive_frames("127.0.0.1", port, [client], 60.0, offset_step=100, answers_max=6)
     starts = [
@@ -113,7 +113,7 @@ def test_offsets_increase_from_the_second_lap_with_requests_in_flight() -> None:
 def test_failed_prologue_ends_the_run() -> None:
     frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
     with (
-        run_server(lambda request: write_response(42)) as (port, _),
+        run_server(lambda request: encode_write_response(42)) as (port, _),
         pytest.raises(RuntimeError, match="prologue failed with error code 42"),
     ):
         drive_frames("127.0.0.1", port, [ClientRequests([frame], [frame])], 60.0, answers_max=1)
@@ -121,6 +121,6 @@ def test_failed_prologue_ends_the_run() -> None:
 
 def test_connection_with_an_interval_waits_between_requests() -> None:
     frame = write_frame(WriteLoad(1, 1, 4), TOPIC_ID, 0)
-    with run_server(lambda request: write_response(0)) as (port, received):
+    with run_server(lambda request: encode_write_response(0)) as (port, received):
         drive_frames("127.0.0.1", port, [ClientRequests([], [frame], interval_ms=60_000)], 0.05)
     assert len(received) == 1

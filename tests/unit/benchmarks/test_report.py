@@ -22,7 +22,7 @@ def make_system(
     return made
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_computed_for_each_round() -> None:
     # The second round was slow for both systems, so it does not change the ratio.
     assert ratio_spread([200.0, 20.0], [100.0, 10.0]) == (2.0, 2.0, 2.0)
     assert ratio_spread([100.0, 300.0, 200.0], [100.0, 100.0, 100.0]) == (2.0, 1.0, 3.0)
@@ -39,12 +39,12 @@ def test_ratios_are_taken_round_by_round() -> None:
         (RATE, "topic", 1, 0, None),
         (LATENCY, "os", 1, 75, True),
         (LATENCY, "os", 1, 76, False),
-        # With journal.sync=always, the target limits the latency in microseconds. Kafka's is ignored.
+        # With journal.sync=always, the target is a latency in microseconds, and Kafka's latency is ignored.
         (LATENCY, "always", 1, 300, True),
         (LATENCY, "always", 1, 301, False),
     ],
 )
-def test_higher_is_better_except_for_latencies(
+def test_target_is_met_by_a_high_rate_or_a_low_latency(
     target: RatioTarget, log: str, rate: float, p50_us: float, met: bool | None
 ) -> None:
     kafka = make_system("Kafka 4.4.0", 100)

@@ -158,7 +158,7 @@ def test_shards_prints_a_table(share_coordinator: CommandLine, coordinator_url: 
         (("top", "--interval", "0"), 2, "interval"),
     ],
 )
-def test_invalid_request_is_one_error_line(
+def test_invalid_request_prints_one_error_line(
     share_coordinator: CommandLine, coordinator_url: str, words: tuple[str, ...], exit_code: int, said: str
 ) -> None:
     done = share_coordinator(*words, "--url", coordinator_url)
@@ -226,7 +226,7 @@ COMMANDS = (("groups", "list"), ("top",), ("expiry",), ("state", "show", "a", TO
         (b"200 OK", b"null", "the response is not a JSON object"),
     ],
 )
-def test_response_of_another_server_is_one_error_line(
+def test_response_of_another_server_prints_one_error_line(
     share_coordinator: CommandLine, words: tuple[str, ...], status: bytes, body: bytes, said: str
 ) -> None:
     head = b"HTTP/1.1 %b\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body))

@@ -66,7 +66,7 @@ def test_every_command_has_help(share_coordinator: CommandLine, command: str) ->
     ],
 )
 @pytest.mark.parametrize("command", [["serve"], ["config", "check"], ["config", "show"]])
-def test_invalid_setting_is_one_line_and_exit_code_2(
+def test_invalid_setting_prints_one_line_and_exits_with_code_2(
     share_coordinator: CommandLine, command: list[str], args: list[str], line: str
 ) -> None:
     outcome = share_coordinator(*command, *args)
@@ -75,7 +75,7 @@ def test_invalid_setting_is_one_line_and_exit_code_2(
     assert len(outcome.err.splitlines()) == 1
 
 
-def test_unknown_command_is_exit_code_2(share_coordinator: CommandLine) -> None:
+def test_unknown_command_exits_with_code_2(share_coordinator: CommandLine) -> None:
     outcome = share_coordinator("server")
     assert outcome.exit_code == 2
     assert "No such command 'server'" in outcome.err
@@ -128,9 +128,9 @@ def test_version_command_and_version_option_print_the_same(share_coordinator: Co
 
 
 def test_demo_help_does_not_mention_a_cluster(share_coordinator: CommandLine) -> None:
-    told = " ".join(share_coordinator("demo", "--help").out.split())
-    assert ".properties file. Default: plaintext without login." in told
-    assert "cluster" not in told
+    printed = " ".join(share_coordinator("demo", "--help").out.split())
+    assert ".properties file. Default: plaintext without login." in printed
+    assert "cluster" not in printed
 
 
 def test_serve_passes_settings_to_the_application(
@@ -162,7 +162,7 @@ def test_serve_passes_settings_to_the_application(
         (ZeroDivisionError("a\nb"), "share-coordinator: internal error: ZeroDivisionError: a b ("),
     ],
 )
-def test_failure_is_one_line_and_exit_code_1(
+def test_failure_prints_one_line_and_exits_with_code_1(
     share_coordinator: CommandLine, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
 ) -> None:
     def raise_failure(config: Config) -> int:
@@ -188,7 +188,7 @@ def test_traceback_is_shown_if_requested_by_environment(
 
 
 def test_help_imports_no_heavy_modules() -> None:
-    """`--help` must start fast, so that it imports only the command line itself."""
+    """`--help` must start fast, so it imports only the command line itself."""
     program = (
         "import sys\n"
         "sys.argv = ['share-coordinator', '--help']\n"

@@ -20,23 +20,23 @@ from tests.unit.client.fake_coordinator import (
     Answer,
     FakeCoordinator,
     Request,
-    answer_normally,
+    answer_correctly,
     close_connection,
     encode_response,
     error_answer,
 )
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
-async def play(fake: FakeCoordinator) -> None:
+async def run_demo_against(fake: FakeCoordinator) -> None:
     """Run the demo in a thread, because it runs an event loop of its own."""
     async with fake:
         await asyncio.to_thread(run_demo, fake.address, retry=ONCE)
 
 
-async def test_each_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[str]) -> None:
-    await play(FakeCoordinator())
+async def test_each_demo_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[str]) -> None:
+    await run_demo_against(FakeCoordinator())
     printed = capsys.readouterr().out
     steps = [" ".join(step.split()) for step in printed.split("\n\n")]
     assert [step.partition(".")[0] for step in steps[1:]] == [str(number) for number in range(1, 12)]
@@ -50,7 +50,7 @@ async def test_each_step_shows_the_state_after_it(capsys: pytest.CaptureFixture[
     assert "a Read is refused with INVALID_REQUEST: " in steps[11]
 
 
-async def test_shown_state_comes_from_the_responses(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_demo_shows_the_state_of_the_responses(capsys: pytest.CaptureFixture[str]) -> None:
     async def answer_with_another_state(fake: FakeCoordinator, request: Request) -> bytes:
         topic = request.message.topics[0]
         batches = pack([StateBatch(5, 6, 0, 7)])
@@ -62,7 +62,7 @@ async def test_shown_state_comes_from_the_responses(capsys: pytest.CaptureFixtur
 
     fake = FakeCoordinator()
     fake.plan_answers(READ, answer_with_another_state)
-    await play(fake)
+    await run_demo_against(fake)
     printed = " ".join(capsys.readouterr().out.split())
     assert "start offset 3, state epoch 1 offsets delivery state delivery count 5-6 AVAILABLE 7 " in printed
 
@@ -84,23 +84,23 @@ async def accept_write(fake: FakeCoordinator, request: Request) -> bytes:
             [error_answer(31, "Not you.")],
             "refused the first request: CLUSTER_AUTHORIZATION_FAILED",
         ),
-        (WRITE, [answer_normally, close_connection], "failed during the demo: "),
+        (WRITE, [answer_correctly, close_connection], "failed during the demo: "),
         # The sixth write comes from the old leader.
-        (WRITE, [answer_normally] * 5 + [accept_write], "accepted a write of a fenced leader"),
+        (WRITE, [answer_correctly] * 5 + [accept_write], "accepted a write of a fenced leader"),
     ],
     ids=["refused", "disconnected", "not-fenced"],
 )
-async def test_failure_is_reported_in_one_line(api_key: int, answers: list[Answer], error: str) -> None:
+async def test_demo_failure_is_reported_in_one_line(api_key: int, answers: list[Answer], error: str) -> None:
     fake = FakeCoordinator()
     fake.plan_answers(api_key, *answers)
     with pytest.raises(CoordinatorError, match=error) as raised:
-        await play(fake)
+        await run_demo_against(fake)
     assert "\n" not in str(raised.value)
 
 
-async def test_other_server_is_reported() -> None:
+async def test_server_without_share_coordinator_apis_is_reported() -> None:
     with pytest.raises(CoordinatorError, match="is not a share coordinator"):
-        await play(FakeCoordinator(served={VERSIONS: (0, 4)}))
+        await run_demo_against(FakeCoordinator(served={VERSIONS: (0, 4)}))
 
 
 def test_unreachable_coordinator_is_reported() -> None:

@@ -9,7 +9,7 @@ import pytest
 from protocol.state_records import topic_id_text
 from tests.builders import TOPIC_ID
 from tests.unit.admin.admin_server import AdminServer, serve_admin
-from tests.unit.admin.test_hand_over_routes import make_updates
+from tests.unit.admin.test_hand_over_routes import make_snapshot_and_updates
 from tests.unit.admin.test_http_security import BOB, CertificateFiles
 from tests.unit.admin.test_tokens import READING, WRITING
 from tests.unit.cli.command_line import CommandLine, CommandResult
@@ -34,11 +34,11 @@ def secured_coordinator(certificate_files: CertificateFiles) -> Iterator[AdminSe
         http_token_file=str(certificate_files.tokens),
         http_writes="true",
     )
-    with serve_admin(make_updates(0, 5), **settings) as coordinator:
+    with serve_admin(make_snapshot_and_updates(0, 5), **settings) as coordinator:
         yield coordinator
 
 
-class CommandOperator:
+class AuthenticatedCommandLine:
     """Runs commands with a token file of the given scope, by default `write`."""
 
     def __init__(self, command_line: CommandLine, url: str, files: CertificateFiles) -> None:
@@ -52,10 +52,10 @@ class CommandOperator:
 
 
 @pytest.fixture
-def command_operator(
+def authenticated_command_line(
     share_coordinator: CommandLine, secured_coordinator: AdminServer, certificate_files: CertificateFiles
-) -> CommandOperator:
-    return CommandOperator(share_coordinator, secured_coordinator.url, certificate_files)
+) -> AuthenticatedCommandLine:
+    return AuthenticatedCommandLine(share_coordinator, secured_coordinator.url, certificate_files)
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,25 @@ def command_operator(
         (("hand-over",), 2, "Missing argument 'SHARD'"),
     ],
 )
-def test_invalid_write_command_is_one_error_line(
-    command_operator: CommandOperator, arguments: tuple[str, ...], exit_code: int, said: str
+def test_invalid_write_command_prints_one_error_line(
+    authenticated_command_line: AuthenticatedCommandLine,
+    arguments: tuple[str, ...],
+    exit_code: int,
+    said: str,
 ) -> None:
-    done = command_operator(*arguments)
+    done = authenticated_command_line(*arguments)
     assert (done.exit_code, done.out) == (exit_code, "")
     assert said in done.err
     assert "Traceback" not in done.err
 
 
-def test_token_of_scope_read_allows_only_a_dry_run(command_operator: CommandOperator) -> None:
-    assert command_operator("shards", scope="read").exit_code == 0
-    dry = command_operator("hand-over", "0", scope="read")
+def test_token_of_scope_read_allows_only_a_dry_run(
+    authenticated_command_line: AuthenticatedCommandLine,
+) -> None:
+    assert authenticated_command_line("shards", scope="read").exit_code == 0
+    dry = authenticated_command_line("hand-over", "0", scope="read")
     assert "this coordinator owns all shards (ownership=static)" in dry.err
-    done = command_operator("hand-over", "0", "--execute", scope="read")
+    done = authenticated_command_line("hand-over", "0", "--execute", scope="read")
     assert done.exit_code == 1
     assert "token prometheus may only read; a change requires a token of scope write" in done.err
 

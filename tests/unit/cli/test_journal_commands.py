@@ -52,7 +52,7 @@ async def _write_records(folder: Path, records: list[StateRecord]) -> None:
 
 
 def damage_first_record(folder: Path) -> Path:
-    """Flip one byte of the first record, which later commits prove to be acknowledged; return the file."""
+    """Flip one byte of the first record, which later commits follow. Return the file of the record."""
     (file,) = [path for path in sorted(folder.iterdir()) if b"orders" in path.read_bytes()]
     data = bytearray(file.read_bytes())
     data[data.index(b"orders")] ^= 1
@@ -84,7 +84,7 @@ def test_verify_of_a_damaged_journal_reports_the_position(
     outcome = share_coordinator("journal", "verify", str(journal_folder))
     assert outcome.exit_code == 1
     assert outcome.err.startswith(f"share-coordinator: {file} is damaged at byte ")
-    assert "is whole" not in outcome.out
+    assert "is intact" not in outcome.out
     shown = json.loads(share_coordinator("journal", "verify", "-o", "json", str(journal_folder)).out)
     assert shown["whole"] is False
     assert shown["damage"]["file"] == str(file)
@@ -144,7 +144,7 @@ def test_missing_folder_is_a_usage_error(
 
 
 @pytest.mark.slow
-def test_truncated_copy_of_a_journal_is_reported_as_such(
+def test_journal_that_was_longer_is_reported_as_a_truncated_copy(
     share_coordinator: CommandLine, journal_folder: Path
 ) -> None:
     (file,) = [path for path in sorted(journal_folder.iterdir()) if b"orders" in path.read_bytes()]
@@ -157,7 +157,7 @@ def test_truncated_copy_of_a_journal_is_reported_as_such(
         assert (
             "it was longer once, so a copy of it may have broken off; copy the journal's folder again" in line
         )
-        assert "is whole" not in outcome.out
+        assert "is intact" not in outcome.out
     assert (
         "is damaged and was read around the damage"
         in share_coordinator("recovery", "rebuild", "--from", f"journal:{journal_folder}").err

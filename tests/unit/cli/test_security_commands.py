@@ -1,4 +1,4 @@
-"""Security options of the command line: files are checked first, and secrets stay hidden."""
+"""Security options of the command line: `config check` reads the files, and secrets are not printed."""
 
 import io
 from pathlib import Path

@@ -30,7 +30,7 @@ def coordinator_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
+def fake_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> pytest.MonkeyPatch:
     """Make the output a terminal of 120 columns and 30 lines."""
     # During the test, sys.stdout is another object of the same class, so patch the class.
     monkeypatch.setattr(type(sys.stdout), "isatty", lambda _: True)
@@ -67,17 +67,17 @@ def test_name_outside_the_output_encoding_is_escaped(
 
 
 def test_top_continues_after_a_failed_refresh(
-    share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, coordinator_url: str, fake_terminal: pytest.MonkeyPatch
 ) -> None:
     is_reachable = iter((True, False, True))
-    well = AdminClient.get
+    get = AdminClient.get
 
-    def return_answer(api: AdminClient, path: str, **query: object) -> Answer:
+    def get_or_fail(api: AdminClient, path: str, **query: object) -> Answer:
         if path == "/healthz" and not next(is_reachable):
             raise CoordinatorError("no coordinator answers\x1b[2J")
-        return well(api, path, **query)
+        return get(api, path, **query)
 
-    terminal.setattr(AdminClient, "get", return_answer)
+    fake_terminal.setattr(AdminClient, "get", get_or_fail)
     done = share_coordinator(
         *(
             "top",
@@ -98,17 +98,17 @@ def test_top_continues_after_a_failed_refresh(
 
 
 def test_sigint_ends_top_with_exit_code_0(
-    share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, coordinator_url: str, fake_terminal: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(event: object, timeout_s: float) -> bool:
+    def raise_keyboard_interrupt(event: object, timeout_s: float) -> bool:
         raise KeyboardInterrupt
 
-    terminal.setattr("coordinator.cli.top_command.Event.wait", interrupt)
+    fake_terminal.setattr("coordinator.cli.top_command.Event.wait", raise_keyboard_interrupt)
     assert share_coordinator("top", "--url", coordinator_url).exit_code == 0
 
 
 def test_top_ends_if_the_first_refresh_fails(
-    share_coordinator: CommandLine, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, fake_terminal: pytest.MonkeyPatch
 ) -> None:
     done = share_coordinator("top", "--url", "http://127.0.0.1:1")
     assert (done.exit_code, done.out) == (1, "")
@@ -116,9 +116,9 @@ def test_top_ends_if_the_first_refresh_fails(
 
 
 def test_top_on_a_dumb_terminal_prints_one_refresh(
-    share_coordinator: CommandLine, coordinator_url: str, terminal: pytest.MonkeyPatch
+    share_coordinator: CommandLine, coordinator_url: str, fake_terminal: pytest.MonkeyPatch
 ) -> None:
-    terminal.setenv("TERM", "dumb")
+    fake_terminal.setenv("TERM", "dumb")
     done = share_coordinator("top", "--url", coordinator_url, "--group", "nobody")
     assert done.exit_code == 0
     assert done.out.splitlines()[-1].split()[:3] == HEAD[:3]

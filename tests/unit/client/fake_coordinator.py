@@ -1,6 +1,6 @@
 """A share coordinator on a real socket, correct by default and faulty on demand.
 
-By default the product's service answers the five RPCs. `plan_answers` sets a list of answers for an API; each
+By default, the real service answers the five RPCs. `plan_answers` sets a list of answers for an API; each
 request takes the next answer. After the list is used up, answers are correct again.
 """
 
@@ -53,14 +53,14 @@ class Request(NamedTuple):
 
 
 class ConnectionClosed(Exception):
-    """Raised by a planned answer: send these bytes, then close the connection."""
+    """Makes the fake coordinator send `last_bytes` and close the connection."""
 
     def __init__(self, last_bytes: bytes = b"") -> None:
         super().__init__()
         self.last_bytes = last_bytes
 
 
-# Return the frame to send in response to a request, without its size.
+# A function that returns the response frame of a request, without its size prefix.
 Answer = Callable[["FakeCoordinator", Request], Awaitable[bytes]]
 
 
@@ -82,7 +82,7 @@ class FakeCoordinator:
         # The current and the greatest number of requests without a response.
         self.unanswered = 0
         self.unanswered_max = 0
-        # If set, each connection reads this many requests, then only the size of the next one.
+        # If set, each connection reads `reads_max` requests, and only the size prefix of the next request.
         self.reads_max: int | None = None
         self.stalled = asyncio.Event()
 
@@ -141,16 +141,18 @@ class FakeCoordinator:
         self.connections += 1
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError):
-                await self._serve(reader, writer, number)
+                await self._read_requests(reader, writer, number)
         finally:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
-        """Read requests and answer them in order."""
+    async def _read_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int
+    ) -> None:
+        """Read requests, which a task answers in order."""
         answers: asyncio.Queue[Request] = asyncio.Queue()
-        answering = asyncio.create_task(self._answer_all(answers, writer))
+        answering = asyncio.create_task(self._answer_in_order(answers, writer))
         try:
             for read in itertools.count():
                 size = int.from_bytes(await reader.readexactly(4), "big")
@@ -168,11 +170,11 @@ class FakeCoordinator:
             answering.cancel()
             await asyncio.gather(answering, return_exceptions=True)
 
-    async def _answer_all(self, requests: asyncio.Queue[Request], writer: asyncio.StreamWriter) -> None:
+    async def _answer_in_order(self, requests: asyncio.Queue[Request], writer: asyncio.StreamWriter) -> None:
         while True:
             request = await requests.get()
             planned = self._planned.get(request.api_key)
-            answer = planned.pop(0) if planned else answer_normally
+            answer = planned.pop(0) if planned else answer_correctly
             try:
                 frame = await answer(self, request)
             except ConnectionClosed as close_connection:
@@ -182,8 +184,8 @@ class FakeCoordinator:
             self.unanswered -= 1
             writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    async def normal_response(self, request: Request) -> Any:
-        """Apply the request to the states and return the correct response."""
+    async def execute_request(self, request: Request) -> Any:
+        """Execute the request and return the correct response."""
         if request.api_key == VERSIONS:
             return api_versions.ApiVersionsResponse(
                 api_keys=[api_versions.ApiVersion(key, *versions) for key, versions in self.served.items()]
@@ -211,7 +213,7 @@ def _decode_request(frame: bytes, connection: int) -> Request:
 
 
 def encode_response(request: Request, response: Any, version: int | None = None) -> bytes:
-    """Return a response frame without its size. If `version` is None, use the version of the request."""
+    """Return a response frame without its size prefix. By default, use the version of the request."""
     version = request.version if version is None else version
     header = response_header.encode(
         response_header.ResponseHeader(request.correlation_id),
@@ -221,21 +223,21 @@ def encode_response(request: Request, response: Any, version: int | None = None)
     return header + bytes(module.encode_response(response, version))
 
 
-async def answer_normally(fake: FakeCoordinator, request: Request) -> bytes:
+async def answer_correctly(fake: FakeCoordinator, request: Request) -> bytes:
     """Return the correct response."""
     lowest, highest = fake.served[request.api_key]
     if request.api_key == VERSIONS and not lowest <= request.version <= highest:
-        response = await fake.normal_response(request)
+        response = await fake.execute_request(request)
         response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
         return encode_response(request, response, version=0)
     assert lowest <= request.version <= highest, "a client asked for a version that is not served"
-    return encode_response(request, await fake.normal_response(request))
+    return encode_response(request, await fake.execute_request(request))
 
 
 def error_answer(error_code: int, message: str | None = None) -> Answer:
     """Return an answer with an error for each share-partition; no state changes."""
 
-    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+    async def answer_with_error(fake: FakeCoordinator, request: Request) -> bytes:
         rpc = rpcs.RPC_BY_API_KEY[request.api_key]
         results = [
             (key, rpc.partition_result(key.partition, error_code, message))
@@ -243,11 +245,11 @@ def error_answer(error_code: int, message: str | None = None) -> Answer:
         ]
         return encode_response(request, rpcs.make_response(rpc, results))
 
-    return answer
+    return answer_with_error
 
 
 async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
-    """Never answer this request, nor the later ones on its connection."""
+    """Leave the request and all later requests of the connection unanswered."""
     await asyncio.Event().wait()
     raise AssertionError("unreachable")
 
@@ -255,11 +257,11 @@ async def never_answer(fake: FakeCoordinator, request: Request) -> bytes:
 def delayed_answer(released: asyncio.Event) -> Answer:
     """Return an answer that is correct, but delayed until `released` is set."""
 
-    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+    async def answer_when_released(fake: FakeCoordinator, request: Request) -> bytes:
         await released.wait()
-        return await answer_normally(fake, request)
+        return await answer_correctly(fake, request)
 
-    return answer
+    return answer_when_released
 
 
 async def close_connection(fake: FakeCoordinator, request: Request) -> bytes:
@@ -269,44 +271,44 @@ async def close_connection(fake: FakeCoordinator, request: Request) -> bytes:
 
 async def close_after_execution(fake: FakeCoordinator, request: Request) -> bytes:
     """Execute the request, then close the connection in the middle of the response frame."""
-    frame = await answer_normally(fake, request)
+    frame = await answer_correctly(fake, request)
     raise ConnectionClosed(len(frame).to_bytes(4, "big") + frame[: len(frame) // 2])
 
 
-async def send_truncated(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_truncated_response(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a complete frame whose body lacks its last two bytes."""
-    return (await answer_normally(fake, request))[:-2]
+    return (await answer_correctly(fake, request))[:-2]
 
 
 async def send_wrong_correlation_id(fake: FakeCoordinator, request: Request) -> bytes:
     """Return the correct response with a wrong correlation id."""
-    return await answer_normally(fake, request._replace(correlation_id=request.correlation_id + 1))
+    return await answer_correctly(fake, request._replace(correlation_id=request.correlation_id + 1))
 
 
-async def send_oversized_header(fake: FakeCoordinator, request: Request) -> bytes:
-    """Send the header of a frame of 2 GiB."""
+async def send_oversized_frame_size(fake: FakeCoordinator, request: Request) -> bytes:
+    """Send the size prefix of a frame of 2 GiB."""
     raise ConnectionClosed(b"\x7f\xff\xff\xff" + b"x" * 1_000)
 
 
-async def send_negative_size(fake: FakeCoordinator, request: Request) -> bytes:
-    """Send the header of a frame of -1 bytes."""
+async def send_negative_frame_size(fake: FakeCoordinator, request: Request) -> bytes:
+    """Send the size prefix of a frame of -1 bytes."""
     raise ConnectionClosed(b"\xff\xff\xff\xff")
 
 
-def find_coordinator_error(error_code: int) -> Answer:
+def lookup_error_answer(error_code: int) -> Answer:
     """Return an answer to FindCoordinator with an error for each key."""
 
-    async def answer(fake: FakeCoordinator, request: Request) -> bytes:
+    async def answer_with_error(fake: FakeCoordinator, request: Request) -> bytes:
         coordinators = [
             find_coordinator.Coordinator(text, -1, "", -1, error_code, "not now")
             for text in request.message.coordinator_keys
         ]
         return encode_response(request, find_coordinator.FindCoordinatorResponse(coordinators=coordinators))
 
-    return answer
+    return answer_with_error
 
 
-async def find_coordinator_empty(fake: FakeCoordinator, request: Request) -> bytes:
+async def send_empty_lookup_response(fake: FakeCoordinator, request: Request) -> bytes:
     """Return a FindCoordinator response without coordinators."""
     return encode_response(request, find_coordinator.FindCoordinatorResponse())
 

@@ -1,4 +1,4 @@
-"""The real coordinator in the event loop of a test: listener, service and runtime over a memory log."""
+"""The real coordinator in the event loop of a test: listener, service and runtime with a memory log."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ NODE_IDS = 4
 
 
 def make_memory_runtime(metrics: Metrics) -> Runtime:
-    """Return a runtime over a memory log, not started."""
+    """Return a runtime with a memory log. The runtime is not started."""
     return make_runtime(MemoryLog(STATE_PARTITIONS), STATE_PARTITIONS, metrics=metrics)
 
 

@@ -37,7 +37,7 @@ from tests.unit.client.fake_coordinator import (
 from tests.unit.clock_skipping import skip_time
 from tests.unit.coroutine_tests import FakeSleep
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 LIMITS = ConnectionLimits(request_s=30)
 
@@ -62,14 +62,14 @@ async def test_newest_common_version_of_each_api_is_used() -> None:
 
 
 @pytest.mark.parametrize("newest", [0, 1, 2, 3])
-async def test_older_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
+async def test_older_version_of_api_versions_is_requested_after_unsupported_version(newest: int) -> None:
     async with FakeCoordinator(served={**SERVED, VERSIONS: (0, newest)}) as fake, make_client(fake) as client:
         await client.summary(KEY)
         asked = [request.version for request in fake.requests if request.api_key == VERSIONS]
         assert asked == [4, newest]
 
 
-async def test_old_server_gets_requests_in_its_version() -> None:
+async def test_request_to_an_old_server_has_its_version() -> None:
     served = {**SERVED, WRITE: (0, 0), SUMMARY: (0, 0)}
     async with FakeCoordinator(served=served) as fake, make_client(fake) as client:
         await client.initialize(KEY, 0, 0)
@@ -131,7 +131,7 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert fake.unanswered_max == 2
 
 
-async def test_cancelled_call_does_not_shift_responses() -> None:
+async def test_response_to_a_cancelled_call_is_not_given_to_the_next_call() -> None:
     released = asyncio.Event()
     async with FakeCoordinator() as fake, make_client(fake) as client:
         await client.initialize(KEY, 3, 0)
@@ -241,12 +241,12 @@ async def test_close_fails_a_pending_connect() -> None:
 async def test_close_ends_a_retry_backoff() -> None:
     waiting = asyncio.Event()
 
-    async def wait_for_ever(wait_s: float) -> None:
+    async def wait_forever(wait_s: float) -> None:
         waiting.set()
         await asyncio.Event().wait()
 
     async with FakeCoordinator() as fake:
-        client = ShareCoordinatorClient(fake.address, sleep=wait_for_ever)
+        client = ShareCoordinatorClient(fake.address, sleep=wait_forever)
         fake.plan_answers(DELETE, error_answer(15))
         deleting = asyncio.ensure_future(client.delete(KEY))
         await waiting.wait()

@@ -1,4 +1,4 @@
-"""The contract between the client and the coordinator."""
+"""The client against the real coordinator: states, fencing errors and the order of results."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ from tests.builders import ACKNOWLEDGED, ARCHIVED, AVAILABLE, KEY, OTHER_TOPIC_I
 from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 @asynccontextmanager

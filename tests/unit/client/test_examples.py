@@ -11,7 +11,7 @@ import coordinator.client
 from tests.unit import clock_skipping
 from tests.unit.client.our_coordinator import serve_real_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 ADDRESS = "127.0.0.1:9095"

@@ -24,17 +24,17 @@ from tests.unit.client.fake_coordinator import (
     close_after_execution,
     close_connection,
     error_answer,
-    find_coordinator_empty,
-    find_coordinator_error,
-    send_negative_size,
+    lookup_error_answer,
+    send_empty_lookup_response,
+    send_negative_frame_size,
     send_no_results,
-    send_oversized_header,
-    send_truncated,
+    send_oversized_frame_size,
+    send_truncated_response,
     send_wrong_correlation_id,
 )
 from tests.unit.coroutine_tests import FakeSleep
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 def make_client(address: str, waits: FakeSleep, *, direct: bool = False) -> ShareCoordinatorClient:
@@ -117,7 +117,7 @@ async def test_not_coordinator_leads_to_a_new_lookup() -> None:
         assert (old.count_requests(SUMMARY), new.count_requests(SUMMARY)) == (2, 1)
 
 
-async def test_node_id_at_a_new_address_is_a_new_node() -> None:
+async def test_node_id_with_a_new_address_is_connected_to_again() -> None:
     async with (
         FakeCoordinator() as old,
         FakeCoordinator() as new,
@@ -134,10 +134,10 @@ async def test_node_id_at_a_new_address_is_a_new_node() -> None:
 BROKEN: list[Answer] = [
     close_connection,
     close_after_execution,
-    send_truncated,
+    send_truncated_response,
     send_wrong_correlation_id,
-    send_oversized_header,
-    send_negative_size,
+    send_oversized_frame_size,
+    send_negative_frame_size,
 ]
 
 
@@ -149,7 +149,7 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
         fake.plan_answers(SUMMARY, answer)
         assert (await client.summary(KEY)).start_offset == 5
         assert waits == [2.0]
-        # One connection for the lookup, one that broke and one that replaced it.
+        # Three connections: one for the lookup, the broken one, and its replacement.
         assert fake.connections == 3
         assert fake.count_requests(FIND) == 2
 
@@ -157,7 +157,7 @@ async def test_broken_connection_is_replaced_and_the_request_is_resent(answer: A
 async def test_failed_lookup_is_retried() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan_answers(FIND, close_connection, find_coordinator_error(15), find_coordinator_error(14))
+        fake.plan_answers(FIND, close_connection, lookup_error_answer(15), lookup_error_answer(14))
         await client.summary(KEY)
         assert waits == [2.0, 4.0, 8.0]
         assert fake.count_requests(SUMMARY) == 1
@@ -189,7 +189,7 @@ async def test_lookup_response_without_the_key_is_retried() -> None:
     waits = FakeSleep()
 
     async with FakeCoordinator() as fake, make_client(fake.address, waits) as client:
-        fake.plan_answers(FIND, find_coordinator_empty)
+        fake.plan_answers(FIND, send_empty_lookup_response)
         await client.summary(KEY)
         assert waits == [2.0]
 

@@ -23,10 +23,10 @@ from tests.unit.client.fake_coordinator import (
 from tests.unit.clock_skipping import skip_time
 from tests.unit.coroutine_tests import FakeSleep
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
-def delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
+def make_delete_request(*partitions: int) -> delete_api.DeleteShareGroupStateRequest:
     """Return a request for these partitions of one topic and for the first of them of another topic."""
     return delete_api.DeleteShareGroupStateRequest(
         "group",
@@ -63,7 +63,7 @@ async def test_request_is_split_by_coordinator() -> None:
     ):
         split_by_parity(even, odd.port)
         odd.plan_answers(DELETE, error_answer(int(ErrorCode.FENCED_STATE_EPOCH)))
-        response = await client.send(delete_request(1, 2, 3, 4))
+        response = await client.send(make_delete_request(1, 2, 3, 4))
         assert response_outcomes(response) == [
             (TOPIC_ID, 1, 124),
             (TOPIC_ID, 2, 0),
@@ -80,7 +80,7 @@ async def test_unreachable_coordinator_fails_only_its_own_part() -> None:
     waits = FakeSleep()
     async with FakeCoordinator() as even, ShareCoordinatorClient(even.address, sleep=waits) as client:
         split_by_parity(even, dead_port)
-        response = await client.send(delete_request(2, 3))
+        response = await client.send(make_delete_request(2, 3))
         assert response_outcomes(response) == [(TOPIC_ID, 2, 0), (TOPIC_ID, 3, 13), (OTHER_TOPIC_ID, 2, 0)]
         assert "Cannot connect" in (response.results[0].partitions[1].error_message or "")
         assert len(waits) == 4
@@ -95,7 +95,7 @@ async def test_only_retriable_parts_are_retried() -> None:
     ):
         split_by_parity(even, odd.port)
         odd.plan_answers(DELETE, error_answer(15), close_connection)
-        response = await client.send(delete_request(1, 2))
+        response = await client.send(make_delete_request(1, 2))
         assert [code for _, _, code in response_outcomes(response)] == [0, 0, 0]
         assert (even.count_requests(DELETE), odd.count_requests(DELETE)) == (1, 3)
 
@@ -106,7 +106,7 @@ async def test_timeout_is_returned_as_an_error_code() -> None:
         ShareCoordinatorClient(fake.address, retry=ONCE, limits=ConnectionLimits(request_s=30)) as client,
     ):
         fake.plan_answers(DELETE, never_answer)
-        sending = asyncio.ensure_future(client.send(delete_request(1)))
+        sending = asyncio.ensure_future(client.send(make_delete_request(1)))
         await fake.wait_for_requests(DELETE, 1)
         skip_time(31)
         response = await sending

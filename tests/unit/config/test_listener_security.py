@@ -83,7 +83,7 @@ def test_plaintext_on_other_addresses_requires_plaintext_allowed() -> None:
         ({"listen.security.protocol": "TLS"}, "listen.security.protocol"),
     ],
 )
-def test_invalid_combination_of_settings_is_named(settings: dict[str, str], setting: str) -> None:
+def test_error_of_invalid_combination_names_the_setting(settings: dict[str, str], setting: str) -> None:
     with pytest.raises(ConfigError) as raised:
         load_config(settings)
     assert raised.value.setting == setting
@@ -93,7 +93,7 @@ def test_invalid_combination_of_settings_is_named(settings: dict[str, str], sett
 def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("  let me in \n")
-    # Settings of HTTP need a certificate for HTTP, so they are left out here.
+    # The http.* settings also require a certificate, so this test omits them.
     secrets = [setting for setting in SETTINGS if setting.secret and not setting.name.startswith("http.")]
     assert {"sasl.password", "listen.ssl.key.password"} <= {setting.name for setting in secrets}
     for setting in secrets:
@@ -105,7 +105,7 @@ def test_every_secret_can_be_given_as_a_file(tmp_path: Path) -> None:
         assert load_config(environ=environ).config == loaded.config
 
 
-def test_secret_is_given_once_and_its_file_must_exist(tmp_path: Path) -> None:
+def test_secret_given_twice_or_in_a_missing_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("x")
     with pytest.raises(ConfigError, match=r"sasl.password.file=.* omitted if sasl.password is given"):
@@ -138,7 +138,7 @@ def test_is_loopback_accepts_only_loopback_addresses(host: str, is_local: bool) 
     assert is_loopback(host) is is_local
 
 
-def test_exposed_plaintext_listener_is_a_risk() -> None:
+def test_exposed_plaintext_listener_causes_a_warning() -> None:
     others = HostPort("0.0.0.0", 9095)
     config = Config(listen=others, advertise=HostPort("h", 9095), listen_plaintext_allowed="true")
     assert "every host that reaches it" in str(config.listener_exposure_warning(config.listen))

@@ -9,7 +9,7 @@ from coordinator.errors import ConfigError
 
 
 def config_error(**sources: object) -> ConfigError:
-    """Return the error of load_config; assert that it is one line."""
+    """Return the error of load_config, and assert that its text is one line."""
     with pytest.raises(ConfigError) as caught:
         load_config(**sources)  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1
@@ -76,7 +76,7 @@ def test_every_setting_can_be_given_in_each_spelling(tmp_path: Path) -> None:
         assert setting.kind == "choice" or expected != load_config().config
 
 
-def test_environment_can_name_the_file(tmp_path: Path) -> None:
+def test_environment_variable_can_name_the_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=7")
     assert load_config(environ={"SHARE_COORDINATOR_CONFIG": str(file)}).config.node_ids == 7
@@ -197,7 +197,7 @@ def test_setting_given_by_two_flags_is_refused() -> None:
     assert "flag --node-ids and flag --set node.ids" in str(error)
 
 
-def test_invalid_line_of_the_file_is_named(tmp_path: Path) -> None:
+def test_error_names_the_file_and_line_of_an_invalid_setting(tmp_path: Path) -> None:
     file = tmp_path / "x.properties"
     file.write_text("node.ids=4\nmax.connections=0\n")
     assert f"({file}:2)" in str(config_error(file=file))
@@ -212,7 +212,7 @@ def test_error_is_one_escaped_line() -> None:
     assert "\n" not in str(config_error(flags={"a\nb": "1"}))
 
 
-def test_unreadable_file_is_one_error_line(tmp_path: Path) -> None:
+def test_unreadable_file_causes_one_error_line(tmp_path: Path) -> None:
     assert "No such file" in str(config_error(file=tmp_path / "missing"))
     (tmp_path / "latin").write_bytes(b"data.dir=\xe9")
     assert "UTF-8" in str(config_error(file=tmp_path / "latin"))

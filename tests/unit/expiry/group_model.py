@@ -45,8 +45,6 @@ class GroupModel:
         # Times of observations that found the group, and whether the group was empty.
         self.observations: list[tuple[int, bool]] = []
         self.watch: GroupObservation | None = None
-        # The start of the interval in which the group was observed without a change of its epoch.
-        self.quiet_since: int | None = None
 
     @property
     def subscribed_topics(self) -> frozenset[str]:
@@ -82,13 +80,11 @@ class GroupModel:
         if not self.members:
             self.exists = False
             self.initialized.clear()
-            self.quiet_since = None
 
     def _change_members(self, members: list[frozenset[str]]) -> None:
         before = self.subscribed_topics
         self.members = members
         self.group_epoch += 1
-        self.quiet_since = None
         self.subscriptions = [
             (topic, start, self.minute if end is None and topic not in self.subscribed_topics else end)
             for topic, start, end in self.subscriptions
@@ -102,7 +98,7 @@ class GroupModel:
     def restart(self, *, keeps_file: bool) -> None:
         """Restart the observer, with the observation that is stored in its file or without."""
         if not keeps_file:
-            self.watch, self.quiet_since = None, None
+            self.watch = None
         elif self.watch is not None:
             self.watch = msgspec.json.decode(msgspec.json.encode(self.watch), type=GroupObservation)
 
@@ -116,8 +112,6 @@ class GroupModel:
             state = "Stable" if self.members else EMPTY
             seen = GroupDescription(0, "", state, self.group_epoch, len(self.members), self.subscribed_topics)
             self.observations.append((self.minute, not self.members))
-            if self.quiet_since is None:
-                self.quiet_since = self.minute
         now_ms = self.minute * MINUTE_MS
         self.watch = observe_group(
             self.watch,
@@ -146,11 +140,11 @@ class GroupModel:
         ends = [
             self.minute if end is None else end
             for subscribed, start, end in self.subscriptions
-            if subscribed == topic and not (end is not None and self._is_between_observations(start, end))
+            if subscribed == topic and not (end is not None and self._may_be_missed(start, end))
         ]
         return self.minute - max(ends, default=0)
 
-    def _is_between_observations(self, start: int, end: int) -> bool:
+    def _may_be_missed(self, start: int, end: int) -> bool:
         """Return whether the observer may miss a subscription because it lies between two observations.
 
         If the group was empty at both observations, its group epoch reveals the subscription: return False.

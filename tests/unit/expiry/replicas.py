@@ -19,12 +19,12 @@ from tests.unit.runtime.runtime_without_jobs import make_runtime
 
 MINUTE_MS = 60_000
 RULES = ExpiryRules(retention_minutes=100, grace_minutes=60)
-LOOK_MINUTES = 10
+INTERVAL_MINUTES = 10
 RETENTION, GRACE = RULES.retention_minutes or 0, RULES.grace_minutes
 
 
 class ExpiryReplica:
-    """A coordinator that owns some of the shards. The test starts its rounds of expiry."""
+    """A coordinator that owns some shards. The test runs its expiry rounds."""
 
     def __init__(
         self, cluster: ShareGroupCluster, clock: ManualClock, runtime: Runtime, **options: Any
@@ -36,7 +36,7 @@ class ExpiryReplica:
             runtime,
             cluster.new_client(),
             options.pop("rules", RULES),
-            interval_s=LOOK_MINUTES * 60,
+            interval_s=INTERVAL_MINUTES * 60,
             clock=clock,
             metrics=self.metrics,
             **options,
@@ -44,23 +44,23 @@ class ExpiryReplica:
 
     async def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock by `minutes`, with a round after each interval."""
-        for _ in range(minutes // LOOK_MINUTES):
-            self.clock.advance(LOOK_MINUTES)
+        for _ in range(minutes // INTERVAL_MINUTES):
+            self.clock.advance(INTERVAL_MINUTES)
             await self.expiry.run_round()
 
     async def delete_state(self, group: str, topic: str) -> None:
-        """Delete state, as a request of a broker does."""
-        for key in await self.keys():
+        """Delete the state of a topic, as DeleteShareGroupState does."""
+        for key in await self.list_keys():
             if (key.group_id, key.topic_id) == (group, topic_id(topic)):
                 shard = self.runtime._runners[state_partition(key, SHARDS)].shard
                 shard.apply(StateRecord(key, None), 0)
 
-    async def keys(self) -> list[SharePartitionKey]:
+    async def list_keys(self) -> list[SharePartitionKey]:
         return sorted([key async for key, _ in self.runtime.share_partitions()])
 
-    async def topics(self) -> set[tuple[str, str]]:
+    async def list_topics(self) -> set[tuple[str, str]]:
         """Return the (group, topic) pairs that have state."""
-        return {(key.group_id, key.topic_id.decode().rstrip("-")) for key in await self.keys()}
+        return {(key.group_id, key.topic_id.decode().rstrip("-")) for key in await self.list_keys()}
 
     async def status_by_topic(self) -> dict[tuple[str, str | None], tuple[str, str]]:
         """Return reason and status of the abandoned state, by group and topic."""
@@ -93,13 +93,13 @@ async def run_replica(
         runtime.elect(shard)
     while runtime.health():  # noqa: ASYNC110 (loading from memory needs loop iterations, not time)
         await asyncio.sleep(0)
-    one = ExpiryReplica(cluster, clock, runtime, file=file, **options)
-    cluster.state_deleted.append(one.delete_state)
+    replica = ExpiryReplica(cluster, clock, runtime, file=file, **options)
+    cluster.state_deleted.append(replica.delete_state)
     try:
-        yield one
+        yield replica
     finally:
-        cluster.state_deleted.remove(one.delete_state)
-        await one.expiry.stop()
+        cluster.state_deleted.remove(replica.delete_state)
+        await replica.expiry.stop()
         await runtime.stop()
 
 

@@ -1,4 +1,4 @@
-"""Requests of the product's share-group client to group coordinators that move, load or hang."""
+"""Requests of the share-group client to group coordinators that move, load or do not answer."""
 
 import asyncio
 
@@ -50,7 +50,7 @@ async def test_loading_or_silent_coordinator_does_not_mean_a_missing_group(silen
     assert cluster.request_counts["describe"] == share_groups._ATTEMPTS_MAX
 
 
-async def test_silent_coordinator_costs_only_the_attempts_of_one_request(
+async def test_remaining_requests_are_not_sent_after_one_timed_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(share_groups, "_GROUPS_MAX", 2)

@@ -1,4 +1,4 @@
-"""Which of several coordinators observes a group, and what happens when its shard moves."""
+"""Expiry with several coordinators: which one observes a group, and moves of shards between them."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from tests.manual_clock import ManualClock
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.expiry.replicas import (
     GRACE,
+    INTERVAL_MINUTES,
     KNOWN,
-    LOOK_MINUTES,
     RETENTION,
     make_cluster,
     make_state,
@@ -29,8 +29,8 @@ async def test_periodic_round_describes_only_groups_of_which_this_coordinator_ow
         run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
         run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
     ):
-        for one in (owner, other):
-            await one.expiry.run_round(all_groups=False)
+        for replica in (owner, other):
+            await replica.expiry.run_round(all_groups=False)
         cluster.described.clear()
         await owner.expiry.run_round(all_groups=False)
         assert "g" in cluster.described
@@ -39,7 +39,7 @@ async def test_periodic_round_describes_only_groups_of_which_this_coordinator_ow
         assert cluster.described == ["other"]
         clock.advance(RETENTION)
         await other.expiry.run_round(all_groups=False)
-        assert set(cluster.described) == {"g", "other"}, "groups of other owners are observed now and then"
+        assert set(cluster.described) == {"g", "other"}, "groups of other owners are observed less often"
 
 
 async def test_retention_time_continues_when_a_shard_moves_to_another_coordinator() -> None:
@@ -48,13 +48,13 @@ async def test_retention_time_continues_when_a_shard_moves_to_another_coordinato
     rules = ExpiryRules(10 * RETENTION, GRACE)
     records = [KNOWN, make_state("g", "t")]
     async with run_replica(cluster, clock, records, shards=others, watch_all=True, rules=rules) as other:
-        for _ in range(10 * RETENTION // LOOK_MINUTES - 1):
+        for _ in range(10 * RETENTION // INTERVAL_MINUTES - 1):
             await other.expiry.run_round(all_groups=False)
-            clock.advance(LOOK_MINUTES)
+            clock.advance(INTERVAL_MINUTES)
         other.runtime.elect(*first)
         await wait_until(lambda: not other.runtime.health())
         await other.expiry.run_round(all_groups=False)
         assert cluster.deletions == []
-        clock.advance(LOOK_MINUTES)
+        clock.advance(INTERVAL_MINUTES)
         await other.expiry.run_round(all_groups=False)
         assert cluster.deletions == [("g", ("t",))]

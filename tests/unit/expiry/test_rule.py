@@ -21,7 +21,7 @@ RULES = ExpiryRules(retention_minutes=RETENTION, grace_minutes=60, gap_ms=UNCHAN
 Step = Callable[[GroupModel], object]
 
 some_topics = st.frozensets(st.sampled_from(TOPICS), min_size=1, max_size=2)
-# A step that observes the group. Most changes lie between two observations, so that they are detected.
+# OBSERVATION stands for a step that observes the group. It follows about half of the other steps.
 OBSERVATION = None
 time_steps = st.sampled_from(
     (1, GAP_MINUTES, GAP_MINUTES + 1, UNCHANGED_GAP_MINUTES, RETENTION - 1, RETENTION, 2 * RETENTION)

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.run_with(function=run_in_real_time)
 
 
 @pytest.fixture(autouse=True)
-def _threads_reach_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new threads use an event loop that connects to clusters in memory."""
+def _connect_new_threads_to_fake_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each new thread use an event loop that connects to clusters in memory."""
     monkeypatch.setattr(asyncio, "new_event_loop", RealTimeLoop)
 
 
@@ -42,9 +42,9 @@ def make_cluster() -> ShareGroupCluster:
 async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     cluster, clock, metrics = make_cluster(), ManualClock(), Metrics()
-    async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [make_state("g", "t")]) as replica:
         client = cluster.new_client()
-        expiry = Expiry(one.runtime, client, RULES, interval_s=0.001, clock=clock, metrics=metrics)
+        expiry = Expiry(replica.runtime, client, RULES, interval_s=0.001, clock=clock, metrics=metrics)
 
         def read_metric(name: str) -> float:
             return metrics.registry.get_sample_value(f"share_coordinator_{name}") or 0
@@ -58,13 +58,13 @@ async def test_rounds_continue_after_a_failed_round(caplog: pytest.LogCaptureFix
         clock.advance(RULES.retention_minutes or 0)
         await wait_until(lambda: cluster.deleted_groups == ["g"])
         await expiry.stop()
-        assert await one.topics() == set()
-    told = [
+        assert await replica.list_topics() == set()
+    messages = [
         record.getMessage() for record in caplog.records if record.name == "coordinator.operate.expiry.expiry"
     ]
     ((host, port),) = cluster.brokers.addresses.values()
     address = f"{host}:{port}"
-    assert told == [
+    assert messages == [
         f"Expiry failed, retrying in 0.001 s: No broker of {address} can be reached ({address}: broker 1 "
         "refuses connections).",
         "Expiry works again.",
@@ -106,14 +106,14 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
     cluster, clock = make_cluster(), ManualClock()
     begun = threading.Event()
 
-    async def wait_for_ever() -> None:
+    async def block_request() -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    async with run_replica(cluster, clock, [make_state("g", "t")]) as one:
+    async with run_replica(cluster, clock, [make_state("g", "t")]) as replica:
         cluster_thread = ClusterThread(cluster.new_client)
-        expiry = Expiry(one.runtime, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics())
-        cluster.before["describe"] = wait_for_ever
+        expiry = Expiry(replica.runtime, cluster_thread, RULES, interval_s=1, clock=clock, metrics=Metrics())
+        cluster.before["describe"] = block_request
         expiry.start()
         await wait_until(begun.is_set)
         async with asyncio.timeout(60):
@@ -124,18 +124,18 @@ async def test_stop_cancels_a_round_and_ends_its_thread() -> None:
 async def test_pending_request_fails_when_the_thread_is_closed() -> None:
     cluster, begun = make_cluster(), threading.Event()
 
-    async def wait_for_ever() -> None:
+    async def block_request() -> None:
         begun.set()
         await asyncio.Event().wait()
 
     cluster_thread = ClusterThread(cluster.new_client)
-    cluster.before["describe"] = wait_for_ever
-    asked = asyncio.create_task(cluster_thread.describe_groups(["g"]))
+    cluster.before["describe"] = block_request
+    describing = asyncio.create_task(cluster_thread.describe_groups(["g"]))
     await wait_until(begun.is_set)
     async with asyncio.timeout(60):
         await cluster_thread.close()
         with pytest.raises(LogUnavailable, match="The coordinator is stopping"):
-            await asked
+            await describing
         with pytest.raises(LogUnavailable, match="The coordinator is stopping"):
             await cluster_thread.names()
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
@@ -149,22 +149,26 @@ def test_retention_time_of_zero_is_refused() -> None:
 async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    async with run_replica(make_cluster(), ManualClock(), []) as one:
+    async with run_replica(make_cluster(), ManualClock(), []) as replica:
 
-        def make_from_settings(**settings: object) -> Expiry | None:
+        def make_expiry_from_settings(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
             metrics, clock = Metrics(), ManualClock()
-            return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
+            return make_expiry(config, replica.runtime, metrics, clock=clock, may_act=lambda: True)
 
-        assert make_from_settings() is None
+        assert make_expiry_from_settings() is None
         assert caplog.messages == []
-        assert make_from_settings(state_retention_minutes=10) is None
+        assert make_expiry_from_settings(state_retention_minutes=10) is None
         assert "without bootstrap.servers" in caplog.text
-        kept = make_from_settings(bootstrap_servers="kafka:9092")
-        assert kept is not None
-        assert not kept.enabled
-        kept.start()
-        await kept.stop()
-        going = make_from_settings(bootstrap_servers="kafka:9092", state_retention_minutes=10)
-        assert going is not None
-        assert (going.enabled, going.rules.retention_minutes, going.rules.grace_minutes) == (True, 10, 60)
+        disabled = make_expiry_from_settings(bootstrap_servers="kafka:9092")
+        assert disabled is not None
+        assert not disabled.enabled
+        disabled.start()
+        await disabled.stop()
+        enabled = make_expiry_from_settings(bootstrap_servers="kafka:9092", state_retention_minutes=10)
+        assert enabled is not None
+        assert (enabled.enabled, enabled.rules.retention_minutes, enabled.rules.grace_minutes) == (
+            True,
+            10,
+            60,
+        )

@@ -56,7 +56,7 @@ def test_environment_switch_imports_the_python_sources() -> None:
 def test_no_module_is_installed_if_one_did_not_compile(tmp_path: Path) -> None:
     """Modules use the C types of others, so an import fails if only some of them are compiled.
 
-    The modules of this test are C, which needs no Cython.
+    The test builds C modules, because they need no Cython.
     """
     program = (
         "import sys, types\n"

@@ -42,7 +42,7 @@ REQUEST_TIMEOUT_S = 1.0
 LEASE_WAIT_S = KafkaLogLimits().lease_s * (1 + CLOCK_DRIFT_MAX)
 
 
-class FakeOrigin:
+class FakeClientConnection:
     """The connection of a broker; a test sets `disconnected` to close it."""
 
     disconnected = False
@@ -61,7 +61,7 @@ def partition_of_shard(shard: int, which: int = 0) -> int:
 
 
 class CoordinatorNode:
-    """One coordinator. Brokers and other coordinators connect to it through a faulty proxy."""
+    """A coordinator. Brokers and other coordinators connect to the coordinator through a faulty proxy."""
 
     def __init__(self, place: int, network: Network, limits: ForwardingLimits) -> None:
         self.metrics = Metrics()
@@ -115,7 +115,7 @@ class CoordinatorNode:
             self.runtime.elect(shard)
 
     def send_request(
-        self, rpc: Rpc, *parts: Any, origin: FakeOrigin | None = None, forwarded: bool = False
+        self, rpc: Rpc, *parts: Any, origin: FakeClientConnection | None = None, forwarded: bool = False
     ) -> Any:
         """Send a request for TOPIC_ID; return a future of its partition results."""
         module: Any = APIS[rpc.api_key].module
@@ -136,7 +136,7 @@ class CoordinatorNode:
         )
         return done
 
-    async def error_codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
+    async def get_error_codes(self, rpc: Rpc, *parts: Any, **more: Any) -> list[int]:
         """Send a request; return the error codes of its results."""
         return [result.error_code for result in await self.send_request(rpc, *parts, **more)]
 
@@ -159,14 +159,14 @@ class ForwardingGroup:
         """Disconnect the coordinators from these brokers, and from no others."""
         self.brokers.blocked = {(PROCESS_NAME, node) for node in nodes}
 
-    def assignment(self, *owners: int) -> Assignment:
+    def make_assignment(self, *owners: int) -> Assignment:
         """Return the next assignment; `owners` has the index of the owning coordinator for each shard."""
         self._generation += 1
         return Assignment(self._generation, tuple(one.replica for one in self.nodes), owners)
 
     def publish_assignment(self, *owners: int) -> None:
         """Apply an assignment on all coordinators."""
-        assignment = self.assignment(*owners)
+        assignment = self.make_assignment(*owners)
         for one in self.nodes:
             one.apply_assignment(assignment)
 
@@ -176,7 +176,7 @@ class ForwardingGroup:
             while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
-    async def wait_until_served(self) -> None:
+    async def wait_until_loaded(self) -> None:
         """Wait until no coordinator has a loading shard."""
         await self.wait_until(
             lambda: (
@@ -186,19 +186,19 @@ class ForwardingGroup:
 
 
 @asynccontextmanager
-async def forwarding_group(limits: ForwardingLimits | None = None) -> AsyncIterator[ForwardingGroup]:
+async def run_forwarding_group(limits: ForwardingLimits | None = None) -> AsyncIterator[ForwardingGroup]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, SimLoop)
     brokers = SimBrokers(loop, Random(1), BrokerFaults(), nodes=3, partitions=STATE_PARTITIONS)
     connect_to_brokers(brokers, REQUEST_TIMEOUT_S)
-    it = ForwardingGroup(brokers, loop.network, limits or ForwardingLimits())
-    for one in it.nodes:
+    group = ForwardingGroup(brokers, loop.network, limits or ForwardingLimits())
+    for one in group.nodes:
         await one.start()
-    it.publish_assignment(0, 1, 2, 0, 1, 2)
-    await it.wait_until_served()
+    group.publish_assignment(0, 1, 2, 0, 1, 2)
+    await group.wait_until_loaded()
     try:
-        yield it
+        yield group
     finally:
-        for one in it.nodes:
+        for one in group.nodes:
             await one.stop()
     assert loop.failures == []

@@ -32,13 +32,13 @@ class FaultyProxy:
         self.network = network
         self.target = target
         self.seen: list[ReceivedRequest] = []
-        # Drop this many of the next responses, and abort their connections.
+        # The number of responses to drop. The proxy also aborts the connections of dropped responses.
         self.answers_lost = 0
         # Replace each response by one without results.
         self.emptying = False
         # Drop all frames in both directions; connections stay open.
         self.silent = False
-        # Hold back responses until `resume` is called.
+        # Hold back responses until `resume_responses` is called.
         self.holding = False
         self.tunnels: list[_ProxiedConnection] = []
         self._address = address
@@ -55,7 +55,7 @@ class FaultyProxy:
         for tunnel in self.open_connections:
             tunnel.abort_connections()
 
-    def resume(self) -> None:
+    def resume_responses(self) -> None:
         """Send the held responses, and hold back no more."""
         self.holding = False
         for tunnel in self.open_connections:
@@ -67,7 +67,6 @@ class FaultyProxy:
 
     @property
     def open_connections(self) -> "list[_ProxiedConnection]":
-        """The open connections."""
         return [tunnel for tunnel in self.tunnels if not tunnel.closed]
 
     def _accept_client(self) -> "_ProxiedConnection":

@@ -18,8 +18,8 @@ from tests.unit.forwarding.coordinator_group import (
     NOBODY,
     CoordinatorNode,
     ForwardingGroup,
-    forwarding_group,
     partition_of_shard,
+    run_forwarding_group,
 )
 
 pytestmark = pytest.mark.run_with(function=run)
@@ -39,24 +39,24 @@ async def await_error_code_and_duration(asked: Any) -> tuple[int, float]:
     return result.error_code, loop.time() - began_s
 
 
-async def initialize_remote_partition(it: ForwardingGroup) -> CoordinatorNode:
+async def initialize_remote_partition(group: ForwardingGroup) -> CoordinatorNode:
     """Initialize REMOTE_PARTITION through the first coordinator, and return this coordinator."""
-    asked = it.nodes[0]
-    assert await asked.error_codes(INITIALIZE, make_initialize(partition=REMOTE_PARTITION)) == [NONE]
-    await it.wait_until(lambda: not asked.forwarder.requests_in_flight)
+    asked = group.nodes[0]
+    assert await asked.get_error_codes(INITIALIZE, make_initialize(partition=REMOTE_PARTITION)) == [NONE]
+    await group.wait_until(lambda: not asked.forwarder.requests_in_flight)
     return asked
 
 
 async def test_request_waits_for_the_first_assignment() -> None:
-    async with forwarding_group() as it:
-        asked = await initialize_remote_partition(it)
+    async with run_forwarding_group() as group:
+        asked = await initialize_remote_partition(group)
         asked.apply_assignment(None)
         answer = asyncio.ensure_future(
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
         )
         await asyncio.sleep(3.03)
         assert (answer.done(), asked.forwarder.held_operations) == (False, 1)
-        asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
+        asked.apply_assignment(group.make_assignment(0, 1, 2, 0, 1, 2))
         code, seconds = await answer
         assert code == NONE
         # The new assignment triggers a retry, so that the request does not wait for the next poll.
@@ -65,9 +65,9 @@ async def test_request_waits_for_the_first_assignment() -> None:
 
 @pytest.mark.parametrize("owner", [None, NOBODY])
 async def test_request_without_a_known_owner_times_out(owner: int | None) -> None:
-    async with forwarding_group() as it:
-        asked = await initialize_remote_partition(it)
-        asked.apply_assignment(None if owner is None else it.assignment(0, owner, 2, 0, 1, 2))
+    async with run_forwarding_group() as group:
+        asked = await initialize_remote_partition(group)
+        asked.apply_assignment(None if owner is None else group.make_assignment(0, owner, 2, 0, 1, 2))
         code, seconds = await await_error_code_and_duration(
             asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         )
@@ -76,8 +76,8 @@ async def test_request_without_a_known_owner_times_out(owner: int | None) -> Non
 
 
 async def test_own_shard_is_served_without_an_assignment() -> None:
-    async with forwarding_group() as it:
-        asked, own = it.nodes[0], partition_of_shard(0)
+    async with run_forwarding_group() as group:
+        asked, own = group.nodes[0], partition_of_shard(0)
         asked.forwarder.set_assignment(None)
         assert await await_error_code_and_duration(
             asked.send_request(INITIALIZE, make_initialize(partition=own))
@@ -85,10 +85,10 @@ async def test_own_shard_is_served_without_an_assignment() -> None:
 
 
 async def test_owner_with_an_old_assignment_is_retried() -> None:
-    async with forwarding_group() as it:
-        asked, second, third = it.nodes
-        await initialize_remote_partition(it)
-        moved = it.assignment(0, 2, 2, 0, 1, 2)
+    async with run_forwarding_group() as group:
+        asked, second, third = group.nodes
+        await initialize_remote_partition(group)
+        moved = group.make_assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
         answer = asyncio.ensure_future(
             await_error_code_and_duration(
@@ -105,9 +105,9 @@ async def test_owner_with_an_old_assignment_is_retried() -> None:
 
 
 async def test_owner_that_never_learns_the_assignment_times_out() -> None:
-    async with forwarding_group() as it:
-        asked = await initialize_remote_partition(it)
-        asked.apply_assignment(it.assignment(0, 2, 2, 0, 1, 2))
+    async with run_forwarding_group() as group:
+        asked = await initialize_remote_partition(group)
+        asked.apply_assignment(group.make_assignment(0, 2, 2, 0, 1, 2))
         code, seconds = await await_error_code_and_duration(
             asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         )
@@ -116,42 +116,42 @@ async def test_owner_that_never_learns_the_assignment_times_out() -> None:
 
 
 async def test_operation_waiting_for_own_shard_is_forwarded_to_its_next_owner() -> None:
-    async with forwarding_group() as it:
-        asked, own = it.nodes[0], partition_of_shard(3)
-        assert await asked.error_codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
+    async with run_forwarding_group() as group:
+        asked, own = group.nodes[0], partition_of_shard(3)
+        assert await asked.get_error_codes(INITIALIZE, make_initialize(partition=own)) == [NONE]
         asked.runtime.resign(3)
-        await it.wait_until(lambda: not asked.runtime.resigning_shards)
-        # The log cannot be read, so that the shard stays loading and operations wait.
-        it.block_brokers(1, 2, 3)
+        await group.wait_until(lambda: not asked.runtime.resigning_shards)
+        # The log cannot be read, so the shard stays in status LOADING, and operations wait.
+        group.block_brokers(1, 2, 3)
         asked.runtime.elect(3)
         answer = asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=own))
         await asyncio.sleep(1.0)
         assert (answer.done(), asked.forwarder.held_operations) == (False, 0)
-        it.block_brokers()
-        it.publish_assignment(0, 1, 2, 1, 1, 2)
-        await it.wait_until(answer.done, 5.0)
+        group.block_brokers()
+        group.publish_assignment(0, 1, 2, 1, 1, 2)
+        await group.wait_until(answer.done, 5.0)
         assert [result.error_code for result in await answer] == [NONE]
         assert asked.count_forwarded("WriteShareGroupState") == 1
 
 
 async def test_request_for_a_fenced_shard_waits_for_the_next_assignment() -> None:
-    async with forwarding_group() as it:
-        asked, second, _ = it.nodes
-        await initialize_remote_partition(it)
+    async with run_forwarding_group() as group:
+        asked, second, _ = group.nodes
+        await initialize_remote_partition(group)
         # The second coordinator claims a shard of the first, so that the log fences the first.
         own = partition_of_shard(3)
         second.runtime.elect(3)
-        await it.wait_until_served()
+        await group.wait_until_loaded()
         answer = asked.send_request(INITIALIZE, make_initialize(partition=own))
-        await it.wait_until(lambda: asked.forwarder.held_operations)
-        asked.apply_assignment(it.assignment(0, 1, 2, 1, 1, 2))
-        await it.wait_until(answer.done, 1.0)
+        await group.wait_until(lambda: asked.forwarder.held_operations)
+        asked.apply_assignment(group.make_assignment(0, 1, 2, 1, 1, 2))
+        await group.wait_until(answer.done, 1.0)
         assert [result.error_code for result in await answer] == [NONE]
 
 
 async def test_restarting_owner_is_retried() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
@@ -165,8 +165,8 @@ async def test_restarting_owner_is_retried() -> None:
 
 async def test_proxy_without_its_coordinator_is_retried() -> None:
     """HAProxy accepts connections even if no coordinator is behind it."""
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.abort_all()
         relay.open()
         relay.silent = True
@@ -193,9 +193,11 @@ REPEATED: list[tuple[Rpc, Any]] = [
 async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: Rpc, part: Any) -> None:
     """The final state equals that of a request whose response arrived."""
 
-    async def send_and_compare(it: ForwardingGroup, partition: int, answers_lost: int) -> tuple[Any, Any]:
-        asked, second, _ = it.nodes
-        await asked.error_codes(INITIALIZE, make_initialize(partition=partition))
+    async def send_and_read_state(
+        group: ForwardingGroup, partition: int, answers_lost: int
+    ) -> tuple[Any, Any]:
+        asked, second, _ = group.nodes
+        await asked.get_error_codes(INITIALIZE, make_initialize(partition=partition))
         second.relay.answers_lost = answers_lost
         same = structs.replace(part, partition=partition)
         (result,) = await asked.send_request(rpc, same)
@@ -210,20 +212,20 @@ async def test_executed_but_unanswered_request_is_repeated_without_effect(rpc: R
             unpack_batches(state.batches),
         )
 
-    async with forwarding_group() as it:
-        # Partitions in two shards of one owner.
-        at_once = await send_and_compare(it, partition_of_shard(1), 0)
-        assert await send_and_compare(it, partition_of_shard(4), 2) == at_once
-        assert it.nodes[0].count_forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
+    async with run_forwarding_group() as group:
+        # Shards 1 and 4 belong to the same coordinator.
+        at_once = await send_and_read_state(group, partition_of_shard(1), 0)
+        assert await send_and_read_state(group, partition_of_shard(4), 2) == at_once
+        assert group.nodes[0].count_forwarded(rpc.name, "NETWORK_EXCEPTION") == 2
 
 
 async def test_repeated_initialize_writes_no_second_record() -> None:
-    async with forwarding_group() as it:
-        asked, second, _ = it.nodes
-        log = it.brokers.partitions[SHARD]
+    async with run_forwarding_group() as group:
+        asked, second, _ = group.nodes
+        log = group.brokers.partitions[SHARD]
         end = log.end
         second.relay.answers_lost = 3
-        assert await asked.error_codes(INITIALIZE, make_initialize(1, 5, partition=REMOTE_PARTITION)) == [
+        assert await asked.get_error_codes(INITIALIZE, make_initialize(1, 5, partition=REMOTE_PARTITION)) == [
             NONE
         ]
         assert second.relay.count_requests(83) == 4

@@ -13,10 +13,9 @@ from tests.builders import ACKNOWLEDGED, make_initialize, make_read, make_write,
 from tests.simulation.loop import run
 from tests.unit.forwarding.coordinator_group import (
     LEASE_WAIT_S,
-    CoordinatorNode,
-    FakeOrigin,
-    forwarding_group,
+    FakeClientConnection,
     partition_of_shard,
+    run_forwarding_group,
 )
 from tests.unit.forwarding.test_deferred_operations import (
     NONE,
@@ -31,7 +30,7 @@ LIMITS = ForwardingLimits()
 UNAVAILABLE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def error_code(asked: Any) -> int:
+async def get_error_code(asked: Any) -> int:
     """Return the error code of the only result."""
     (result,) = await asked
     return int(result.error_code)
@@ -47,8 +46,8 @@ def test_local_and_remote_waits_end_before_the_request_age_limit() -> None:
 
 
 async def test_request_is_not_sent_after_its_hold_time() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.abort_all()
         answer = asyncio.ensure_future(
             await_error_code_and_duration(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
@@ -62,8 +61,8 @@ async def test_request_is_not_sent_after_its_hold_time() -> None:
 
 
 async def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.abort_all()
         relay.open()
         relay.silent = True
@@ -80,8 +79,8 @@ async def test_request_is_not_sent_if_connecting_outlasts_its_hold_time() -> Non
 
 
 async def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.silent = True
         answer = await_error_code_and_duration(
             asked.send_request(WRITE, make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION))
@@ -91,130 +90,133 @@ async def test_unanswered_request_times_out_at_the_request_age_limit() -> None:
         assert seconds == pytest.approx(LIMITS.request_age_max_s)
         assert asked.count_forwarded("WriteShareGroupState", "REQUEST_TIMED_OUT") == 1
         # The connection is closed, so that the owner cannot execute the request later.
-        await it.wait_until(lambda: not relay.open_connections, 1.0)
+        await group.wait_until(lambda: not relay.open_connections, 1.0)
 
 
 async def test_request_to_a_replaced_owner_is_sent_to_the_new_owner() -> None:
-    async with forwarding_group() as it:
-        asked, second, third = it.nodes
-        await initialize_remote_partition(it)
+    async with run_forwarding_group() as group:
+        asked, second, third = group.nodes
+        await initialize_remote_partition(group)
         second.relay.silent = True
         part = make_write((0, 4, ACKNOWLEDGED, 1), partition=REMOTE_PARTITION)
         answer = asyncio.ensure_future(await_error_code_and_duration(asked.send_request(WRITE, part)))
         await asyncio.sleep(3.0)
-        moved = it.assignment(0, 2, 2, 0, 1, 2)
+        moved = group.make_assignment(0, 2, 2, 0, 1, 2)
         asked.apply_assignment(moved)
         third.apply_assignment(moved)
         answered_code, seconds = await answer
         assert answered_code == NONE
-        # The silent second coordinator wrote no release, so that the third waits for its lease to end.
+        # The silent coordinator wrote no release, so the third coordinator waits until its lease has ended.
         assert seconds < 3.0 + max(LIMITS.moved_grace_s, LEASE_WAIT_S) + 0.5
         (state,) = await third.send_request(READ, make_read(partition=REMOTE_PARTITION))
         assert unpack_batches(state.state_batches) == [(0, 4, ACKNOWLEDGED, 1)]
 
 
 async def test_request_stays_with_its_owner_when_other_shards_move() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.holding = True
         answer = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
-        await it.wait_until(lambda: relay.count_requests(84))
-        it.publish_assignment(0, 1, 0, 0, 1, 2)
+        await group.wait_until(lambda: relay.count_requests(84))
+        group.publish_assignment(0, 1, 0, 0, 1, 2)
         await asyncio.sleep(3.0)
-        relay.resume()
-        assert await error_code(answer) == NONE
+        relay.resume_responses()
+        assert await get_error_code(answer) == NONE
         assert relay.count_requests(84) == 1
 
 
 async def test_held_request_is_dropped_when_its_client_disconnects() -> None:
-    async with forwarding_group() as it:
-        asked, origin = await initialize_remote_partition(it), FakeOrigin()
+    async with run_forwarding_group() as group:
+        asked, origin = await initialize_remote_partition(group), FakeClientConnection()
         asked.apply_assignment(None)
         waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
         await asyncio.sleep(0.5)
         assert asked.forwarder.held_operations == 1
         origin.disconnected = True
-        await it.wait_until(lambda: not asked.forwarder.held_operations, 2 * LIMITS.pause_s)
+        await group.wait_until(lambda: not asked.forwarder.held_operations, 2 * LIMITS.pause_s)
         assert not waiting.done()
 
 
 async def test_request_of_a_disconnected_client_is_not_sent_after_connecting() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         for disconnected in (True, False):
             relay.abort_all()
             relay.open()
             # The previous connection is closed, and the next one takes some time to open.
             await asyncio.sleep(0.1)
-            it.network.block_traffic(LIMITS.connect_s / 2)
-            origin = FakeOrigin()
+            group.network.block_traffic(LIMITS.connect_s / 2)
+            origin = FakeClientConnection()
             waiting = asked.send_request(READ, make_read(partition=REMOTE_PARTITION), origin=origin)
             await asyncio.sleep(LIMITS.connect_s / 4)
             assert asked.forwarder.requests_in_flight == 1
             origin.disconnected = disconnected
-            await it.wait_until(lambda: not asked.forwarder.requests_in_flight)
+            await group.wait_until(lambda: not asked.forwarder.requests_in_flight)
             assert (waiting.done(), relay.count_requests(84)) == (not disconnected, 0 if disconnected else 1)
 
 
 async def test_held_requests_over_the_limit_are_refused() -> None:
-    async with forwarding_group(LIMITS._replace(held_max=2)) as it:
-        asked = await initialize_remote_partition(it)
+    async with run_forwarding_group(LIMITS._replace(held_max=2)) as group:
+        asked = await initialize_remote_partition(group)
         asked.apply_assignment(None)
         held = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(3)]
         answered_code, seconds = await await_error_code_and_duration(held.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
-        asked.apply_assignment(it.assignment(0, 1, 2, 0, 1, 2))
-        assert [await error_code(one) for one in held] == [NONE, NONE]
+        asked.apply_assignment(group.make_assignment(0, 1, 2, 0, 1, 2))
+        assert [await get_error_code(one) for one in held] == [NONE, NONE]
 
 
 async def test_requests_in_flight_over_the_limit_are_refused() -> None:
-    async with forwarding_group(LIMITS._replace(requests_in_flight_max=3)) as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group(LIMITS._replace(requests_in_flight_max=3)) as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.holding = True
         sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(4)]
         answered_code, seconds = await await_error_code_and_duration(sent.pop())
         assert (answered_code, seconds) == (UNAVAILABLE, 0.0)
         # The limit is per owner: another owner still accepts requests.
-        assert await asked.error_codes(READ, make_read(partition=partition_of_shard(2))) == [
+        assert await asked.get_error_codes(READ, make_read(partition=partition_of_shard(2))) == [
             ErrorCode.INVALID_REQUEST
         ]
         await asyncio.sleep(1.0)
-        relay.resume()
-        assert [await error_code(one) for one in sent] == [NONE] * 3
+        relay.resume_responses()
+        assert [await get_error_code(one) for one in sent] == [NONE] * 3
         assert asked.forwarder.requests_in_flight == 0
 
 
 async def test_bytes_in_flight_over_the_limit_are_refused() -> None:
-    async with forwarding_group(LIMITS._replace(bytes_in_flight_max=1000)) as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group(LIMITS._replace(bytes_in_flight_max=1000)) as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         many = make_write(*((n, n, ACKNOWLEDGED, 1 + n % 2) for n in range(100)), partition=REMOTE_PARTITION)
         relay.holding = True
         # A request larger than the limit is sent if no other one is in flight.
         first = asked.send_request(WRITE, many)
         assert (
-            await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == UNAVAILABLE
+            await get_error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+            == UNAVAILABLE
         )
-        await it.wait_until(lambda: relay.count_requests(85))
-        relay.resume()
-        assert await error_code(first) == NONE
+        await group.wait_until(lambda: relay.count_requests(85))
+        relay.resume_responses()
+        assert await get_error_code(first) == NONE
         # After the response to the large request, several small requests are within the limit again.
         more = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(3)]
-        assert [await error_code(one) for one in more] == [NONE] * 3
+        assert [await get_error_code(one) for one in more] == [NONE] * 3
 
 
 async def test_connections_to_an_owner_are_few_and_reused() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         assert len(relay.tunnels) == 1
         relay.holding = True
         sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(50)]
-        await it.wait_until(lambda: relay.count_requests(84) == 50)
+        await group.wait_until(lambda: relay.count_requests(84) == 50)
         assert len(relay.open_connections) == LIMITS.connections_max
-        relay.resume()
-        assert {await error_code(one) for one in sent} == {NONE}
+        relay.resume_responses()
+        assert {await get_error_code(one) for one in sent} == {NONE}
         # Sequential requests reuse the existing connections.
         for _ in range(10):
-            assert await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
+            assert (
+                await get_error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
+            )
         assert len(relay.tunnels) == LIMITS.connections_max
 
 
@@ -227,25 +229,25 @@ async def test_connections_to_each_owner_shrink_with_the_number_of_owners() -> N
         2,
         1,
     ]
-    async with forwarding_group(LIMITS._replace(connections_total_max=6)) as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group(LIMITS._replace(connections_total_max=6)) as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.holding = True
         sent = [asked.send_request(READ, make_read(partition=REMOTE_PARTITION)) for _ in range(50)]
-        await it.wait_until(lambda: relay.count_requests(84) == 50)
+        await group.wait_until(lambda: relay.count_requests(84) == 50)
         assert len(relay.open_connections) == 2
-        relay.resume()
-        assert {await error_code(one) for one in sent} == {NONE}
+        relay.resume_responses()
+        assert {await get_error_code(one) for one in sent} == {NONE}
 
 
 async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> None:
-    async with forwarding_group() as it:
-        asked, second, _ = it.nodes
-        await initialize_remote_partition(it)
-        # Shard 4 of the second coordinator: its log partition has no reachable leader.
-        it.brokers.elect_another_leader(4)
+    async with run_forwarding_group() as group:
+        asked, second, _ = group.nodes
+        await initialize_remote_partition(group)
+        # The log partition of shard 4, which the second coordinator owns, has no reachable leader.
+        group.brokers.elect_another_leader(4)
         second.runtime.resign(4)
-        await it.wait_until(lambda: not second.runtime.resigning_shards)
-        it.block_brokers(it.brokers.partitions[4].leader)
+        await group.wait_until(lambda: not second.runtime.resigning_shards)
+        group.block_brokers(group.brokers.partitions[4].leader)
         second.runtime.elect(4)
         waiting = asked.send_request(READ, make_read(partition=partition_of_shard(4)))
         await asyncio.sleep(0.5)
@@ -253,57 +255,54 @@ async def test_slow_shard_does_not_delay_another_shard_of_the_same_owner() -> No
             asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         )
         assert (answered_code, seconds < 0.1, waiting.done()) == (NONE, True, False)
-        it.block_brokers()
-        await it.wait_until(waiting.done)
+        group.block_brokers()
+        await group.wait_until(waiting.done)
 
 
 async def test_connections_to_a_removed_member_are_closed() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         assert len(relay.open_connections) == 1
-        assignment = it.assignment(0, 1, 1, 0, 1, 1)
+        assignment = group.make_assignment(0, 1, 1, 0, 1, 1)
         asked.apply_assignment(
-            type(assignment)(9, (it.nodes[0].replica, it.nodes[2].replica), assignment.owners)
+            type(assignment)(9, (group.nodes[0].replica, group.nodes[2].replica), assignment.owners)
         )
-        await it.wait_until(lambda: not relay.open_connections, 1.0)
+        await group.wait_until(lambda: not relay.open_connections, 1.0)
 
 
 async def test_response_without_results_is_an_unknown_server_error() -> None:
-    async with forwarding_group() as it:
-        asked = await initialize_remote_partition(it)
-        it.nodes[1].relay.emptying = True
+    async with run_forwarding_group() as group:
+        asked = await initialize_remote_partition(group)
+        group.nodes[1].relay.emptying = True
         assert (
-            await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
+            await get_error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION)))
             == ErrorCode.UNKNOWN_SERVER_ERROR
         )
 
 
-def close_forwarder(asked: CoordinatorNode) -> "asyncio.Task[None]":
-    """Start to close the forwarder of a coordinator; return the task."""
-    return asyncio.ensure_future(asked.forwarder.close())
-
-
 async def test_frozen_assignment_still_routes_requests() -> None:
-    async with forwarding_group() as it:
-        asked = await initialize_remote_partition(it)
+    async with run_forwarding_group() as group:
+        asked = await initialize_remote_partition(group)
         asked.forwarder.freeze_assignment()
-        it.publish_assignment(1, 1, 2, 1, 1, 2)
+        group.publish_assignment(1, 1, 2, 1, 1, 2)
         asked.apply_assignment(None)
-        assert await error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
+        assert await get_error_code(asked.send_request(READ, make_read(partition=REMOTE_PARTITION))) == NONE
         assert (
-            await error_code(asked.send_request(INITIALIZE, make_initialize(partition=partition_of_shard(0))))
+            await get_error_code(
+                asked.send_request(INITIALIZE, make_initialize(partition=partition_of_shard(0)))
+            )
             == NONE
         )
 
 
 async def test_close_answers_all_pending_requests_with_not_coordinator() -> None:
-    async with forwarding_group() as it:
-        asked, relay = await initialize_remote_partition(it), it.nodes[1].relay
+    async with run_forwarding_group() as group:
+        asked, relay = await initialize_remote_partition(group), group.nodes[1].relay
         relay.silent = True
         sent = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
         await asyncio.sleep(0.1)
-        asked.apply_assignment(it.assignment(0, 1, -1, 0, 1, 2))
+        asked.apply_assignment(group.make_assignment(0, 1, -1, 0, 1, 2))
         held = asked.send_request(READ, make_read(partition=partition_of_shard(2)))
-        await asyncio.wait_for(close_forwarder(asked), 1.0)
+        await asyncio.wait_for(asked.forwarder.close(), 1.0)
         late = asked.send_request(READ, make_read(partition=REMOTE_PARTITION))
-        assert [await error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3
+        assert [await get_error_code(one) for one in (sent, held, late)] == [ErrorCode.NOT_COORDINATOR] * 3

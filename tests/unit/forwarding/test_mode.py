@@ -18,38 +18,40 @@ from tests.unit.runtime.test_runtime import run_driver
 class FakeTopicCheck:
     """A topic check that returns or raises the given results in order, and repeats the last result."""
 
-    def __init__(self, *said: bool | LogUnavailable | None) -> None:
-        self.said = list(said)
-        self.asked = 0
+    def __init__(self, *results: bool | LogUnavailable | None) -> None:
+        self.results = list(results)
+        self.calls = 0
 
     async def __call__(self) -> bool | None:
-        self.asked += 1
-        said = self.said.pop(0) if len(self.said) > 1 else self.said[0]
-        if isinstance(said, LogUnavailable):
-            raise said
-        return said
+        self.calls += 1
+        result = self.results.pop(0) if len(self.results) > 1 else self.results[0]
+        if isinstance(result, LogUnavailable):
+            raise result
+        return result
 
 
-Scene = Callable[[Forwarder, ForwardingMode], Awaitable[object]]
+Scenario = Callable[[Forwarder, ForwardingMode], Awaitable[object]]
 
 
-def run_scene(setting: Literal["auto", "always", "never"], looks: FakeTopicCheck, scene: Scene) -> None:
-    async def run_with_forwarder() -> None:
+def run_scenario_in_mode(
+    setting: Literal["auto", "always", "never"], topic_check: FakeTopicCheck, scenario: Scenario
+) -> None:
+    async def run_scenario() -> None:
         async with run_driver(initialised=False) as one:
             forwarder = Forwarder(one.runtime, instance="one", metrics=Metrics())
-            mode = ForwardingMode(forwarder, setting, looks)
+            mode = ForwardingMode(forwarder, setting, topic_check)
             mode.start()
-            await scene(forwarder, mode)
+            await scenario(forwarder, mode)
             await mode.stop()
 
-    run(run_with_forwarder())
+    run(run_scenario())
 
 
-def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
+def test_forwarding_auto_follows_the_existence_of_the_topic_and_logs_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "coordinator.serve.forwarding")
-    looks = FakeTopicCheck(False, False, True, True, True, False)
+    topic_check = FakeTopicCheck(False, False, True, True, True, False)
 
     async def run_test(forwarder: Forwarder, _: Any) -> None:
         assert forwarder.active
@@ -59,7 +61,7 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
             seen.append(forwarder.active)
         assert seen == [False, True, True, True, False, False]
 
-    run_scene("auto", looks, run_test)
+    run_scenario_in_mode("auto", topic_check, run_test)
     said = [
         record.getMessage()
         for record in caplog.records
@@ -72,40 +74,44 @@ def test_auto_follows_the_existence_of_the_topic_and_logs_each_change(
     ]
 
 
-def test_auto_forwards_until_the_first_check_and_keeps_the_last_result() -> None:
+def test_forwarding_auto_forwards_until_the_first_check_and_keeps_its_result() -> None:
     nobody = LogUnavailable("no broker")
-    looks = FakeTopicCheck(nobody, nobody, False, nobody, nobody, True, nobody)
+    topic_check = FakeTopicCheck(nobody, nobody, False, nobody, nobody, True, nobody)
 
     async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(1.5 * FIRST_CHECKS_INTERVAL_S)
-        assert (looks.asked, forwarder.active) == (2, True)
+        assert (topic_check.calls, forwarder.active) == (2, True)
         await asyncio.sleep(FIRST_CHECKS_INTERVAL_S)
-        assert (looks.asked, forwarder.active) == (3, False)
+        assert (topic_check.calls, forwarder.active) == (3, False)
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert (looks.asked, forwarder.active) == (5, False)
+        assert (topic_check.calls, forwarder.active) == (5, False)
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert (looks.asked, forwarder.active) == (7, True)
+        assert (topic_check.calls, forwarder.active) == (7, True)
 
-    run_scene("auto", looks, run_test)
+    run_scenario_in_mode("auto", topic_check, run_test)
 
 
-def test_auto_forwards_and_warns_if_the_check_is_not_permitted(caplog: pytest.LogCaptureFixture) -> None:
+def test_forwarding_auto_forwards_and_warns_if_the_check_is_not_permitted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(3 * CHECK_INTERVAL_S)
         assert forwarder.active
 
-    run_scene("auto", FakeTopicCheck(None), run_test)
+    run_scenario_in_mode("auto", FakeTopicCheck(None), run_test)
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "Set forwarding=always or forwarding=never" in warnings[0]
 
 
 @pytest.mark.parametrize(("setting", "active"), [("always", True), ("never", False)])
-def test_always_and_never_make_no_checks(setting: Literal["always", "never"], active: bool) -> None:
-    looks = FakeTopicCheck(not active)
+def test_forwarding_always_or_never_makes_no_topic_checks(
+    setting: Literal["always", "never"], active: bool
+) -> None:
+    topic_check = FakeTopicCheck(not active)
 
     async def run_test(forwarder: Forwarder, _: Any) -> None:
         await asyncio.sleep(2 * CHECK_INTERVAL_S)
-        assert (forwarder.active, looks.asked) == (active, 0)
+        assert (forwarder.active, topic_check.calls) == (active, 0)
 
-    run_scene(setting, looks, run_test)
+    run_scenario_in_mode(setting, topic_check, run_test)

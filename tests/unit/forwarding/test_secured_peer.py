@@ -20,7 +20,7 @@ from tests.unit import clock_skipping
 from tests.unit.server.sasl_clients import password_security
 from tests.unit.server.wire import serve_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 KEY = "g:AAAAAAAAAAAAAAAAAAAAAQ:0"
 

@@ -1,4 +1,4 @@
-"""Connections to brokers: each error has the information whether its request may have reached the broker."""
+"""Connections to brokers: each error states whether the broker may have received the request."""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +16,7 @@ from coordinator.errors import LogUnavailable
 def test_missing_token_file_means_not_sent_and_no_reachable_broker(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def log_in(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:
+    async def fetch_token(host: str, port: int, *, sasl_oauth_token_provider: Any, **options: Any) -> None:
         await sasl_oauth_token_provider.token()
 
     async def run_test() -> None:
@@ -33,5 +33,5 @@ def test_missing_token_file_means_not_sent_and_no_reachable_broker(
         assert "no token in" in (brokers.unreachable_reason() or "")
         await brokers.close()
 
-    monkeypatch.setattr(connections, "create_conn", log_in)
+    monkeypatch.setattr(connections, "create_conn", fetch_token)
     asyncio.run(run_test())

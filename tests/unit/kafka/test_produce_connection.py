@@ -1,4 +1,4 @@
-"""Produce requests on a connection of aiokafka, to a server that answers as the test says."""
+"""Produce requests on an aiokafka connection, to a server whose responses the test defines."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ TIMEOUT_S = 0.2
 Server = Callable[[int, produce.ProduceRequest], bytes | None]
 
 
-def answer(correlation_id: int, request: produce.ProduceRequest) -> bytes:
+def encode_produce_response(correlation_id: int, request: produce.ProduceRequest) -> bytes:
     """Return a response with base offset 100 + partition for each batch."""
     results = [
         PartitionProduceResponse(part.index, 0, 100 + part.index, -1, 0, [], None)
@@ -37,7 +37,7 @@ def run_with_connection(
 
     serving: list[asyncio.Task[None]] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         serving.append(task)
@@ -51,9 +51,9 @@ def run_with_connection(
         writer.close()
         await writer.wait_closed()
 
-    async def main() -> None:
-        listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-        opened = UncheckedConnection("127.0.0.1", listening.sockets[0].getsockname()[1])
+    async def connect_and_run_scenario() -> None:
+        listening = await asyncio.start_server(serve_client, "127.0.0.1", 0)
+        opened = ConnectionWithoutApiVersions("127.0.0.1", listening.sockets[0].getsockname()[1])
         await opened.connect()
         failures: list[str] = []
         connection = ProduceConnection(
@@ -68,11 +68,11 @@ def run_with_connection(
         await asyncio.wait(serving)
         listening.close()
 
-    asyncio.run(main())
+    asyncio.run(connect_and_run_scenario())
 
 
-class UncheckedConnection(AIOKafkaConnection):  # type: ignore[misc]
-    """A connection that does not ask the server for its versions."""
+class ConnectionWithoutApiVersions(AIOKafkaConnection):  # type: ignore[misc]
+    """An aiokafka connection that sends no ApiVersions request."""
 
     async def _do_version_lookup(self) -> None:
         pass
@@ -85,14 +85,17 @@ def test_each_request_gets_its_own_results() -> None:
             assert results == {number: ProduceResult(0, 100 + number) for number in partitions}
         assert not failures
 
-    run_with_connection(answer, run_test)
+    run_with_connection(encode_produce_response, run_test)
 
 
 @pytest.mark.parametrize(
     "server",
     [
         pytest.param(lambda number, request: None, id="no response"),
-        pytest.param(lambda number, request: answer(number + 1, request), id="correlation id of another"),
+        pytest.param(
+            lambda number, request: encode_produce_response(number + 1, request),
+            id="correlation id of another",
+        ),
         pytest.param(lambda number, request: pack(">i", 6) + pack(">iH", number, 9), id="undecodable"),
         pytest.param(lambda number, request: pack(">i", -1), id="negative size"),
     ],
@@ -117,4 +120,4 @@ def test_cancelled_request_leaves_the_connection_usable() -> None:
         assert (await connection.send(TOPIC_ID, [(1, b"batch")], 1_000))[1].base_offset == 101
         assert not failures
 
-    run_with_connection(answer, run_test)
+    run_with_connection(encode_produce_response, run_test)

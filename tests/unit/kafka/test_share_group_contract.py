@@ -26,14 +26,14 @@ UNREACHABLE = "127.0.0.1:1"
 
 
 class ClusterUnderTest(Protocol):
-    """A Kafka cluster with share groups. All tests share one cluster, so their names are different."""
+    """A Kafka cluster with share groups. All tests share one cluster, so their groups and topics differ."""
 
-    def run(self, main: Coroutine[Any, Any, Any]) -> None:
-        """Run a test."""
+    def run(self, test: Coroutine[Any, Any, Any]) -> None:
+        """Run the coroutine of a test to its end."""
         ...
 
     def new_client(self) -> ShareGroups:
-        """Return the product's client."""
+        """Return a new client for requests about share groups."""
         ...
 
     def create_topic(self, topic: str) -> bytes:
@@ -73,10 +73,10 @@ class RealClusterUnderTest:
         self._rig = rig
         self._clients: list[ShareGroups] = []
 
-    def run(self, main: Coroutine[Any, Any, Any]) -> None:
+    def run(self, test: Coroutine[Any, Any, Any]) -> None:
         async def run_and_close() -> None:
             try:
-                await main
+                await test
             finally:
                 while self._clients:
                     await self._clients.pop().close()

@@ -32,7 +32,7 @@ def run_with_reported_leaders(
 ) -> None:
     """Run a scenario with brokers that each report the given leader of partition 0, and with a client."""
 
-    async def main() -> None:
+    async def connect_and_run_scenario() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, SimLoop)
         fleet = SimBrokers(loop, Random(3), BrokerFaults(), nodes=len(reported), partitions=1)
@@ -53,7 +53,7 @@ def run_with_reported_leaders(
         finally:
             await brokers.close()
 
-    run(main())
+    run(connect_and_run_scenario())
 
 
 async def refresh_from(node: int, brokers: Brokers, network: BrokerNetwork) -> None:
@@ -86,13 +86,13 @@ def test_new_leader_is_found_although_a_stale_broker_answered_last() -> None:
     run_with_reported_leaders(run_test, OLD, OLD, OLD)
 
 
-def test_many_stale_brokers_only_delay_the_newest_leader() -> None:
+def test_newest_leader_is_found_although_most_brokers_are_stale() -> None:
     async def run_test(brokers: Brokers, fleet: SimBrokers, network: BrokerNetwork) -> None:
-        def is_found() -> bool:
+        def refresh_and_check_leader() -> bool:
             brokers.refresh_soon()
             return brokers.leader(0) == 2
 
-        await wait_until(is_found)
+        await wait_until(refresh_and_check_leader)
 
     run_with_reported_leaders(run_test, OLD, OLD, OLD, OLD, OLD, NEW, OLD)
 

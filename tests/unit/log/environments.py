@@ -34,8 +34,8 @@ class LogEnvironment:
         def record_failure(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             failures.append(context.get("exception") or RuntimeError(str(context)))
 
-        # asyncio reports the exception of such a task when the task is garbage-collected.
-        # gc.freeze() excludes older objects from the collection, so that it is fast.
+        # asyncio reports the exception of a task without an awaiter when the task is garbage-collected.
+        # gc.freeze() excludes older objects from the collection, so the collection is fast.
         gc.freeze()
         try:
             with asyncio.Runner(loop_factory=self.new_loop) as runner:
@@ -65,7 +65,7 @@ class LogEnvironment:
 
 
 class RealDiskEnvironment(LogEnvironment):
-    """A folder of this machine."""
+    """A folder on a real disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tests.simulation.disk import SimFile, SimStorage
 from tests.unit.log.environments import STATE_PARTITIONS
-from tests.unit.log.journals import record_value
+from tests.unit.log.journals import make_record_value
 
 ROOT = Path(__file__).parents[3]
 SOURCE = Path(__file__).with_name("faulty_disk.c")
@@ -24,7 +24,7 @@ RUN_S = 120
 
 
 class DiskEvent(NamedTuple):
-    """A disk call of the process, or a note that it wrote. `faulty_disk.c` lists the values of `kind`."""
+    """A disk call or a note of the process. `faulty_disk.c` lists the values of `kind`."""
 
     kind: str
     name: str
@@ -76,8 +76,7 @@ class DiskImage:
         self._new: set[str] = set()
         self._removed: dict[str, SimFile] = {}
 
-    def apply(self, event: DiskEvent, rng: Random) -> None:
-        """Apply one event."""
+    def apply_event(self, event: DiskEvent, rng: Random) -> None:
         file = self.files.get(event.name)
         if event.kind == "C":
             if file is None or event.position:
@@ -147,24 +146,24 @@ class AcknowledgedAppends:
         elif what == "prune":
             self.prunes[values[0]].append((values[2], values[1]))
 
-    def check(
+    def check_records(
         self, found: dict[int, list[tuple[int, bytes | None, bytes | None]]], *, may_lose: bool
     ) -> None:
         """Compare the acknowledged records with the contents of a journal after a crash.
 
-        With `may_lose`, the last records may be lost. Then the prunes after the lost records must not have
-        taken effect.
+        With `may_lose`, the last records may be lost. Prunes after the lost records must not have taken
+        effect.
         """
         for partition in range(STATE_PARTITIONS):
             records = {offset: content for offset, _, content in found.get(partition, [])}
-            known = {record_value(number, 300 + number % 700) for number in self.asked[partition]}
+            known = {make_record_value(number, 300 + number % 700) for number in self.asked[partition]}
             first, end = min(records, default=0), max(records, default=-1) + 1
             assert sorted(records) == list(range(first, end)), f"offsets of {partition} have a gap"
             assert {content for content in records.values()} <= known
             starts = [start for end_then, start in self.prunes[partition] if end_then <= end or not may_lose]
             for offset, number in self.done[partition].items():
                 if offset >= max(starts) and not (may_lose and offset >= end):
-                    assert records.get(offset) == record_value(number, 300 + number % 700), (
+                    assert records.get(offset) == make_record_value(number, 300 + number % 700), (
                         partition,
                         offset,
                     )

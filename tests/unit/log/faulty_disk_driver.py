@@ -11,7 +11,7 @@ from pathlib import Path
 from coordinator.errors import LogUnavailable
 from coordinator.log.journal import Journal
 from tests.unit.log.environments import SEGMENT_BYTES, STATE_PARTITIONS, append
-from tests.unit.log.journals import record_value
+from tests.unit.log.journals import make_record_value
 
 # The distance of the new start offset from the newest record, and the number of appends per prune.
 KEPT = 1
@@ -26,7 +26,7 @@ def write_trace_note(text: str) -> None:
     ctypes.CDLL(None).faulty_disk_note(text.encode())
 
 
-async def main(folder: Path, sync: str, commits: int) -> None:
+async def run_journal(folder: Path, sync: str, commits: int) -> None:
     assert sync in ("always", "os")
     journal = Journal(folder, state_partitions=STATE_PARTITIONS, segment_bytes=SEGMENT_BYTES, sync=sync)
     await journal.open()
@@ -34,7 +34,9 @@ async def main(folder: Path, sync: str, commits: int) -> None:
     for number in range(commits):
         partition = number % STATE_PARTITIONS
         write_trace_note(f"append {partition} {number}")
-        offset, error = await append(journal, partition, [(b"key", record_value(number, 300 + number % 700))])
+        offset, error = await append(
+            journal, partition, [(b"key", make_record_value(number, 300 + number % 700))]
+        )
         if error is None:
             write_trace_note(f"done {partition} {number} {offset}")
         elif isinstance(error, LogUnavailable):
@@ -50,4 +52,4 @@ async def main(folder: Path, sync: str, commits: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
+    asyncio.run(run_journal(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

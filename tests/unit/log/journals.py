@@ -21,14 +21,14 @@ from tests.unit.log.environments import (
 FIRST_POSITION = layout.first_position(STATE_PARTITIONS)
 
 
-def record_value(number: int, size: int = 200) -> bytes:
+def make_record_value(number: int, size: int = 200) -> bytes:
     return b"%06d" % number + bytes([1 + number % 255]) * size
 
 
 async def append_records(journal: Journal, count: int, first: int = 0) -> None:
     """Append `count` records to state partition 0, one commit each."""
     for number in range(first, first + count):
-        assert await append_durably(journal, 0, [(b"key", record_value(number))]) == number
+        assert await append_durably(journal, 0, [(b"key", make_record_value(number))]) == number
 
 
 async def read_values(journal: Journal) -> list[bytes | None]:
@@ -39,7 +39,7 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
     """Append to every state partition and close at once. Return the types of the errors that the appends
     received.
     """
-    records = [(b"key", record_value(0))]
+    records = [(b"key", make_record_value(0))]
     waiting = [
         asyncio.ensure_future(append(journal, partition, records)) for partition in range(STATE_PARTITIONS)
     ]
@@ -49,9 +49,9 @@ async def append_errors_at_close(journal: Journal) -> set[type[Exception] | type
 
 
 def create_journal(world: LogEnvironment, count: int, end: str) -> None:
-    """Create a journal with `count` commits. Then close the journal, or kill its process if simulated."""
+    """Create a journal with `count` commits, and close the journal or kill its (simulated) process."""
 
-    async def main() -> None:
+    async def append_and_end() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, count)
@@ -60,7 +60,7 @@ def create_journal(world: LogEnvironment, count: int, end: str) -> None:
         else:
             await journal.close()
 
-    world.run(main())
+    world.run(append_and_end())
 
 
 async def open_journal(world: LogEnvironment, sync: str = "always") -> Journal:
@@ -74,20 +74,20 @@ def read_offsets_after_kill(world: SimulatedEnvironment, sync: str = "always") -
     """Kill the process. Return the log offsets of state partition 0 that the next process finds."""
     world.storage.kill()
 
-    async def main() -> list[int]:
+    async def read_offsets() -> list[int]:
         journal = await open_journal(world, sync)
         found = [offset for offset, _, _ in (await read_all(journal)).get(0, [])]
         await journal.close()
         return found
 
-    found: list[int] = world.run(main())
+    found: list[int] = world.run(read_offsets())
     return found
 
 
 def reopen_and_append(world: LogEnvironment) -> list[bytes | None]:
     """Open, read, append one more record, and close. Return the values that were read."""
 
-    async def main() -> list[bytes | None]:
+    async def read_and_append() -> list[bytes | None]:
         journal = world.journal()
         await journal.open()
         found = await read_values(journal)
@@ -96,14 +96,14 @@ def reopen_and_append(world: LogEnvironment) -> list[bytes | None]:
         await journal.close()
         return found
 
-    found: list[bytes | None] = world.run(main())
+    found: list[bytes | None] = world.run(read_and_append())
     return found
 
 
 def open_damaged(world: SimulatedEnvironment) -> LogDamaged:
     """Open a damaged journal. Return the error, and check that the files are unchanged."""
 
-    async def main() -> None:
+    async def open_and_raise() -> None:
         journal = world.journal()
         with pytest.raises(LogDamaged) as caught:
             await journal.open()
@@ -111,7 +111,7 @@ def open_damaged(world: SimulatedEnvironment) -> LogDamaged:
 
     before = {name: bytes(file.shown) for name, file in world.storage.files.items()}
     with pytest.raises(LogDamaged) as caught:
-        world.run(main())
+        world.run(open_and_raise())
     assert {name: bytes(file.shown) for name, file in world.storage.files.items()} == before
     return caught.value
 
@@ -129,12 +129,12 @@ def used_segments(world: SimulatedEnvironment) -> list[str]:
 
 
 def expected_values(count: int) -> list[bytes]:
-    return [record_value(number) for number in range(count)]
+    return [make_record_value(number) for number in range(count)]
 
 
 def encode_entry(number: int, size: int = 200) -> bytes:
     """Return an entry of a frame in the journal's encoding."""
-    batch = encode_batch(number, 1, [(b"key", record_value(number, size))])
+    batch = encode_batch(number, 1, [(b"key", make_record_value(number, size))])
     return layout.encode_entry_head(0, len(batch)) + batch
 
 

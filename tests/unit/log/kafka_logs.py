@@ -1,4 +1,4 @@
-"""Several processes with their logs in one topic of a Kafka in memory."""
+"""Logs of several processes in one topic of a Kafka cluster in memory."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -17,7 +17,7 @@ ONE = [(b"key", b"value")]
 
 
 class KafkaLogs:
-    """A Kafka in memory, and the logs of several processes in one of its topics."""
+    """A Kafka cluster in memory, and the logs of several processes in one of its topics."""
 
     def __init__(self) -> None:
         self.kafka = KafkaInMemory()
@@ -53,14 +53,16 @@ class KafkaLogs:
     def partition(self, number: int) -> Any:
         return self.kafka.topics[TOPIC][number]
 
-    def write(self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None) -> None:
-        """Append without a producer id, so that the brokers do not fence the writer."""
+    def append_without_producer_id(
+        self, number: int, records: list[tuple[bytes, bytes | None]], owner_epoch: int | None
+    ) -> None:
+        """Append a batch without a producer id, so that the brokers do not fence the writer."""
         headers = () if owner_epoch is None else owner_epoch_headers(owner_epoch)
         self.partition(number).append(encode_batch(0, 1, records, headers))
 
 
 def loop_time() -> float:
-    """Return the time of the running loop as a monotonic clock. Virtual time advances this clock."""
+    """Return the time of the running loop, which may be virtual, as a monotonic clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -70,7 +72,7 @@ async def wait_for_leases(log: KafkaLog, *state_partitions: int) -> None:
 
 
 def run_in_real_time(main: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine with real disks and sockets, and a Kafka in memory."""
+    """Run a coroutine with real disks and sockets, and with Kafka clusters in memory."""
     with asyncio.Runner(loop_factory=RealTimeLoop) as runner:
         runner.run(close_clients_after(main))
 

@@ -1,15 +1,15 @@
 """Restart a journal on a simulated disk with random faults, and check its contents after each restart.
 
-A seed determines all random choices. Writers append, some records are pruned, and faults are injected. Then
-the process closes the journal, is killed, or loses power.
+A seed determines all random choices. Writers append, some records are pruned, and faults are injected. At
+the end, the process closes the journal, is killed, or loses power.
 
 The next process must find every acknowledged append at the same log offset. The next process may find an
 append in flight or of unknown outcome, at most once. A refused append must not be found. Records that one
 process found or appended must remain in all later processes.
 
-A power failure may lose the last acknowledged records only with sync mode `os`. Then the records that were
-pruned because of the lost records must exist again. The caller prunes only after it has written the needed
-state again.
+A power failure may lose the last acknowledged records only with sync mode `os`. In this case, the records
+that were pruned after the lost records were written must exist again, because only the lost records
+replaced them.
 """
 
 import asyncio
@@ -54,13 +54,13 @@ class RestartTest:
         seed: int,
         faults: DiskFaults,
         sync: str = "always",
-        deaths: Sequence[str] = ("close", "kill", "power"),
+        endings: Sequence[str] = ("close", "kill", "power"),
         life_s: float = 0.2,
     ) -> None:
         self.rng = Random(seed)
         self.faults = faults
         self.sync = sync
-        self.deaths = deaths
+        self.endings = endings
         self.life_s = life_s
         self.world = SimulatedEnvironment(seed, DiskFaults(write_s=0.0002, sync_s=0.001))
         self.expected = [ExpectedRecords() for _ in range(STATE_PARTITIONS)]
@@ -70,9 +70,9 @@ class RestartTest:
         self.unknown = 0
         self._power_failed = False
 
-    def run(self, lives: int) -> None:
-        """Run `lives` processes, and check the final contents."""
-        for _ in range(lives):
+    def run(self, processes: int) -> None:
+        """Run `processes` processes, one after another, and check the final contents."""
+        for _ in range(processes):
             self.world.run(self._run_process())
         self.world.storage.faults = DiskFaults()
         self.world.run(self._check_after_restart())
@@ -88,14 +88,14 @@ class RestartTest:
         journal = await self._open_journal()
         self._check_contents(journal, await read_all(journal))
         writers = [
-            asyncio.get_running_loop().create_task(self._append_random(journal, partition))
+            asyncio.get_running_loop().create_task(self._append_randomly(journal, partition))
             for partition in range(STATE_PARTITIONS)
         ]
         await asyncio.sleep(self.rng.expovariate(1 / self.life_s))
-        death = self.rng.choice(self.deaths)
-        if death == "kill":
+        ending = self.rng.choice(self.endings)
+        if ending == "kill":
             storage.kill()
-        elif death == "power":
+        elif ending == "power":
             storage.cut_power()
             self._power_failed = True
         for writer in writers:
@@ -104,11 +104,11 @@ class RestartTest:
             # The writer failed before it was cancelled.
             if not isinstance(end, asyncio.CancelledError):
                 raise end
-        if death == "close":
+        if ending == "close":
             await journal.close()
 
     async def _open_journal(self) -> Journal:
-        """Open the journal with random faults. After two failures, open it with a working disk."""
+        """Open the journal with random faults. After two failures, open the journal without faults."""
         storage = self.world.storage
         storage.faults = self.faults
         for _ in range(2):
@@ -131,7 +131,7 @@ class RestartTest:
         storage.faults = self.faults
         return journal
 
-    async def _append_random(self, journal: Journal, partition: int) -> None:
+    async def _append_randomly(self, journal: Journal, partition: int) -> None:
         rng, expected = self.rng, self.expected[partition]
         while True:
             values = [self._random_value() for _ in range(rng.choice((1, 1, 1, 2, 5)))]
@@ -151,7 +151,7 @@ class RestartTest:
             journal.append(partition, [(b"key", value) for value in values], 1, on_append_done)
             _, error = await told
             if isinstance(error, LogOutcomeUnknown):
-                # The caller then reads the state again. The records of unknown outcome must not appear.
+                # The runtime then reads the log again. The records of unknown outcome must not appear.
                 found = (await read_all(journal, range(partition, partition + 1))).get(partition, [])
                 self._check_partition(partition, found, [])
             if error is not None:

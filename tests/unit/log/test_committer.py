@@ -1,4 +1,4 @@
-"""Both committers that write and sync: by kernel AIO, and by a thread."""
+"""The two committers of the journal: with kernel AIO, and with a thread."""
 
 import asyncio
 import errno
@@ -136,7 +136,7 @@ def test_thread_syncs_if_kernel_aio_is_unavailable(file_path: Path) -> None:
     assert file_path.read_bytes()[:6] == b"thread"
 
 
-def no_thread(_: object) -> None:
+def fail_to_start(_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -146,7 +146,7 @@ def test_folder_lock_is_released_if_no_thread_can_be_started(
     monkeypatch.setattr(fastpath, "compiled", None)
     disk = RealDisk(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", no_thread)
+        patch.setattr(threading.Thread, "start", fail_to_start)
         with pytest.raises(LogUnavailable, match="can't start new thread; allow more threads"):
             disk.lock()
     disk.lock()
@@ -174,6 +174,6 @@ async def test_no_thread_is_started_after_the_disk_is_locked(
 ) -> None:
     disk = RealDisk(tmp_path)
     disk.lock()
-    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    monkeypatch.setattr(threading.Thread, "start", fail_to_start)
     await asyncio.gather(*(disk.prepare(str(number), 1 << 20) for number in range(5)))
     disk.unlock()

@@ -1,12 +1,12 @@
 """The contract of every log: in memory, a journal (real or simulated disk), a topic (real or in memory).
 
-In a topic, each opening of the log claims the state partitions, and each claim record takes one offset. So
-the same records have greater offsets in a topic than in the other logs. The difference is
+In a topic, each opening of the log claims the state partitions, and each claim record takes one offset.
+Therefore the same records have greater offsets in a topic than in the other logs. The difference is
 `LogUnderTest.claims`, the number of claims per state partition.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -37,7 +37,6 @@ from tests.unit.log.kafka_logs import loop_time
 
 pytestmark = pytest.mark.run_with(fixture="log_under_test")
 
-MakeLog = Callable[[], StateLog]
 _topics = count()
 
 
@@ -88,8 +87,8 @@ class LogUnderTest:
         """The number of claim records in each state partition."""
         return self._openings if self._shared else 0
 
-    def run(self, main: Any) -> None:
-        self.world.run(main)
+    def run(self, test: Any) -> None:
+        self.world.run(test)
 
 
 @pytest.fixture(
@@ -114,8 +113,8 @@ def one_record(value: bytes = b"value") -> Records:
     return [(b"key", value)]
 
 
-async def open_log(place: LogUnderTest) -> StateLog:
-    return await place.open_as_coordinator()
+async def open_log(log_under_test: LogUnderTest) -> StateLog:
+    return await log_under_test.open_as_coordinator()
 
 
 async def test_observer_gets_the_batches_of_durable_appends(log_under_test: LogUnderTest) -> None:

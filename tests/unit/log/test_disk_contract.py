@@ -1,4 +1,4 @@
-"""The contract of a disk, for the real and the simulated one."""
+"""The contract of a disk, which the real and the simulated disk meet."""
 
 import asyncio
 import os
@@ -133,7 +133,7 @@ def lock_disk(world: LogEnvironment) -> Disk:
 
 
 def test_journal_files_are_not_readable_by_other_users(tmp_path: Path) -> None:
-    """Regression test: every user of the machine could read group ids and offsets."""
+    """Other users must not read group ids and offsets."""
     before = os.umask(0o022)
 
     async def run_test() -> None:

@@ -1,6 +1,4 @@
-"""Check which files and folders a real disk syncs, and when. Tests cannot cut the power, so calls are
-recorded.
-"""
+"""Check which files and folders a real disk syncs, and when, by recording the calls of fsync."""
 
 import os
 from collections.abc import Callable
@@ -17,15 +15,15 @@ def sync_checker(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], bool]:
     """Return a function that returns whether a path was synced since the last call for this path."""
     inodes: list[int] = []
 
-    def recording_sync(sync: Callable[[int], None]) -> Callable[[int], None]:
+    def wrap_sync(sync: Callable[[int], None]) -> Callable[[int], None]:
         def record_inode(descriptor: int) -> None:
             sync(descriptor)
             inodes.append(os.fstat(descriptor).st_ino)
 
         return record_inode
 
-    monkeypatch.setattr(os, "fsync", recording_sync(os.fsync))
-    monkeypatch.setattr(os, "fdatasync", recording_sync(os.fdatasync))
+    monkeypatch.setattr(os, "fsync", wrap_sync(os.fsync))
+    monkeypatch.setattr(os, "fdatasync", wrap_sync(os.fdatasync))
 
     def was_synced(path: Path) -> bool:
         inode = path.stat().st_ino

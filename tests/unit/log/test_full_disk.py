@@ -1,4 +1,4 @@
-"""The journal on a file system that is really full: a small tmpfs, if the test may mount one."""
+"""The journal on a full file system: a small tmpfs, if the test may mount a tmpfs."""
 
 import asyncio
 import os
@@ -81,7 +81,7 @@ async def test_full_disk_is_reported_and_writes_resume_when_space_is_free(
     ballast.unlink()
     await wait_until_healthy(log)
     assert await append_durably(log, 0, RECORD) == count
-    # Fill the disk again. This time only pruning by the journal frees space.
+    # Fill the disk again. Now only pruning by the journal frees space.
     count = await write_until_full(log)
     log.prune(0, count - 1)
     await wait_until_healthy(log)

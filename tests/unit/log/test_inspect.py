@@ -72,7 +72,7 @@ def write_journal(
     """Create a journal with these appends, one commit each, and with others that share commits."""
     world = RealDiskEnvironment(folder)
 
-    async def main() -> None:
+    async def append_all() -> None:
         journal = world.journal()
         await journal.open()
         for state_partition, appended in appends:
@@ -80,7 +80,7 @@ def write_journal(
         await asyncio.gather(*(append_durably(journal, *append) for append in together))
         await journal.close()
 
-    world.run(main())
+    world.run(append_all())
     return world
 
 
@@ -167,14 +167,14 @@ def test_dump_yields_records_before_the_damage_and_then_raises(tmp_path: Path) -
     assert whole[5].position < caught.value.position < whole[6].position
 
 
-def test_abandoned_commit_is_not_dumped(tmp_path: Path) -> None:
+def test_commit_that_was_repeated_in_the_next_segment_is_counted_once() -> None:
     world = SimulatedEnvironment()
 
     async def run_test() -> JournalReport:
         journal = world.journal()
         await journal.open()
         await append_durably(journal, 0, encode_records(SNAPSHOT))
-        # The write succeeds and the sync fails. The bytes exist in this segment and again in the next one.
+        # The write succeeds and the sync fails, so the records exist in the first and in the second segment.
         world.storage.next_faults = ["sync"]
         await append_durably(journal, 0, encode_records(UPDATE))
         world.storage.kill()
@@ -229,7 +229,7 @@ def test_journal_can_be_verified_while_it_is_written(tmp_path: Path) -> None:
     world.run(run_test())
 
 
-class _RemovingDisk(RealDisk):
+class DiskWithRemovals(RealDisk):
     """A disk on which the first `removals` size requests fail, as if a segment had just been removed."""
 
     def __init__(self, folder: Path, removals: int) -> None:
@@ -245,10 +245,10 @@ class _RemovingDisk(RealDisk):
 
 def test_verify_retries_if_segments_are_removed_meanwhile(tmp_path: Path) -> None:
     write_journal(tmp_path, (0, encode_records(SNAPSHOT, UPDATE)), (4, encode_records(None)))
-    report = asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX - 1)))
+    report = asyncio.run(inspect_journal(DiskWithRemovals(tmp_path, REMOVALS_MAX - 1)))
     assert report == verify_journal(tmp_path)
     with pytest.raises(FileNotFoundError):
-        asyncio.run(inspect_journal(_RemovingDisk(tmp_path, REMOVALS_MAX)))
+        asyncio.run(inspect_journal(DiskWithRemovals(tmp_path, REMOVALS_MAX)))
 
 
 def test_dump_has_decoded_keys_and_values(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from tests.unit.log.journals import (
     encode_entry,
     expected_values,
     last_used_segment,
+    make_record_value,
     open_damaged,
-    record_value,
     reopen_and_append,
 )
 
@@ -77,7 +77,7 @@ def test_damage_error_has_file_position_and_advice(tmp_path: Path, damage: str) 
     create_journal(world, 10, "closed")
     path = world.folder / segment_name(1)
     data = bytearray(path.read_bytes())
-    position = data.find(record_value(5))
+    position = data.find(make_record_value(5))
     data[position] ^= 1
     path.write_bytes(data if damage == "flipped bit" else data[:position])
     with pytest.raises(LogDamaged) as caught:
@@ -99,7 +99,7 @@ def test_damage_error_has_file_position_and_advice(tmp_path: Path, damage: str) 
 @pytest.mark.parametrize("end", ["closed", "killed"])
 @pytest.mark.parametrize("has_spare", [True, False])
 def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare: bool) -> None:
-    """An interrupted copy leaves such a file. The spare segment after this file may not be copied at all."""
+    """An interrupted copy truncates the last file, and may omit the spare segment after this file."""
     pristine = SimulatedEnvironment()
     create_journal(pristine, 30, end)
     name, data = last_used_segment(pristine)
@@ -118,13 +118,13 @@ def test_truncated_last_file_is_detected_if_data_is_missing(end: str, has_spare:
             assert f"the file ends at byte {size}, and it was longer once" in error.found
             assert "copy the journal's folder again" in error.advice
         else:
-            # The file does not even contain its header.
+            # The file is shorter than the header of a segment.
             assert has_spare
             assert size < FIRST_POSITION
 
 
 def test_truncated_last_file_with_a_torn_tail_is_detected() -> None:
-    """The header of the torn frame contains the length of the frame."""
+    """The header of the torn frame contains the frame's length, which shows that bytes are missing."""
     pristine = SimulatedEnvironment()
     create_journal(pristine, 10, "killed")
     name, data = last_used_segment(pristine)
@@ -141,7 +141,7 @@ def test_truncated_last_file_with_a_torn_tail_is_detected() -> None:
 
 
 def test_last_file_may_lack_unused_bytes_at_its_end() -> None:
-    """No data is missing. The advised repair leaves such a file, too."""
+    """No data is missing. The repair that the error message advises also leaves such a file."""
     world = SimulatedEnvironment()
     create_journal(world, 10, "killed")
     name, data = last_used_segment(world)

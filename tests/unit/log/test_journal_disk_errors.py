@@ -78,17 +78,17 @@ class FaultyEnvironment(SimulatedEnvironment):
     def disk(self) -> RaisingDisk:
         return RaisingDisk(self)
 
-    def inject(self, *faults: str) -> None:
+    def inject_faults(self, *faults: str) -> None:
         for fault in faults:
             kind, _, operation = fault.rpartition(" ")
             if operation == "encode":
-                self._monkeypatch.setattr(layout, "encode_frame", raise_once(layout.encode_frame))
+                self._monkeypatch.setattr(layout, "encode_frame", fail_first_call(layout.encode_frame))
             else:
                 (self.due if kind else self.storage.next_faults).append(operation)
 
 
-def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    def raise_if_due(*args: Any) -> Any:
+def fail_first_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    def raise_or_call(*args: Any) -> Any:
         nonlocal is_due
         if is_due:
             is_due = False
@@ -96,7 +96,7 @@ def raise_once(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args)
 
     is_due = True
-    return raise_if_due
+    return raise_or_call
 
 
 @pytest.fixture(params=["always", "os"])
@@ -106,11 +106,11 @@ def sync_mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> FaultyEnvironment:
+def faulty_environment(monkeypatch: pytest.MonkeyPatch) -> FaultyEnvironment:
     return FaultyEnvironment(monkeypatch)
 
 
-async def open_with_spare(world: SimulatedEnvironment, sync: str) -> Journal:
+async def open_journal_with_spare(world: SimulatedEnvironment, sync: str) -> Journal:
     journal = await open_journal(world, sync)
     await append_durably(journal, 0, ONE)
     # Wait until the spare file exists.
@@ -123,7 +123,7 @@ def traceback_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.exc_info]
 
 
-def in_both_modes(*faults: str) -> list[tuple[str, str]]:
+def pair_with_sync_modes(*faults: str) -> list[tuple[str, str]]:
     """Return the faults with each sync mode, except failing syncs with mode `os`, which does not sync."""
     return [
         (each, mode) for each in faults for mode in ("always", "os") if (each[:4], mode) != ("sync", "os")
@@ -131,17 +131,17 @@ def in_both_modes(*faults: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "sync_mode"), in_both_modes("write", "sync", "raise write", "raise done", "raise encode")
+    ("fault", "sync_mode"), pair_with_sync_modes("write", "sync", "raise write", "raise done", "raise encode")
 )
 def test_commit_that_fails_once_is_retried_in_another_segment(
     fault: str,
     sync_mode: str,
-    faulty: FaultyEnvironment,
+    faulty_environment: FaultyEnvironment,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run_test() -> None:
-        journal = await open_with_spare(faulty, sync_mode)
-        faulty.inject(fault)
+        journal = await open_journal_with_spare(faulty_environment, sync_mode)
+        faulty_environment.inject_faults(fault)
         results = await asyncio.gather(*(append(journal, partition, ONE) for partition in range(3)))
         assert results == [(1, None), (0, None), (0, None)]
         assert journal.health() is None
@@ -149,16 +149,16 @@ def test_commit_that_fails_once_is_retried_in_another_segment(
         assert [offset for offset, _, _ in (await read_all(journal))[0]] == [0, 1, 2]
         await journal.close()
 
-    faulty.run(run_test())
-    (said,) = [record for record in caplog.records if "a commit failed" in record.getMessage()]
+    faulty_environment.run(run_test())
+    (message,) = [record for record in caplog.records if "a commit failed" in record.getMessage()]
     # An error of the disk needs no traceback.
-    assert bool(said.exc_info) is fault.startswith("raise")
-    assert read_offsets_after_kill(faulty, sync_mode) == [0, 1, 2]
+    assert bool(message.exc_info) is fault.startswith("raise")
+    assert read_offsets_after_kill(faulty_environment, sync_mode) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("faults", "sync_mode"),
-    in_both_modes(
+    pair_with_sync_modes(
         "write+write",
         "sync+sync",
         "sync+prepare",
@@ -174,10 +174,10 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
         world = FaultyEnvironment(monkeypatch, seed)
 
         async def run_test(world: FaultyEnvironment = world) -> None:
-            journal = await open_with_spare(world, sync_mode)
+            journal = await open_journal_with_spare(world, sync_mode)
             if faults.endswith("prepare"):
                 journal._segments._spare = None
-            world.inject(*faults.split("+"))
+            world.inject_faults(*faults.split("+"))
             base_offset, error = await append(journal, 0, ONE)
             assert (base_offset, type(error)) == (1, LogOutcomeUnknown)
             assert "takes no writes" in str(journal.health())
@@ -197,43 +197,43 @@ def test_commit_that_fails_twice_has_an_unknown_outcome(
 
 @pytest.mark.parametrize("fault", ["prepare", "raise prepare", "raise write", "raise done"])
 def test_failed_creation_of_a_segment_is_retried(
-    fault: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+    fault: str, sync_mode: str, faulty_environment: FaultyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run_test() -> None:
-        journal = await open_with_spare(faulty, sync_mode)
-        files, with_spare_bytes = len(faulty.storage.files), journal.size_bytes()
-        faulty.inject(fault)
+        journal = await open_journal_with_spare(faulty_environment, sync_mode)
+        files, with_spare_bytes = len(faulty_environment.storage.files), journal.size_bytes()
+        faulty_environment.inject_faults(fault)
         # The append does not fit into the current segment.
         _, error = await append(journal, 0, LARGE)
         assert type(error) is LogUnavailable
         assert "no new segment can be made: " in str(error)
         assert journal.health() == str(error)
         # The file whose header may or may not have been written was removed.
-        assert len(faulty.storage.files) == files - (fault != "raise prepare")
+        assert len(faulty_environment.storage.files) == files - (fault != "raise prepare")
         assert journal.size_bytes() == with_spare_bytes - SEGMENT_BYTES
         await asyncio.sleep(1.1)
         assert journal.health() is None
         assert await append_durably(journal, 0, LARGE) == 1
         await journal.close()
 
-    faulty.run(run_test())
+    faulty_environment.run(run_test())
     messages = [record.getMessage() for record in caplog.records]
     assert messages[0].startswith("the journal takes no writes: no new segment can be made: ")
-    assert read_offsets_after_kill(faulty, sync_mode) == [0, 1]
+    assert read_offsets_after_kill(faulty_environment, sync_mode) == [0, 1]
 
 
 @pytest.mark.parametrize("fault", ["raise prepare", "raise write", "raise done"])
 def test_close_completes_all_appends_although_the_disk_raises(
-    fault: str, sync_mode: str, faulty: FaultyEnvironment
+    fault: str, sync_mode: str, faulty_environment: FaultyEnvironment
 ) -> None:
     async def run_test() -> None:
-        journal = await open_with_spare(faulty, sync_mode)
+        journal = await open_journal_with_spare(faulty_environment, sync_mode)
         journal._segments._spare = None
-        faulty.inject("raise write", fault)
+        faulty_environment.inject_faults("raise write", fault)
         assert await append_errors_at_close(journal) == {LogOutcomeUnknown}
 
-    faulty.run(run_test())
-    assert read_offsets_after_kill(faulty, sync_mode) == [0]
+    faulty_environment.run(run_test())
+    assert read_offsets_after_kill(faulty_environment, sync_mode) == [0]
 
 
 @pytest.mark.parametrize(
@@ -244,29 +244,33 @@ def test_close_completes_all_appends_although_the_disk_raises(
     ],
 )
 def test_failure_during_close_is_logged_and_the_folder_is_unlocked(
-    fault: str, sync_mode: str, message: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+    fault: str,
+    sync_mode: str,
+    message: str,
+    faulty_environment: FaultyEnvironment,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def run_test() -> None:
-        journal = await open_journal(faulty, sync_mode)
+        journal = await open_journal(faulty_environment, sync_mode)
         await append_durably(journal, 0, ONE)
-        faulty.inject(fault)
+        faulty_environment.inject_faults(fault)
         await journal.close()
 
-    faulty.run(run_test())
+    faulty_environment.run(run_test())
     (logged,) = traceback_messages(caplog)
     assert message in logged
-    assert read_offsets_after_kill(faulty, sync_mode) == [0]
+    assert read_offsets_after_kill(faulty_environment, sync_mode) == [0]
 
 
 @pytest.mark.parametrize(("what", "sync_mode"), [("prepare", "always"), ("remove", "always"), ("sync", "os")])
 def test_exception_in_a_background_operation_is_logged_and_retried(
-    what: str, sync_mode: str, faulty: FaultyEnvironment, caplog: pytest.LogCaptureFixture
+    what: str, sync_mode: str, faulty_environment: FaultyEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run_test() -> None:
-        journal = await open_with_spare(faulty, sync_mode)
+        journal = await open_journal_with_spare(faulty_environment, sync_mode)
         if what == "prepare":
             journal._segments._spare = None
-        faulty.inject(f"raise {what}")
+        faulty_environment.inject_faults(f"raise {what}")
         for _ in range(200):
             journal.prune(0, await append_durably(journal, 0, ONE))
         await asyncio.sleep(1.1)
@@ -274,13 +278,13 @@ def test_exception_in_a_background_operation_is_logged_and_retried(
         await asyncio.sleep(0.1)
         assert journal._segments.are_retired_segments_durable() or what != "sync"
         # The current segment, its spare file, and one segment that is about to be removed.
-        assert len(faulty.storage.files) <= 3
+        assert len(faulty_environment.storage.files) <= 3
         await journal.close()
 
-    faulty.run(run_test())
+    faulty_environment.run(run_test())
     assert len(traceback_messages(caplog)) == 1
-    assert not faulty.due
-    assert read_offsets_after_kill(faulty, sync_mode)[-1] == 201
+    assert not faulty_environment.due
+    assert read_offsets_after_kill(faulty_environment, sync_mode)[-1] == 201
 
 
 def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
@@ -295,7 +299,7 @@ def test_segment_is_not_extended_if_a_next_header_may_be_on_disk() -> None:
             world.storage.next_faults = ["sync", "remove"]
             _, error = await append(journal, 0, LARGE)
             assert type(error) is LogUnavailable
-            # The first segment may be removed if a frame after the last one of the second segment permits it.
+            # The records of the first segment are no longer needed, so the journal may remove this segment.
             journal.prune(0, 1)
             await asyncio.sleep(world.storage.rng.random() * 0.05)
             world.storage.cut_power()

@@ -27,19 +27,20 @@ def test_acknowledged_records_survive_every_crash(name: str, sync: str) -> None:
     acknowledged = 0
     faults = FAULTS[name]
     # With sync mode `os`, no append waits for a sync. If a sync fails before a power failure, records may be
-    # missing in the middle of the log. The journal refuses this as damage.
+    # missing in the middle of the log, which the journal refuses as damage.
     lossy = sync == "os" and faults.sync_fails_rate > 0
-    deaths = ("close", "kill") if lossy else ("close", "kill", "power")
+    endings = ("close", "kill") if lossy else ("close", "kill", "power")
     for seed in range(8):
-        lives = RestartTest(seed, faults, sync, deaths, LIFE_S.get(name, 0.1))
+        restarts = RestartTest(seed, faults, sync, endings, LIFE_S.get(name, 0.1))
         try:
-            lives.run(6)
+            restarts.run(6)
         except BaseException as error:
             error.add_note(
-                f"RestartTest({seed}, FAULTS[{name!r}], {sync!r}, {deaths}, LIFE_S.get({name!r}, 0.1)).run(6)"
+                f"RestartTest({seed}, FAULTS[{name!r}], {sync!r}, {endings}, "
+                f"LIFE_S.get({name!r}, 0.1)).run(6)"
             )
             raise
-        acknowledged += lives.acknowledged
+        acknowledged += restarts.acknowledged
     assert acknowledged > 100
 
 
@@ -55,6 +56,6 @@ def test_planted_journal_defect_is_detected(name: str, monkeypatch: pytest.Monke
     JOURNAL_MUTANTS[name](monkeypatch)
     with pytest.raises(AssertionError) as noticed:
         test_acknowledged_records_survive_every_crash("failing often", "always")
-    # The test adds a note only to an error of RestartTest.run. So the defect was detected there, and not by
-    # the check of the number of acknowledged records.
+    # The test adds a note only to an error of RestartTest.run, so a note proves that the check of the records
+    # detected the defect, and not the check of the number of acknowledged appends.
     assert noticed.value.__notes__

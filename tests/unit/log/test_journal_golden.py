@@ -12,7 +12,7 @@ from coordinator.errors import LogDamaged
 from coordinator.log.journal import Journal, layout
 from coordinator.log.journal.disk import LOCK_NAME
 from tests.unit.log.environments import append_durably, read_all
-from tests.unit.log.journals import record_value
+from tests.unit.log.journals import make_record_value
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "journal-1"
 STATE_PARTITIONS = 3
@@ -30,7 +30,7 @@ async def write_golden_files(folder: Path) -> None:
     journal = new_journal(folder)
     await journal.open()
     for number, size in enumerate(SIZES):
-        records = [(b"key", record_value(number, size)), (b"gone", None)]
+        records = [(b"key", make_record_value(number, size)), (b"gone", None)]
         await append_durably(journal, number % STATE_PARTITIONS, records)
     await asyncio.gather(
         *(append_durably(journal, each, [(b"last", b"")]) for each in range(STATE_PARTITIONS))
@@ -60,7 +60,7 @@ async def test_golden_files_are_read_and_continued(tmp_path: Path) -> None:
     found = await read_all(journal, range(STATE_PARTITIONS))
     for partition in range(STATE_PARTITIONS):
         numbers = range(partition, len(SIZES), STATE_PARTITIONS)
-        expected = [pair for number in numbers for pair in (record_value(number, SIZES[number]), None)]
+        expected = [pair for number in numbers for pair in (make_record_value(number, SIZES[number]), None)]
         assert [content for _, _, content in found[partition]] == [*expected, b""]
     assert await append_durably(journal, 0, [(b"key", b"more")]) == len(found[0])
     await journal.close()

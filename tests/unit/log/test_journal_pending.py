@@ -1,4 +1,4 @@
-"""The size of a commit."""
+"""The number of appends that one commit takes."""
 
 import pytest
 

@@ -209,8 +209,8 @@ def test_100_000_updates_leave_a_small_journal_that_loads_few_records() -> None:
             for group in GROUPS:
                 parts = (make_initialize(partition=number) for number in PARTITIONS)
                 await driver.send_request(INITIALIZE, *parts, group=group)
-            # The first group is written only at the start. The state of this group must survive, and must not
-            # prevent the removal of segments.
+            # The first group is written only at the start. The state of the first group must survive, but
+            # must not prevent the removal of segments.
             await write_repeatedly(driver, GROUPS[0], 3)
             writers = [asyncio.ensure_future(write_repeatedly(driver, group, turns)) for group in GROUPS[1:]]
             largest_bytes = 0

@@ -31,15 +31,17 @@ def check_crash(image: DiskImage, promises: AcknowledgedAppends, crash: str, see
     world = SimulatedEnvironment()
     world.storage = image.storage_after_crash(crash, Random(seed))
 
-    async def main() -> None:
+    async def read_and_check() -> None:
         journal: Journal = await open_journal(world, sync)
-        promises.check(await read_all(journal), may_lose=sync == "os" and crash != "kill")
+        promises.check_records(await read_all(journal), may_lose=sync == "os" and crash != "kill")
         world.storage.kill()
 
-    world.run(main())
+    world.run(read_and_check())
 
 
-def crash_after_each_event(events: list[DiskEvent], sync: str, crashes: tuple[str, ...]) -> Counter[str]:
+def check_crash_after_each_event(
+    events: list[DiskEvent], sync: str, crashes: tuple[str, ...]
+) -> Counter[str]:
     """Crash after each event. Return the number of crashes after each kind of event."""
     image, promises, rng = DiskImage(), AcknowledgedAppends(), Random(1)
     kinds: Counter[str] = Counter()
@@ -47,9 +49,9 @@ def crash_after_each_event(events: list[DiskEvent], sync: str, crashes: tuple[st
         if event.kind == "N":
             promises.apply_note(event.name)
             continue
-        image.apply(event, rng)
+        image.apply_event(event, rng)
         kinds[event.kind] += 1
-        # A new file is filled with zeros in many writes, so do not crash after each of these.
+        # A new file is filled with zeros in many writes, so do not crash after each of these writes.
         if event.kind == "W" and not any(event.data):
             continue
         for crash in crashes:
@@ -67,7 +69,7 @@ def test_acknowledged_records_survive_a_crash_at_any_point(
     fault_library: Path, tmp_path: Path, pure: bool
 ) -> None:
     events = run_driver(fault_library, tmp_path / "run", "always", COMMITS, pure=pure)
-    kinds = crash_after_each_event(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
+    kinds = check_crash_after_each_event(events, "always", ("kill", "loses", "keeps", "draws", "draws"))
     # Segments were created and removed.
     assert kinds["C"] > 4
     assert kinds["U"] > 2
@@ -80,7 +82,7 @@ def test_mode_os_loses_only_the_last_commits_and_only_on_power_failure(
     fault_library: Path, tmp_path: Path
 ) -> None:
     events = run_driver(fault_library, tmp_path / "run", "os", COMMITS)
-    kinds = crash_after_each_event(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
+    kinds = check_crash_after_each_event(events, "os", ("kill", "loses", "keeps", "draws", "draws"))
     assert kinds["U"] >= 2
     # Each segment is synced before an earlier one is removed.
     assert kinds["S"] > kinds["U"]
@@ -106,4 +108,4 @@ def test_failed_disk_call_loses_no_acknowledged_record(
         events = run_driver(fault_library, tmp_path / str(place), "always", COMMITS, faults=faults)
         assert sum(event.kind == "X" for event in events) == len(plan.split())
         assert events[-1] == DiskEvent("N", "closed", 0, b"")
-        crash_after_each_event(events, "always", ("kill", "draws"))
+        check_crash_after_each_event(events, "always", ("kill", "draws"))

@@ -15,13 +15,11 @@ from tests.unit.log.journals import (
     encode_entry,
     expected_values,
     last_used_segment,
+    make_record_value,
     open_damaged,
     read_values,
-    record_value,
     reopen_and_append,
 )
-
-# Torn tails.
 
 
 def test_partial_write_is_truncated_at_any_length() -> None:
@@ -54,12 +52,12 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
     """A process that is killed before its sync leaves a commit that is only in the page cache."""
     world = SimulatedEnvironment()
 
-    async def leave_unsynced() -> None:
+    async def append_without_sync() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, 3)
         world.storage.faults.sync_s = 5.0
-        journal.append(0, [(b"key", record_value(3))], 1, lambda base_offset, error: None)
+        journal.append(0, [(b"key", make_record_value(3))], 1, lambda base_offset, error: None)
         await asyncio.sleep(0.01)
         world.storage.kill()
         world.storage.faults.sync_s = 0.0
@@ -70,16 +68,13 @@ def test_recovered_commit_is_durable_before_it_is_served() -> None:
         assert await read_values(journal) == expected_values(4)
         world.storage.cut_power()
 
-    world.run(leave_unsynced())
+    world.run(append_without_sync())
     world.run(serve_then_lose_power())
     assert reopen_and_append(world) == expected_values(4)
 
 
-# Files.
-
-
 @pytest.mark.parametrize(("place", "missing"), [(0, 1), (1, 2)])
-def test_missing_file_is_detected(place: int, missing: int) -> None:
+def test_missing_segment_file_is_detected(place: int, missing: int) -> None:
     world = SimulatedEnvironment()
     create_journal(world, 60, "closed")
     del world.storage.files[sorted(world.storage.files)[place]]
@@ -88,7 +83,7 @@ def test_missing_file_is_detected(place: int, missing: int) -> None:
     assert error.found.startswith("the file is missing")
 
 
-def test_renamed_file_is_detected() -> None:
+def test_renamed_segment_file_is_detected() -> None:
     world = SimulatedEnvironment()
     create_journal(world, 60, "closed")
     files = world.storage.files
@@ -138,7 +133,7 @@ def test_unrelated_file_is_not_changed(tmp_path: Path) -> None:
 def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
     world = SimulatedEnvironment()
 
-    async def drop_with_faults() -> None:
+    async def prune_with_failing_removal() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, 60)
@@ -147,22 +142,19 @@ def test_interrupted_removal_of_segments_continues_after_a_restart() -> None:
         await asyncio.sleep(1)
         world.storage.kill()
 
-    world.run(drop_with_faults())
+    world.run(prune_with_failing_removal())
     assert segment_name(1) in world.storage.files
 
     async def reopen_journal() -> None:
         journal = world.journal()
         await journal.open()
         assert journal.end_offset(0) == 60
-        assert (await read_values(journal))[-1] == record_value(59)
+        assert (await read_values(journal))[-1] == make_record_value(59)
         assert len(await read_values(journal)) < 30
         await journal.close()
 
     world.run(reopen_journal())
     assert segment_name(1) not in world.storage.files
-
-
-# Configuration, locking and sync modes.
 
 
 def test_another_number_of_state_partitions_is_refused() -> None:
@@ -181,7 +173,7 @@ def test_another_number_of_state_partitions_is_refused() -> None:
     assert reopen_and_append(world) == expected_values(3)
 
 
-def test_second_process_is_refused(tmp_path: Path) -> None:
+def test_journal_of_a_running_process_cannot_be_opened(tmp_path: Path) -> None:
     world = RealDiskEnvironment(tmp_path)
 
     async def run_test() -> None:

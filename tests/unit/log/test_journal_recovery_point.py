@@ -18,9 +18,9 @@ from tests.unit.log.journals import (
     create_journal,
     expected_values,
     last_used_segment,
+    make_record_value,
     open_damaged,
     open_journal,
-    record_value,
     reopen_and_append,
     used_segments,
 )
@@ -45,7 +45,7 @@ def written_recovery_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "killed") -> None:
     """Create a journal whose last append was acknowledged some time before the crash."""
 
-    async def main() -> None:
+    async def append_and_idle() -> None:
         journal = world.journal()
         await journal.open()
         await append_records(journal, count)
@@ -55,7 +55,7 @@ def create_idle_journal(world: SimulatedEnvironment, count: int, end: str = "kil
         else:
             world.storage.cut_power()
 
-    world.run(main())
+    world.run(append_and_idle())
 
 
 def test_zeroed_acknowledged_commits_are_always_detected() -> None:
@@ -95,7 +95,7 @@ def test_recovery_point_is_written_only_when_the_journal_is_idle(written_recover
     async def run_test() -> None:
         journal = await open_journal(world)
         for number in range(500):
-            await append_durably(journal, 0, [(b"key", record_value(number))])
+            await append_durably(journal, 0, [(b"key", make_record_value(number))])
             await asyncio.sleep(IDLE_S / 3)
         assert written_recovery_points == []
         await asyncio.sleep(2 * IDLE_S)
@@ -107,12 +107,12 @@ def test_recovery_point_is_written_only_when_the_journal_is_idle(written_recover
     assert written_recovery_points == [500]
 
 
-def test_close_records_the_last_commit(written_recovery_points: list[int]) -> None:
+def test_close_writes_a_recovery_point_of_the_last_commit(written_recovery_points: list[int]) -> None:
     create_journal(SimulatedEnvironment(), 3, "closed")
     assert written_recovery_points == [3]
 
 
-def test_open_records_commits_that_are_found_after_a_kill(written_recovery_points: list[int]) -> None:
+def test_open_after_a_kill_writes_a_recovery_point(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
     create_journal(world, 3, "killed")
     assert written_recovery_points == []
@@ -125,7 +125,7 @@ def test_open_records_commits_that_are_found_after_a_kill(written_recovery_point
     world.run(run_test())
 
 
-def test_mode_os_records_only_synced_commits(written_recovery_points: list[int]) -> None:
+def test_recovery_point_in_mode_os_covers_only_synced_commits(written_recovery_points: list[int]) -> None:
     world = SimulatedEnvironment()
 
     async def run_test() -> None:

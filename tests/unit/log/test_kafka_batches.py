@@ -19,36 +19,36 @@ from tests.unit.log.kafka_logs import ONE, TOPIC, KafkaLogs, read_values, run_si
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 BATCH_BYTES_MAX = 2_000
-# A batch can hold three of these records.
+# A batch can hold three records of MANY.
 MANY = [(b"k%02d" % number, bytes([number]) * 500) for number in range(20)]
 BATCHES = 7
 
 
-def small_batch_logs() -> KafkaLogs:
+def make_small_batch_logs() -> KafkaLogs:
     """Return logs in a topic that already exists and accepts small batches only."""
-    all_of_them = KafkaLogs()
+    kafka_logs = KafkaLogs()
     configs = {**required_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
-    all_of_them.kafka.create(TOPIC, STATE_PARTITIONS, configs)
-    return all_of_them
+    kafka_logs.kafka.create(TOPIC, STATE_PARTITIONS, configs)
+    return kafka_logs
 
 
 async def start_split_append(
-    all_of_them: KafkaLogs, log: KafkaLog
+    kafka_logs: KafkaLogs, log: KafkaLog
 ) -> asyncio.Future[tuple[int, LogError | None]]:
     """Start an append of several batches. Return after the first of these batches is in the log."""
     appending = asyncio.ensure_future(append(log, 0, MANY))
-    while len(all_of_them.partition(0).batches) < 4:  # noqa: ASYNC110
+    while len(kafka_logs.partition(0).batches) < 4:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     return appending
 
 
 async def test_append_larger_than_a_batch_is_split_into_several() -> None:
-    all_of_them = small_batch_logs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = make_small_batch_logs()
+    log = await kafka_logs.open_owned_log(0)
     at = await append_durably(log, 0, ONE)
     size_bytes = log.size_bytes()
     assert await append_durably(log, 0, MANY) == at + 1
-    written = all_of_them.partition(0).batches[-BATCHES:]
+    written = kafka_logs.partition(0).batches[-BATCHES:]
     assert [len(batch) <= BATCH_BYTES_MAX for batch in written] == [True] * BATCHES
     assert log.size_bytes() - size_bytes == sum(map(len, written))
     assert await append_durably(log, 0, ONE) == at + 1 + len(MANY)
@@ -56,7 +56,7 @@ async def test_append_larger_than_a_batch_is_split_into_several() -> None:
 
 
 async def test_record_of_record_bytes_max_is_accepted() -> None:
-    log = await small_batch_logs().open_owned_log(0)
+    log = await make_small_batch_logs().open_owned_log(0)
     largest = bytes(log.record_bytes_max - len(b"key"))
     await append_durably(log, 0, [(b"key", largest)])
     _, error = await append(log, 0, [(b"key", largest + bytes(128))])
@@ -65,10 +65,10 @@ async def test_record_of_record_bytes_max_is_accepted() -> None:
 
 
 async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix() -> None:
-    all_of_them = small_batch_logs()
-    log = await all_of_them.open_owned_log(0)
-    appending = await start_split_append(all_of_them, log)
-    all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    kafka_logs = make_small_batch_logs()
+    log = await kafka_logs.open_owned_log(0)
+    appending = await start_split_append(kafka_logs, log)
+    kafka_logs.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     _, error = await appending
     assert isinstance(error, LogOutcomeUnknown)
     _, error = await append(log, 0, ONE)
@@ -81,19 +81,19 @@ async def test_split_append_that_fails_has_an_unknown_outcome_and_keeps_a_prefix
 
 
 async def test_owner_deposed_between_two_batches_is_fenced() -> None:
-    all_of_them = small_batch_logs()
-    log = await all_of_them.open_owned_log(0)
-    next_owner = all_of_them.log()
+    kafka_logs = make_small_batch_logs()
+    log = await kafka_logs.open_owned_log(0)
+    next_owner = kafka_logs.log()
     await next_owner.open()
     produce, claimed = log._cluster.produce, asyncio.Event()
 
     async def produce_after_the_claim(*args: Any) -> Any:
-        if len(all_of_them.partition(0).batches) >= 4:
+        if len(kafka_logs.partition(0).batches) >= 4:
             await claimed.wait()
         return await produce(*args)
 
     log._cluster.produce = produce_after_the_claim  # type: ignore[method-assign]
-    appending = await start_split_append(all_of_them, log)
+    appending = await start_split_append(kafka_logs, log)
     await next_owner.acquire_ownership(0)
     claimed.set()
     _, error = await appending
@@ -101,7 +101,7 @@ async def test_owner_deposed_between_two_batches_is_fenced() -> None:
 
 
 async def test_record_larger_than_a_batch_is_not_written() -> None:
-    log = await small_batch_logs().open_owned_log(0)
+    log = await make_small_batch_logs().open_owned_log(0)
     _, error = await append(log, 0, [(b"k", bytes(BATCH_BYTES_MAX))])
     assert isinstance(error, LogUnavailable)
     await append_durably(log, 0, ONE)
@@ -126,16 +126,16 @@ def test_split_records_does_not_divide_a_unit() -> None:
 
 
 async def test_unit_whose_batch_fails_is_not_stored_in_part() -> None:
-    all_of_them = small_batch_logs()
-    log = await all_of_them.open_owned_log(0)
-    landed = all_of_them.partition(0).batches
+    kafka_logs = make_small_batch_logs()
+    log = await kafka_logs.open_owned_log(0)
+    landed = kafka_logs.partition(0).batches
     before = len(landed)
     told: asyncio.Future[LogError | None] = asyncio.get_running_loop().create_future()
     units = [(0, 3), (3, 5), (5, 8)]
     log.append(0, MANY[:8], 1, lambda _, error: told.set_result(error), units)
     while len(landed) == before:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
-    all_of_them.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+    kafka_logs.kafka.produce_errors = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
     assert isinstance(await told, LogOutcomeUnknown)
     await log.acquire_ownership(0)
     assert await read_values(log) == [value for _, value in MANY[:3]]

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_deposed_owner_can_neither_append_nor_renew() -> None:
-    all_of_them = KafkaLogs()
-    first = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    first = await kafka_logs.open_owned_log(0)
     await append_durably(first, 0, [(b"k", b"first")])
-    second = await all_of_them.open_owned_log(0)
+    second = await kafka_logs.open_owned_log(0)
     _, error = await append(first, 0, [])
     assert isinstance(error, LogFenced)
     _, error = await append(first, 0, [(b"k", b"zombie")])
@@ -29,14 +29,14 @@ async def test_deposed_owner_can_neither_append_nor_renew() -> None:
 
 
 async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() -> None:
-    all_of_them = KafkaLogs()
-    all_of_them.kafka.transactional = False
-    first = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    kafka_logs.kafka.transactional = False
+    first = await kafka_logs.open_owned_log(0)
     await append_durably(first, 0, [(b"k", b"first")])
-    second = await all_of_them.open_owned_log(0)
+    second = await kafka_logs.open_owned_log(0)
     _, error = await append(first, 0, [(b"k", b"zombie")])
     assert isinstance(error, LogFenced)
-    assert all_of_them.partition(0).end == 4
+    assert kafka_logs.partition(0).end == 4
     assert await read_values(second) == [b"first"]
     # The zombie's record takes the offset that the new owner expects next. The new owner must claim and
     # read again.
@@ -49,32 +49,32 @@ async def test_record_of_a_deposed_owner_is_ignored_if_brokers_do_not_fence() ->
 
 
 async def test_owner_that_detected_its_replacement_sends_nothing() -> None:
-    all_of_them = KafkaLogs()
-    all_of_them.kafka.transactional = False
-    first = await all_of_them.open_owned_log(0)
-    await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    kafka_logs.kafka.transactional = False
+    first = await kafka_logs.open_owned_log(0)
+    await kafka_logs.open_owned_log(0)
     await append(first, 0, [])
-    end = all_of_them.partition(0).end
+    end = kafka_logs.partition(0).end
     for records in ([], ONE):
         _, error = await append(first, 0, records)
         assert isinstance(error, LogFenced)
-    assert all_of_them.partition(0).end == end
+    assert kafka_logs.partition(0).end == end
 
 
 async def test_late_claim_of_an_earlier_owner_deposes_no_owner() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     assert await log.acquire_ownership(0) == 2
     assert await read_values(log) == []
-    all_of_them.write(0, [encode_claim(0, "late")], owner_epoch=1)
+    kafka_logs.append_without_producer_id(0, [encode_claim(0, "late")], owner_epoch=1)
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown), "the owner must claim again, but is not fenced"
 
 
 async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
-    all_of_them = KafkaLogs()
-    owner = await all_of_them.open_owned_log(0)
-    late = all_of_them.log()
+    kafka_logs = KafkaLogs()
+    owner = await kafka_logs.open_owned_log(0)
+    late = kafka_logs.log()
     await late.open()
     with pytest.raises(LogUnavailable, match="assigned to another process"):
         await late.acquire_ownership(0, 0.0, lambda: False)
@@ -82,8 +82,8 @@ async def test_claim_is_not_sent_if_the_shard_was_reassigned() -> None:
 
 
 async def test_append_before_the_claim_was_read_is_refused() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log()
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log()
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogFenced)
     await log.acquire_ownership(0)
@@ -92,8 +92,8 @@ async def test_append_before_the_claim_was_read_is_refused() -> None:
 
 
 async def test_last_of_concurrent_claims_determines_the_owner() -> None:
-    all_of_them = KafkaLogs()
-    logs = [all_of_them.log() for _ in range(5)]
+    kafka_logs = KafkaLogs()
+    logs = [kafka_logs.log() for _ in range(5)]
     await asyncio.gather(*(log.open() for log in logs))
     for _ in range(3):
         await asyncio.gather(*(log.acquire_ownership(0) for log in logs), return_exceptions=True)
@@ -104,14 +104,14 @@ async def test_last_of_concurrent_claims_determines_the_owner() -> None:
 
 
 async def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
-    all_of_them = KafkaLogs()
-    all_of_them.kafka.transactional = False
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    kafka_logs.kafka.transactional = False
+    log = await kafka_logs.open_owned_log(0)
     for _ in range(4):
         await log.acquire_ownership(0)
     # The last record has owner epoch 2. The next owner claims epoch 3, but epoch 5 exists.
-    all_of_them.write(0, [(b"k", b"zombie")], owner_epoch=2)
-    late = all_of_them.log()
+    kafka_logs.append_without_producer_id(0, [(b"k", b"zombie")], owner_epoch=2)
+    late = kafka_logs.log()
     await late.open()
     assert await late.acquire_ownership(0) == 3
     with pytest.raises(LogUnavailable, match="owner epoch 5"):
@@ -125,11 +125,11 @@ async def test_claim_with_an_owner_epoch_that_is_too_low_is_repeated() -> None:
 
 
 async def test_owner_deposed_while_loading_cannot_append() -> None:
-    all_of_them = KafkaLogs()
-    first = all_of_them.log()
+    kafka_logs = KafkaLogs()
+    first = kafka_logs.log()
     await first.open()
     await first.acquire_ownership(0)
-    await all_of_them.open_owned_log(0)
+    await kafka_logs.open_owned_log(0)
     assert await read_values(first) == []
     _, error = await append(first, 0, ONE)
     assert isinstance(error, LogFenced)
@@ -138,23 +138,23 @@ async def test_owner_deposed_while_loading_cannot_append() -> None:
 
 @pytest.mark.parametrize("lost", ["requests", "responses"])
 async def test_batch_is_resent_until_it_is_stored_once(lost: str) -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.lose_produce(**{lost: 3})
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.lose_produce(**{lost: 3})
     assert await append_durably(log, 0, ONE) == 1
     assert await append_durably(log, 0, ONE) == 2
     assert await read_values(log) == [b"value", b"value"]
 
 
 async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.lose_produce(responses=1000)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.lose_produce(responses=1000)
     # Before Kafka 3.7, a batch is visible although a single replica has it, so a read proves nothing.
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown)
-    assert len(all_of_them.partition(0).batches) == 2
-    all_of_them.kafka.lose_produce()
+    assert len(kafka_logs.partition(0).batches) == 2
+    kafka_logs.kafka.lose_produce()
     # The response to the next claim proves that the replicas have all earlier batches, too.
     await log.acquire_ownership(0)
     assert await read_values(log) == [b"value"]
@@ -162,16 +162,16 @@ async def test_batch_in_the_log_without_a_response_has_an_unknown_outcome() -> N
 
 
 async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.lose_produce(requests=1000)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.lose_produce(requests=1000)
     _, error = await append(log, 0, [(b"k", b"late")])
     assert isinstance(error, LogOutcomeUnknown)
-    all_of_them.kafka.lose_produce()
+    kafka_logs.kafka.lose_produce()
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown), "no append may follow an append of unknown outcome"
     owner_epoch = await log.acquire_ownership(0)
-    all_of_them.write(0, [(b"k", b"late")], owner_epoch - 1)
+    kafka_logs.append_without_producer_id(0, [(b"k", b"late")], owner_epoch - 1)
     assert await read_values(log) == []
     await append_durably(log, 0, ONE)
     assert await read_values(log) == [b"value"]
@@ -179,60 +179,62 @@ async def test_batch_that_arrives_after_a_new_claim_is_ignored() -> None:
 
 @pytest.mark.parametrize("claims", [True, False])
 async def test_foreign_record_at_the_expected_offset_is_not_taken_for_the_batch(claims: bool) -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.lose_produce(requests=1000)
-    all_of_them.write(0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.lose_produce(requests=1000)
+    kafka_logs.append_without_producer_id(
+        0, [encode_claim(0, "rival") if claims else (b"k", b"foreign")], owner_epoch=2
+    )
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogFenced if claims else LogOutcomeUnknown)
 
 
 async def test_batch_refused_by_the_broker_was_not_written() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.produce_errors = [ErrorCode.MESSAGE_TOO_LARGE]
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
     assert await append_durably(log, 0, ONE) == 1
 
 
 async def test_lasting_not_enough_replicas_means_that_nothing_was_written() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
-    all_of_them.kafka.produce_errors = []
+    kafka_logs.kafka.produce_errors = []
     assert await append_durably(log, 0, ONE) == 1
 
 
 async def test_batch_that_a_leader_may_have_stored_has_an_unknown_outcome() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
-    all_of_them.kafka.produce_errors = [ErrorCode.REQUEST_TIMED_OUT] + [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
+    kafka_logs.kafka.produce_errors = [ErrorCode.REQUEST_TIMED_OUT] + [ErrorCode.NOT_ENOUGH_REPLICAS] * 1000
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogOutcomeUnknown)
 
 
 async def test_appends_and_reads_follow_a_new_leader() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for node in (2, 3, 1):
-        all_of_them.kafka.set_leader(0, node)
+        kafka_logs.kafka.set_leader(0, node)
         await append_durably(log, 0, ONE)
         assert (await append(log, 0, []))[1] is None
     assert len(await read_values(log)) == 3
 
 
 async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> None:
-    all_of_them = KafkaLogs()
-    log, cluster = all_of_them.make_log_and_cluster(append_timeout_s=0)
+    kafka_logs = KafkaLogs()
+    log, cluster = kafka_logs.make_log_and_cluster(append_timeout_s=0)
     await log.open()
     await log.acquire_ownership(0)
     await read_all(log)
-    all_of_them.kafka.set_leader(0, 2)
-    # An old leader answers this if its replicas do not respond.
-    all_of_them.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    kafka_logs.kafka.set_leader(0, 2)
+    # A replaced leader returns this error, because its replicas no longer respond.
+    kafka_logs.kafka.produce_errors = [ErrorCode.NOT_ENOUGH_REPLICAS]
     _, error = await append(log, 0, ONE)
     assert isinstance(error, LogUnavailable)
     await asyncio.sleep(1)
@@ -241,108 +243,110 @@ async def test_append_that_fails_at_its_deadline_refreshes_the_metadata() -> Non
 
 
 async def test_loss_of_acknowledged_records_is_detected(caplog: pytest.LogCaptureFixture) -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for _ in range(3):
         await append_durably(log, 0, ONE)
-    all_of_them.partition(0).truncate(2)
+    kafka_logs.partition(0).truncate(2)
     _, error = await append(log, 0, [])
     assert isinstance(error, LogOutcomeUnknown)
     assert "went back from 4 to 2" in caplog.text
 
 
 async def test_lost_record_is_detected_if_another_process_has_written_as_many() -> None:
-    all_of_them = KafkaLogs()
-    first = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    first = await kafka_logs.open_owned_log(0)
     await append_durably(first, 0, [(b"k", b"kept")])
-    second = await all_of_them.open_owned_log(0)
-    lost_from = all_of_them.partition(0).end
+    second = await kafka_logs.open_owned_log(0)
+    lost_from = kafka_logs.partition(0).end
     await append_durably(second, 0, [(b"k", b"lost")])
-    all_of_them.partition(0).truncate(lost_from)
-    all_of_them.kafka.set_leader(0, 3)
+    kafka_logs.partition(0).truncate(lost_from)
+    kafka_logs.kafka.set_leader(0, 3)
     # The first owner does not know of the claim of the second.
-    all_of_them.partition(0).append(encode_batch(0, 1, [(b"k", b"foreign")], owner_epoch_headers(1)))
+    kafka_logs.partition(0).append(encode_batch(0, 1, [(b"k", b"foreign")], owner_epoch_headers(1)))
     _, error = await append(second, 0, [(b"k", b"invalid")])
     assert isinstance(error, LogOutcomeUnknown)
     assert "was not found" in str(error)
 
 
 async def test_append_to_a_new_leader_succeeds_if_the_previous_record_is_kept() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for leader in (2, 3, 1):
         await append_durably(log, 0, ONE)
-        all_of_them.kafka.set_leader(0, leader)
+        kafka_logs.kafka.set_leader(0, leader)
     await append_durably(log, 0, ONE)
 
 
 async def test_appends_to_partitions_of_one_broker_share_a_request() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(*range(STATE_PARTITIONS))
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(*range(STATE_PARTITIONS))
     for partition in range(STATE_PARTITIONS):
-        all_of_them.kafka.set_leader(partition, 1)
+        kafka_logs.kafka.set_leader(partition, 1)
     # The first append finds the leaders; the first append to each leader also reads.
     for _ in range(2):
         await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
-    all_of_them.kafka.requests.clear()
+    kafka_logs.kafka.requests.clear()
     results = await asyncio.gather(*(append(log, partition, ONE) for partition in range(STATE_PARTITIONS)))
     assert [error for _, error in results] == [None] * STATE_PARTITIONS
-    assert all_of_them.kafka.requests == [("produce", 1)]
-    all_of_them.kafka.requests.clear()
+    assert kafka_logs.kafka.requests == [("produce", 1)]
+    kafka_logs.kafka.requests.clear()
     await asyncio.gather(*(append(log, partition, []) for partition in range(STATE_PARTITIONS)))
-    assert all_of_them.kafka.requests == [("produce", 1)]
+    assert kafka_logs.kafka.requests == [("produce", 1)]
 
 
 async def test_owner_cannot_release_if_another_claim_may_have_its_owner_epoch() -> None:
-    all_of_them = KafkaLogs()
-    log, cluster = all_of_them.make_log_and_cluster()
+    kafka_logs = KafkaLogs()
+    log, cluster = kafka_logs.make_log_and_cluster()
     await log.open()
     produce = cluster.produce
 
-    async def produce_behind_a_rival(*args: Any) -> Any:
-        all_of_them.write(0, [encode_claim(0, "rival")], owner_epoch=1)
+    async def claim_as_rival_and_produce(*args: Any) -> Any:
+        kafka_logs.append_without_producer_id(0, [encode_claim(0, "rival")], owner_epoch=1)
         return await produce(*args)
 
-    cluster.produce = produce_behind_a_rival  # type: ignore[method-assign]
+    cluster.produce = claim_as_rival_and_produce  # type: ignore[method-assign]
     assert await log.acquire_ownership(0) == 1
     cluster.produce = produce  # type: ignore[method-assign]
     with pytest.raises(LogUnavailable, match="was not accepted"):
         await log.release(0)
-    assert all_of_them.partition(0).end == 2
+    assert kafka_logs.partition(0).end == 2
     # Without a rival, the owner can release the state partition.
     assert await log.acquire_ownership(0) == 2
     await read_values(log)
     await wait_for_leases(log, 0)
     await log.release(0)
-    assert all_of_them.partition(0).end == 4
+    assert kafka_logs.partition(0).end == 4
 
 
 async def test_records_written_by_kafka_are_read_until_the_first_claim() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log()
-    all_of_them.write(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log()
+    kafka_logs.append_without_producer_id(0, [(b"a", b"1"), (b"b", None)], owner_epoch=None)
     assert await read_values(log) == [b"1", None]
     await log.acquire_ownership(0)
-    all_of_them.write(0, [(b"a", b"foreign")], owner_epoch=None)
+    kafka_logs.append_without_producer_id(0, [(b"a", b"foreign")], owner_epoch=None)
     assert await read_values(log) == [b"1", None]
 
 
 async def test_read_skips_claims_in_a_mixed_batch() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log()
-    all_of_them.write(0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log()
+    kafka_logs.append_without_producer_id(
+        0, [encode_claim(0, "x"), (b"a", b"1"), (b"b", None)], owner_epoch=4
+    )
     found = await read_all(log)
     assert found == {0: [(1, b"a", b"1"), (2, b"b", None)]}
 
 
 async def test_append_without_a_leader_fails_and_does_not_block_others() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0, 1)
-    all_of_them.kafka.set_down(1)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0, 1)
+    kafka_logs.kafka.set_down(1)
     # Wait until the connections are closed.
     await asyncio.sleep(1)
     broken, fine = await asyncio.gather(append(log, 0, ONE), append(log, 1, ONE))
     assert isinstance(broken[1], LogUnavailable)
     assert fine[1] is None
-    all_of_them.kafka.set_down()
+    kafka_logs.kafka.set_down()
     assert await append_durably(log, 0, ONE) == 1

@@ -13,29 +13,29 @@ pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_pruning_keeps_a_record_with_the_owner_epoch() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
     await prune_log(log, 0, 6)
     await log.close()
     # The renewal record contains the owner epoch and the lease.
-    assert all_of_them.partition(0).start == 6
-    late = all_of_them.log()
+    assert kafka_logs.partition(0).start == 6
+    late = kafka_logs.log()
     await late.open()
     assert await late.acquire_ownership(0) == 2
 
 
 async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> None:
-    all_of_them = KafkaLogs()
-    all_of_them.kafka.transactional = False
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    kafka_logs.kafka.transactional = False
+    log = await kafka_logs.open_owned_log(0)
     await append_durably(log, 0, [(b"k", None)])
-    second = await all_of_them.open_owned_log(0)
+    second = await kafka_logs.open_owned_log(0)
     await append_durably(second, 0, [(b"k", None)])
     # The first owner has not detected its replacement, and the broker does not fence it.
-    all_of_them.write(0, [(b"k", b"of a zombie")], owner_epoch=1)
-    third = all_of_them.log()
+    kafka_logs.append_without_producer_id(0, [(b"k", b"of a zombie")], owner_epoch=1)
+    third = kafka_logs.log()
     await third.open()
     # The zombie's record also misleads the next owner about the owner epoch.
     await third.acquire_ownership(0)
@@ -47,29 +47,29 @@ async def test_pruned_log_does_not_begin_with_a_record_of_a_deposed_owner() -> N
     await wait_for_leases(third, 0)
     await prune_log(third, 0, 4)
     await third.close()
-    assert all_of_them.partition(0).start == 6
-    assert await read_values(await all_of_them.open_owned_log(0)) == []
+    assert kafka_logs.partition(0).start == 6
+    assert await read_values(await kafka_logs.open_owned_log(0)) == []
 
 
 async def test_pruning_waits_until_a_renewal_detects_lost_records() -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
-    # The newest record supersedes the older ones. Then the newest record is lost.
-    all_of_them.partition(0).truncate(5)
+    # The newest record supersedes the older ones, and is then lost.
+    kafka_logs.partition(0).truncate(5)
     log.prune(0, 5)
     assert await read_values(log) == [b"value"] * 4
     # DeleteRecords waits for a renewal, and the renewal detects the loss.
     assert log.renewal_due(0, read=False)
     assert isinstance((await append(log, 0, []))[1], LogOutcomeUnknown)
     await log.close()
-    assert all_of_them.partition(0).start == 0
+    assert kafka_logs.partition(0).start == 0
 
 
 async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> None:
-    all_of_them = KafkaLogs()
-    log, cluster = all_of_them.make_log_and_cluster()
+    kafka_logs = KafkaLogs()
+    log, cluster = kafka_logs.make_log_and_cluster()
     await log.open()
     await log.acquire_ownership(0)
     await read_values(log)
@@ -84,7 +84,7 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
     await asyncio.sleep(0.1)
     cluster.delete_records = delete  # type: ignore[method-assign]
     # Load the rest of the log again, and then prune another shard.
-    all_of_them.partition(0).truncate(4)
+    kafka_logs.partition(0).truncate(4)
     await log.acquire_ownership(0)
     assert await read_values(log) == [b"value"] * 3
     await log.acquire_ownership(1)
@@ -94,35 +94,35 @@ async def test_failed_pruning_is_not_retried_after_the_log_was_truncated() -> No
         await append_durably(log, 1, ONE)
     await prune_log(log, 1, 2)
     await log.close()
-    assert (all_of_them.partition(0).start, all_of_them.partition(1).start) == (0, 2)
+    assert (kafka_logs.partition(0).start, kafka_logs.partition(1).start) == (0, 2)
 
 
 async def test_broker_without_delete_records_disables_pruning(caplog: pytest.LogCaptureFixture) -> None:
-    all_of_them = KafkaLogs()
-    all_of_them.kafka.deletes_records = False
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    kafka_logs.kafka.deletes_records = False
+    log = await kafka_logs.open_owned_log(0)
     for turn in range(5):
         await append_durably(log, 0, ONE)
         await prune_log(log, 0, turn + 1)
         await append_durably(log, 0, ONE)
-    assert all_of_them.pruning_failed == ["unsupported"]
+    assert kafka_logs.pruning_failed == ["unsupported"]
     assert caplog.text.count("pruning is off") == 1
-    assert "delete" not in dict(all_of_them.kafka.requests)
+    assert "delete" not in dict(kafka_logs.kafka.requests)
 
 
 @pytest.mark.parametrize(
     ("error", "counted"), [(LogUnavailable("no token"), ["unreachable"]), (RuntimeError("a defect"), [])]
 )
 async def test_pruning_error_is_counted_and_the_log_closes(error: Exception, counted: list[str]) -> None:
-    all_of_them = KafkaLogs()
-    log = await all_of_them.open_owned_log(0)
+    kafka_logs = KafkaLogs()
+    log = await kafka_logs.open_owned_log(0)
     for _ in range(5):
         await append_durably(log, 0, ONE)
 
-    async def fail(node: int, offsets: object) -> dict[int, int]:
+    async def raise_error(node: int, offsets: object) -> dict[int, int]:
         raise error
 
-    log._cluster.delete_records = fail  # type: ignore[method-assign, assignment]
+    log._cluster.delete_records = raise_error  # type: ignore[method-assign, assignment]
     await prune_log(log, 0, 6)
     await log.close()
-    assert all_of_them.pruning_failed == counted
+    assert kafka_logs.pruning_failed == counted

@@ -21,11 +21,11 @@ TIMEOUT_S = 30.0
 class FakeTransactionCoordinators:
     """The part of `Brokers` that allocates producer ids.
 
-    `fate` is the behaviour for requests with a transactional id: refuses, hangs, loads or answers.
+    `behaviour` applies to requests with a transactional id: refuses, hangs, loads or answers.
     """
 
-    def __init__(self, fate: str) -> None:
-        self.fate = fate
+    def __init__(self, behaviour: str) -> None:
+        self.behaviour = behaviour
         self.names: list[str | None] = []
 
     async def producer_id(self, transactional_id: str | None) -> ProducerId:
@@ -33,34 +33,34 @@ class FakeTransactionCoordinators:
         await asyncio.sleep(0.001)
         if transactional_id is None:
             return ProducerId(ErrorCode.NONE, 7, 0)
-        if self.fate == "refuses":
+        if self.behaviour == "refuses":
             raise NoResponse("nobody listens", sent=False)
-        if self.fate == "hangs":
+        if self.behaviour == "hangs":
             await asyncio.sleep(3600.0)
-        if self.fate == "loads":
+        if self.behaviour == "loads":
             return ProducerId(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
         return ProducerId(ErrorCode.NONE, 8, 3)
 
 
-def make_allocator(keepers: FakeTransactionCoordinators) -> ProducerIdAllocator:
-    return ProducerIdAllocator(cast(Brokers, keepers), "state", timeout_s=TIMEOUT_S)
+def make_allocator(coordinators: FakeTransactionCoordinators) -> ProducerIdAllocator:
+    return ProducerIdAllocator(cast(Brokers, coordinators), "state", timeout_s=TIMEOUT_S)
 
 
-@pytest.mark.parametrize("fate", ["refuses", "hangs"])
+@pytest.mark.parametrize("behaviour", ["refuses", "hangs"])
 async def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
-    fate: str, caplog: pytest.LogCaptureFixture
+    behaviour: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keepers = FakeTransactionCoordinators(fate)
-    ids = make_allocator(keepers)
+    coordinators = FakeTransactionCoordinators(behaviour)
+    ids = make_allocator(coordinators)
     began_s = asyncio.get_running_loop().time()
     found = await asyncio.gather(ids.get(4), ids.get(5))
     assert found == [ProducerId(ErrorCode.NONE, 7, 0)] * 2
     # The wait gives Kafka time to move the transactional id to another broker.
     assert 10.0 < asyncio.get_running_loop().time() - began_s < TIMEOUT_S
     # The next claim uses a transactional id again.
-    keepers.fate = "answers"
+    coordinators.behaviour = "answers"
     assert await ids.get(4) == ProducerId(ErrorCode.NONE, 8, 3)
-    assert keepers.names[-1] == "share-coordinator.state.4"
+    assert coordinators.names[-1] == "share-coordinator.state.4"
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert sorted(sentence.split(":")[0] for sentence in said) == [
         "state partition 4 is claimed without its transactional id",
@@ -69,9 +69,9 @@ async def test_claim_omits_the_transactional_id_if_no_coordinator_responds(
 
 
 async def test_claim_waits_for_a_broker_that_returns_a_retriable_error() -> None:
-    keepers = FakeTransactionCoordinators("loads")
+    coordinators = FakeTransactionCoordinators("loads")
     with pytest.raises(LogUnavailable, match="Kafka's error 14"):
-        await make_allocator(keepers).get(4)
-    assert None not in keepers.names
-    asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, keepers, "fate", "answers")
-    assert (await make_allocator(keepers).get(4)).producer_id == 8
+        await make_allocator(coordinators).get(4)
+    assert None not in coordinators.names
+    asyncio.get_running_loop().call_later(TIMEOUT_S - 1.0, setattr, coordinators, "behaviour", "answers")
+    assert (await make_allocator(coordinators).get(4)).producer_id == 8

@@ -14,8 +14,8 @@ from tests.unit.log.kafka_logs import run_simulated
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
-class DeletingBrokers:
-    """The part of `Cluster` that the pruner uses. Brokers answer with the planned codes, then with NONE."""
+class FakeBrokers:
+    """The part of `Brokers` that the pruner uses. DeleteRecords returns the planned codes, then NONE."""
 
     def __init__(self) -> None:
         # Partition 3 has no leader.
@@ -43,7 +43,7 @@ class DeletingBrokers:
         return dict.fromkeys(offsets, code)
 
     async def prune(self, *targets: tuple[int, int]) -> list[tuple[int, dict[int, int]]]:
-        """Prune, and return the requests of it."""
+        """Prune, wait 10 s, and return the requests that were sent."""
         self.requests.clear()
         for partition, before_offset in targets:
             self.pruner.prune(partition, before_offset)
@@ -52,7 +52,7 @@ class DeletingBrokers:
 
 
 async def test_each_broker_gets_one_request_with_the_greatest_offsets() -> None:
-    brokers = DeletingBrokers()
+    brokers = FakeBrokers()
     sent = await brokers.prune((0, 3), (0, 2), (1, 5), (2, 7))
     assert sent == [(1, {0: 3, 1: 5}), (2, {2: 7})]
     assert await brokers.prune((1, 6)) == [(1, {1: 6})], "finished deletions are not repeated"
@@ -61,7 +61,7 @@ async def test_each_broker_gets_one_request_with_the_greatest_offsets() -> None:
 async def test_refused_deletion_is_retried_at_the_next_call_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    brokers = DeletingBrokers()
+    brokers = FakeBrokers()
     brokers.codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
     assert await brokers.prune((0, 3)) == [(1, {0: 3})]
     assert await brokers.prune((1, 5)) == [(1, {0: 3, 1: 5})]
@@ -73,32 +73,32 @@ async def test_refused_deletion_is_retried_at_the_next_call_and_logged_once(
 
 
 async def test_offset_that_grows_during_the_request_is_sent_next() -> None:
-    brokers = DeletingBrokers()
+    brokers = FakeBrokers()
     brokers.before_answer = lambda: brokers.pruner.prune(0, 9)
     assert await brokers.prune((0, 3)) == [(1, {0: 3}), (1, {0: 9})]
 
 
 async def test_missing_leader_and_unreachable_broker_are_counted() -> None:
-    brokers = DeletingBrokers()
+    brokers = FakeBrokers()
 
-    def fail() -> None:
+    def raise_log_unavailable() -> None:
         raise LogUnavailable("no broker")
 
-    brokers.before_answer = fail
+    brokers.before_answer = raise_log_unavailable
     assert await brokers.prune((3, 1), (0, 3), (2, 7)) == [(1, {0: 3}), (2, {2: 7})]
     assert brokers.failed == ["unreachable"] * 2
 
 
 async def test_deletion_that_may_not_be_sent_is_dropped() -> None:
-    brokers = DeletingBrokers()
+    brokers = FakeBrokers()
     brokers.kept = {0}
     assert await brokers.prune((0, 3), (1, 5)) == [(1, {1: 5})]
     brokers.kept = set()
     assert await brokers.prune((2, 7)) == [(2, {2: 7})]
 
 
-async def test_waits_until_idle_only_for_pending_deletions_of_the_given_partitions() -> None:
-    brokers, loop = DeletingBrokers(), asyncio.get_running_loop()
+async def test_wait_until_idle_waits_only_for_the_given_partitions() -> None:
+    brokers, loop = FakeBrokers(), asyncio.get_running_loop()
     brokers.pruner.prune(0, 3)
     began_s = loop.time()
     await brokers.pruner.wait_until_idle([1, 2])
@@ -108,7 +108,7 @@ async def test_waits_until_idle_only_for_pending_deletions_of_the_given_partitio
 
 
 async def test_close_that_is_cancelled_ends_the_request() -> None:
-    brokers, answered = DeletingBrokers(), []
+    brokers, answered = FakeBrokers(), []
     brokers.before_answer = lambda: answered.append(True)
     brokers.pruner.prune(0, 3)
     with pytest.raises(TimeoutError):

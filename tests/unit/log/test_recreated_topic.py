@@ -22,7 +22,7 @@ async def test_owner_finds_the_new_leader_although_one_broker_is_stale(stale_nod
     for leader in (2, 3, 1, 2):
         logs.kafka.set_leader(0, leader)
         if leader == stale_node:
-            # This broker leads no partition, because the controller has fenced it.
+            # The stale broker leads no partition, because the controller has fenced it.
             continue
         await append_durably(owner, 0, ONE)
     assert logs.partition(0).end > 2
@@ -51,7 +51,7 @@ async def append_until_refused(log: KafkaLog) -> str:
                 return str(error)
 
 
-def check_reason(reason: str) -> None:
+def check_recreation_reason(reason: str) -> None:
     assert "deleted and created again" in reason
     assert "Restart this process" in reason
     assert "\n" not in reason
@@ -62,9 +62,9 @@ async def test_recreated_topic_is_refused_and_receives_no_records() -> None:
     owner = await logs.open_owned_log(0)
     await append_durably(owner, 0, ONE)
     logs.kafka.recreate_topic(TOPIC)
-    check_reason(await append_until_refused(owner))
+    check_recreation_reason(await append_until_refused(owner))
     assert owner.health() is not None
-    check_reason(owner.health() or "")
+    check_recreation_reason(owner.health() or "")
     for attempt in (owner.acquire_ownership(0), read_all(owner), owner.release(0)):
         with pytest.raises(LogRefused, match="deleted and created again"):
             await attempt

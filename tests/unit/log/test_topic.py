@@ -66,7 +66,9 @@ def test_kafkas_internal_topics_are_refused() -> None:
             check_topic_name(name)
 
 
-async def ensure(kafka: KafkaInMemory, cluster: Brokers | None = None, *, few: bool = True) -> None:
+async def connect_and_ensure_topic(
+    kafka: KafkaInMemory, cluster: Brokers | None = None, *, few: bool = True
+) -> None:
     """Connect to the cluster, and create the topic if it does not exist."""
     cluster = cluster or kafka.cluster("state")
     await cluster.connect()
@@ -79,7 +81,7 @@ async def ensure(kafka: KafkaInMemory, cluster: Brokers | None = None, *, few: b
 @SIMULATED
 async def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pytest.LogCaptureFixture) -> None:
     kafka = KafkaInMemory(nodes=2)
-    await ensure(kafka)
+    await connect_and_ensure_topic(kafka)
     assert len(kafka.topics["state"]) == 50
     assert kafka.brokers("state").configs == required_configs(2)
     assert "there are 2 brokers" in caplog.text
@@ -89,10 +91,10 @@ async def test_topic_is_created_with_at_most_one_replica_per_broker(caplog: pyte
 async def test_topic_is_not_created_while_more_brokers_may_still_start() -> None:
     kafka = KafkaInMemory(nodes=1)
     with pytest.raises(LogUnavailable, match="3 replicas, and there are 1 brokers until now"):
-        await ensure(kafka, few=False)
+        await connect_and_ensure_topic(kafka, few=False)
     assert kafka.topics == {}
     kafka = KafkaInMemory(nodes=3)
-    await ensure(kafka, few=False)
+    await connect_and_ensure_topic(kafka, few=False)
     assert len(kafka.topics["state"]) == 50
 
 
@@ -114,7 +116,7 @@ async def test_only_the_creator_of_the_topic_logs_its_creation(
 
     if not is_first:
         cluster.create_topic = create_after_another_process  # type: ignore[method-assign]
-    await ensure(kafka, cluster)
+    await connect_and_ensure_topic(kafka, cluster)
     assert caplog.text.count("created topic state") == is_first
 
 
@@ -123,7 +125,7 @@ async def test_topic_with_another_number_of_partitions_is_refused() -> None:
     kafka = KafkaInMemory()
     kafka.create("state", 1)
     with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
-        await ensure(kafka)
+        await connect_and_ensure_topic(kafka)
 
 
 @SIMULATED

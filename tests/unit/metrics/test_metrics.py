@@ -98,7 +98,7 @@ class FakeForwarder:
     requests_in_flight = 2
 
 
-def metrics_with_events() -> Metrics:
+def make_metrics_with_events() -> Metrics:
     """Return metrics in which each kind of event has occurred at least once."""
     metrics = Metrics()
     metrics.add_families(lambda: signal_families([SIGNALS]))
@@ -133,7 +133,7 @@ def metrics_with_events() -> Metrics:
 
 
 def test_counted_events_appear_in_a_scrape() -> None:
-    found = scrape_samples(metrics_with_events())
+    found = scrape_samples(make_metrics_with_events())
     assert found["share_coordinator_rpc_requests_total{api=WriteShareGroupState,code=NONE}"] == 1
     assert found["share_coordinator_rpc_duration_seconds_sum{api=WriteShareGroupState}"] == 0.002
     assert found["share_coordinator_write_operations_total{}"] == 1
@@ -235,7 +235,7 @@ def test_documentation_lists_exactly_the_existing_metric_families() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text("utf-8")
     listed = re.findall(r"^\| `(share_coordinator_\w+)` \| (\w+) \| ([\w, ]*) ?\|", page, re.MULTILINE)
     text = asyncio.run(
-        render_exposition(metrics_with_events(), make_states(("g", ShareState())), 10)
+        render_exposition(make_metrics_with_events(), make_states(("g", ShareState())), 10)
     ).decode()
     exposed = re.findall(r"^# TYPE (share_coordinator_\w+) (\w+)$", text, re.MULTILINE)
     assert sorted(exposed) == sorted((name, kind) for name, kind, _ in listed)

@@ -49,7 +49,7 @@ def make_snapshot(number: int, **changes: int) -> ShareSnapshotValue:
     return value
 
 
-def sample_records(count: int = 20) -> list[StateRecord]:
+def make_sample_records(count: int = 20) -> list[StateRecord]:
     """Return records as Kafka's own coordinator writes them; one share-partition is deleted at the end."""
     records = [StateRecord(make_key(number), make_snapshot(number)) for number in range(count)]
     update = ShareUpdateValue(3, 6, 101, pack_batches((106, 107, 2, 3)), 7)
@@ -69,12 +69,12 @@ class MigrationLogs:
     def __init__(self, records: Iterable[StateRecord] = ()) -> None:
         self.kafka = KafkaInMemory()
         self.make_topic(SOURCE, SOURCE_PARTITIONS)
-        self.write(SOURCE, records)
+        self.append_records(SOURCE, records)
 
     def make_topic(self, topic: str, partitions: int) -> None:
         self.kafka.create(topic, partitions)
 
-    def write(self, topic: str, records: Iterable[StateRecord]) -> None:
+    def append_records(self, topic: str, records: Iterable[StateRecord]) -> None:
         """Append records without owner epochs to their state partitions."""
         partitions = self.kafka.topics[topic]
         for record in records:
@@ -114,7 +114,7 @@ class MigrationLogs:
             source or self.reader(), target or self.target(), options, ignore_progress
         )
 
-    async def comparable_states(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
+    async def read_comparable_states(self, topic: str) -> dict[SharePartitionKey, ComparableState]:
         return (await self.read_folded_log(topic)).comparable_states()
 
     async def read_folded_log(self, topic: str) -> FoldedLog:
@@ -122,12 +122,12 @@ class MigrationLogs:
         assert folded is not None
         return folded
 
-    def produce_requests(self) -> int:
+    def count_produce_requests(self) -> int:
         """Return the number of produce requests."""
         return sum(api == "produce" for api, _ in self.kafka.requests)
 
 
-def journal_target(folder: Path) -> LogTarget:
+def make_journal_target(folder: Path) -> LogTarget:
     return LogTarget(
         JournalReader(folder),
         lambda partitions: make_journal(folder, partitions),
@@ -141,4 +141,4 @@ def make_journal(folder: Path, partitions: int = TARGET_PARTITIONS) -> Journal:
 
 
 def ignore_progress(what: str, done: int, total: int) -> None:
-    """Ignore the progress."""
+    pass

@@ -1,4 +1,4 @@
-"""The command `migrate_states`: output, errors and exit codes."""
+"""The command `migrate`: output, errors and exit codes."""
 
 import json
 from pathlib import Path
@@ -15,13 +15,13 @@ from tests.unit.migration.locations import (
     EXECUTE,
     MigrationLogs,
     ignore_progress,
-    journal_target,
+    make_journal_target,
     make_key,
+    make_sample_records,
     make_snapshot,
-    sample_records,
 )
 
-EVIL, WRITTEN_OUT = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
+EVIL, ESCAPED = "x\x1b[31mred\x07\nnew", r"x\x1b[31mred\x07\nnew"
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def journal_folder(tmp_path: Path) -> Path:
     """A journal with the state of several share-partitions."""
     run_in_real_time(
         migrate_states(
-            MigrationLogs(sample_records(6)).reader(),
-            journal_target(tmp_path / "from"),
+            MigrationLogs(make_sample_records(6)).reader(),
+            make_journal_target(tmp_path / "from"),
             EXECUTE,
             ignore_progress,
         )
@@ -79,19 +79,19 @@ def test_migrate_and_recovery_escape_control_characters(
 ) -> None:
     logs = MigrationLogs([StateRecord(make_key(number, EVIL), make_snapshot(number)) for number in range(2)])
     run_in_real_time(
-        migrate_states(logs.reader(), journal_target(tmp_path / "from"), EXECUTE, ignore_progress)
+        migrate_states(logs.reader(), make_journal_target(tmp_path / "from"), EXECUTE, ignore_progress)
     )
     run_in_real_time(
         migrate_states(
-            MigrationLogs(sample_records()).reader(),
-            journal_target(tmp_path / "to"),
+            MigrationLogs(make_sample_records()).reader(),
+            make_journal_target(tmp_path / "to"),
             EXECUTE,
             ignore_progress,
         )
     )
     source = ("--from", f"journal:{tmp_path / 'from'}")
     done = share_coordinator("migrate", *source, "--to", f"journal:{tmp_path / 'new'}")
-    assert [line.split()[0] for line in done.out.splitlines()[1:3]] == [WRITTEN_OUT] * 2
+    assert [line.split()[0] for line in done.out.splitlines()[1:3]] == [ESCAPED] * 2
     refused = share_coordinator("migrate", "--from", f"journal:{tmp_path / 'to'}", *("--to", source[1]))
     assert rf"x\x1b[31mred\x07 new:{topic_id_text(TOPIC_ID)}:1" in refused.err
     for words in (
@@ -100,12 +100,12 @@ def test_migrate_and_recovery_escape_control_characters(
         ("rewrite", *source, "--to", f"journal:{tmp_path / 'new'}", "--engine", "local"),
         ("explain", EVIL, topic_id_text(TOPIC_ID), "1", *source),
     ):
-        told = share_coordinator("recovery", *words)
-        assert WRITTEN_OUT in told.out + told.err or words[0] == "audit", words
-        assert all(line.isprintable() for line in (told.out + told.err).split("\n")), words
+        outcome = share_coordinator("recovery", *words)
+        assert ESCAPED in outcome.out + outcome.err or words[0] == "audit", words
+        assert all(line.isprintable() for line in (outcome.out + outcome.err).split("\n")), words
 
 
-def test_refused_migration_is_one_line_and_exit_code_1(
+def test_refused_migration_prints_one_line_and_exits_with_code_1(
     share_coordinator: CommandLine, tmp_path: Path
 ) -> None:
     outcome = share_coordinator("migrate", "--from", f"journal:{tmp_path}", "--to", "journal:elsewhere")
@@ -124,7 +124,7 @@ def test_refused_migration_is_one_line_and_exit_code_1(
         (("kafka:state", "journal:x"), "bootstrap.servers is missing"),
     ],
 )
-def test_invalid_source_or_target_is_exit_code_2(
+def test_invalid_source_or_target_exits_with_code_2(
     share_coordinator: CommandLine, places: tuple[str, str], said: str
 ) -> None:
     outcome = share_coordinator("migrate", "--from", places[0], "--to", places[1])

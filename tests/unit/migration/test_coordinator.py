@@ -21,8 +21,8 @@ from tests.unit.migration.locations import (
     MigrationLogs,
     ignore_progress,
     make_key,
+    make_sample_records,
     make_snapshot,
-    sample_records,
 )
 
 pytestmark = pytest.mark.run_with(function=run_in_real_time)
@@ -42,7 +42,7 @@ class CoordinatorMigration:
 
 
 @asynccontextmanager
-async def start_migration(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
+async def prepare_migration(records: list[StateRecord]) -> AsyncIterator[CoordinatorMigration]:
     async with serve_real_coordinator() as address:
         migration = CoordinatorMigration(MigrationLogs(records), address)
         async with migration.client:
@@ -50,7 +50,7 @@ async def start_migration(records: list[StateRecord]) -> AsyncIterator[Coordinat
 
 
 async def test_coordinator_returns_the_state_of_the_source() -> None:
-    async with start_migration(sample_records()) as migration:
+    async with prepare_migration(make_sample_records()) as migration:
         report = await migration.migrate()
         assert report.is_good
         assert report.plan.counts()[MigrationAction.COPY] == 19
@@ -76,7 +76,7 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
 
 async def test_states_with_boundary_values_are_migrated() -> None:
     edges = [
-        # Initialized by a group with epoch 0: its Summary equals that of a missing state.
+        # Initialized with state epoch 0: ReadShareGroupStateSummary returns the values of a missing state.
         StateRecord(
             make_key(0),
             make_snapshot(
@@ -95,7 +95,7 @@ async def test_states_with_boundary_values_are_migrated() -> None:
         ),
         StateRecord(make_key(3), make_snapshot(3, state_batches=b"", delivery_complete_count=0)),
     ]
-    async with start_migration(edges) as migration:
+    async with prepare_migration(edges) as migration:
         report = await migration.migrate()
         assert (report.is_good, report.notes) == (True, [])
         assert (await migration.client.summary(make_key(0)))[2:] == (-1, -1)
@@ -106,18 +106,18 @@ async def test_states_with_boundary_values_are_migrated() -> None:
 
 
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
-    async with start_migration(sample_records()) as migration:
+    async with prepare_migration(make_sample_records()) as migration:
         await migration.migrate(MigrationOptions())
         assert (await migration.client.summary(make_key(4))).state_epoch == 0
         await migration.client.initialize(make_key(4), 3, 401)
         with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(4)}\).*--replace"):
             await migration.migrate()
-        # The refused migration read nothing: a leader with leader epoch 0 is not fenced.
+        # The refused migration sent no ReadShareGroupState, so a leader with leader epoch 0 is not fenced.
         assert (await migration.client.read(make_key(4), 0)).batches == []
 
 
 async def test_different_state_is_replaced_on_request_including_leader_epochs() -> None:
-    async with start_migration(sample_records()) as migration:
+    async with prepare_migration(make_sample_records()) as migration:
         await migration.client.initialize(make_key(4), 9, 7)
         await migration.client.read(make_key(4), 40)
         await migration.client.write(
@@ -135,7 +135,7 @@ async def test_different_state_is_replaced_on_request_including_leader_epochs() 
 
 
 async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
-    async with start_migration(
+    async with prepare_migration(
         [
             StateRecord(
                 make_key(4), make_snapshot(4, leader_epoch=0, state_batches=b"", delivery_complete_count=0)
@@ -153,8 +153,9 @@ async def test_hidden_higher_leader_epoch_is_a_different_state() -> None:
 
 async def test_interrupted_migration_is_continued() -> None:
     unknown_count = StateRecord(make_key(30), make_snapshot(30, delivery_complete_count=-1))
-    async with start_migration([*sample_records(), unknown_count]) as migration:
-        # Interrupted after Initialize; after Read; after an Initialize without the start offset.
+    async with prepare_migration([*make_sample_records(), unknown_count]) as migration:
+        # The migration was interrupted after Initialize (key 4), after Read (key 5), and after an Initialize
+        # without a start offset (key 30).
         await migration.client.initialize(make_key(4), 3, 400)
         await migration.client.initialize(make_key(5), 3, 500)
         await migration.client.read(make_key(5), 4)
@@ -177,7 +178,7 @@ async def test_share_partitions_changed_during_the_migration_are_reported() -> N
                 await migration.client.initialize(make_key(6), 8, 1)
             return await super().lookup(wanted, progress)
 
-    async with start_migration(sample_records()) as migration:
+    async with prepare_migration(make_sample_records()) as migration:
         target = ChangingTarget(migration.address, migration.logs.reader(SOURCE), retry=ONCE)
         report = await migrate_states(migration.logs.reader(), target, EXECUTE, ignore_progress)
         assert {different.key: different.what for different in report.different} == {
@@ -192,7 +193,7 @@ async def test_unreachable_target_is_refused() -> None:
     target = CoordinatorTarget(f"127.0.0.1:{port}", MigrationLogs().reader(SOURCE), retry=ONCE)
     with pytest.raises(MigrationRefused, match=r"the target cannot be reached: .*Connection refused"):
         await migrate_states(
-            MigrationLogs(sample_records()).reader(), target, MigrationOptions(), ignore_progress
+            MigrationLogs(make_sample_records()).reader(), target, MigrationOptions(), ignore_progress
         )
 
 
@@ -200,7 +201,7 @@ async def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
     target._server = target._server._replace(keeps_complete_count=False)
 
-    states = (await MigrationLogs(sample_records(2)).read_folded_log(SOURCE)).states
+    states = (await MigrationLogs(make_sample_records(2)).read_folded_log(SOURCE)).states
     assert "the counts of 3 share-partitions are not copied" in target.describe_losses(states)[0]
     assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
         delivery_complete_count=-1

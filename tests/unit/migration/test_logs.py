@@ -28,35 +28,32 @@ from tests.unit.migration.locations import (
     TARGET_PARTITIONS,
     MigrationLogs,
     ignore_progress,
-    journal_target,
+    make_journal_target,
     make_key,
+    make_sample_records,
     make_snapshot,
-    sample_records,
 )
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
-# Copied state.
-
-
 async def test_target_holds_the_state_of_the_source_with_another_partition_count() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     report = await logs.migrate()
     assert (report.is_good, report.executed) == (True, True)
     assert report.plan.counts()[MigrationAction.COPY] == 19
-    held = await logs.comparable_states(TARGET)
-    assert held == await logs.comparable_states(SOURCE)
+    held = await logs.read_comparable_states(TARGET)
+    assert held == await logs.read_comparable_states(SOURCE)
     assert len(held) == 19
     assert make_key(3) not in held
     assert len(logs.kafka.topics[TARGET]) == TARGET_PARTITIONS
-    # key(1) includes an update. key(2) was reinitialized and keeps its greatest leader epoch.
+    # Key 1 has an update. Key 2 was initialized again and keeps its greatest leader epoch.
     assert held[make_key(1)][:5] == (3, 6, 6, 101, 7)
     assert held[make_key(2)][:3] == (4, 0, 4)
 
 
 async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     await logs.migrate()
     state = (await logs.read_folded_log(TARGET)).states[make_key(4)]
     assert (state.snapshot_epoch, state.create_timestamp) == (7, 1_000)
@@ -64,7 +61,7 @@ async def test_snapshot_epoch_continues_and_creation_time_is_kept() -> None:
 
 
 async def test_claims_of_a_migration_are_released() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     await logs.migrate()
     assert (await logs.read_folded_log(TARGET)).owners == {}
 
@@ -82,7 +79,7 @@ async def test_fenced_records_are_not_copied() -> None:
             await log.acquire_ownership(partition)
         await read_all(log, range(SOURCE_PARTITIONS))
     # After a claim, records without an owner epoch are ignored, like those of a fenced owner.
-    logs.write("before", sample_records())
+    logs.append_records("before", make_sample_records())
     report = await logs.migrate(source=logs.reader("before"))
     assert report.folded.states == {}
     assert "5 state partitions of the source have an owner, such as second of number 0: " in report.notes[0]
@@ -90,17 +87,17 @@ async def test_fenced_records_are_not_copied() -> None:
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_state_is_migrated_into_a_journal_and_back(tmp_path: Path) -> None:
-    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=journal_target(folder))).is_good
+    logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=make_journal_target(folder))).is_good
     report = await logs.migrate(source=JournalReader(folder))
     assert report.is_good
-    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
+    assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
     other = tmp_path / "other"
-    assert (await logs.migrate(source=JournalReader(folder), target=journal_target(other))).is_good
+    assert (await logs.migrate(source=JournalReader(folder), target=make_journal_target(other))).is_good
 
 
 async def test_large_state_is_written_in_many_appends() -> None:
-    logs = MigrationLogs(sample_records(3_000))
+    logs = MigrationLogs(make_sample_records(3_000))
     shown: list[tuple[str, int, int]] = []
     report = await migrate_states(
         logs.reader(), logs.target(), EXECUTE, lambda *progress: shown.append(progress)
@@ -112,36 +109,30 @@ async def test_large_state_is_written_in_many_appends() -> None:
     assert written[-1] == 2_999
 
 
-# Migrations that write nothing.
-
-
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
-    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
+    logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
     report = await logs.migrate(MigrationOptions())
     assert (report.executed, report.plan.counts()[MigrationAction.COPY]) == (False, 19)
     assert TARGET not in logs.kafka.topics
     logs.make_topic(TARGET, TARGET_PARTITIONS)
     await logs.migrate(MigrationOptions())
-    assert logs.produce_requests() == 0
-    await logs.migrate(MigrationOptions(), target=journal_target(folder))
+    assert logs.count_produce_requests() == 0
+    await logs.migrate(MigrationOptions(), target=make_journal_target(folder))
     assert not folder.exists()
 
 
 async def test_present_state_is_not_written_again() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     await logs.migrate()
-    produced = logs.produce_requests()
+    produced = logs.count_produce_requests()
     report = await logs.migrate()
     assert report.is_good
     assert report.plan.counts()[MigrationAction.ALREADY_PRESENT] == 19
-    assert logs.produce_requests() == produced
+    assert logs.count_produce_requests() == produced
 
 
-# Interruptions.
-
-
-def make_failing(
+def make_log_fail(
     log: StateLog, appends: int = 1 << 30, tampered: SharePartitionKey | None = None
 ) -> StateLog:
     """Let a log fail after a number of appends, or replace the value of one key."""
@@ -173,36 +164,33 @@ def make_failing_target(logs: MigrationLogs, **how: Any) -> LogTarget:
     """Return a target whose log fails or is tampered with."""
     target = logs.target()
     make_log = target._make_log
-    target._make_log = lambda partitions: make_failing(make_log(partitions), **how)
+    target._make_log = lambda partitions: make_log_fail(make_log(partitions), **how)
     return target
 
 
 async def test_interrupted_migration_continues_where_it_stopped() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     with pytest.raises(LogError, match="the power went"):
         await logs.migrate(target=make_failing_target(logs, appends=1))
-    there = len(await logs.comparable_states(TARGET))
+    there = len(await logs.read_comparable_states(TARGET))
     assert 0 < there < 19
     report = await logs.migrate()
     assert report.is_good
     counts = report.plan.counts()
     assert (counts[MigrationAction.ALREADY_PRESENT], counts[MigrationAction.COPY]) == (there, 19 - there)
-    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
+    assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
 
 
 async def test_verification_reports_a_state_that_differs_from_the_source() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     report = await logs.migrate(target=make_failing_target(logs, tampered=make_key(5)))
     assert not report.is_good
     assert [different.key for different in report.different] == [make_key(5)]
     assert report.different[0].what == "start offset 499, not 500"
 
 
-# Reports.
-
-
 async def test_other_record_types_are_counted_and_misplaced_records_are_named() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     partitions = logs.kafka.topics[SOURCE]
     partitions[0].append(encode_batch(0, 1, [(b"\x00\x09future", b"")]))
     stray = encode_record(StateRecord(SharePartitionKey("stray", TOPIC_ID, 1), make_snapshot(1)))
@@ -216,19 +204,19 @@ async def test_other_record_types_are_counted_and_misplaced_records_are_named() 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_reading_a_journal_does_not_change_it(tmp_path: Path) -> None:
-    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    await logs.migrate(target=journal_target(folder))
+    logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
+    await logs.migrate(target=make_journal_target(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     reader = JournalReader(folder)
     folded = await reader.fold(ignore_progress)
     assert folded is not None
-    assert folded.comparable_states() == await logs.comparable_states(SOURCE)
+    assert folded.comparable_states() == await logs.read_comparable_states(SOURCE)
     assert await reader.end_offsets() == folded.ends
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 async def test_unreadable_state_equals_no_readable_state() -> None:
-    state = (await MigrationLogs(sample_records()).read_folded_log(SOURCE)).states[make_key(4)]
+    state = (await MigrationLogs(make_sample_records()).read_folded_log(SOURCE)).states[make_key(4)]
     assert ComparableState.from_state(state) != ComparableState.from_state(
         msgspec.structs.replace(state, unreadable="new")
     )

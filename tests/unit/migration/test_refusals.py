@@ -29,29 +29,31 @@ from tests.unit.migration.locations import (
     TARGET,
     TARGET_PARTITIONS,
     MigrationLogs,
-    journal_target,
     make_journal,
+    make_journal_target,
     make_key,
+    make_sample_records,
     make_snapshot,
-    sample_records,
 )
 
 pytestmark = pytest.mark.run_with(function=run_simulated)
 
 
 async def test_different_target_state_is_refused_unless_replace_is_given() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     logs.make_topic(TARGET, TARGET_PARTITIONS)
     disconnected = make_key(90, "gone")
     # The target has greater epochs than the source; the replacement must lower them.
     newer = make_snapshot(4, snapshot_epoch=40, leader_epoch=40)
-    logs.write(TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))])
+    logs.append_records(
+        TARGET, [StateRecord(make_key(4), newer), StateRecord(disconnected, make_snapshot(90))]
+    )
     for options in (MigrationOptions(), EXECUTE):
         with pytest.raises(
             MigrationRefused, match=rf"2 share-partitions \({make_key(4)}, {disconnected}\).*--replace"
         ):
             await logs.migrate(options)
-    assert logs.produce_requests() == 0
+    assert logs.count_produce_requests() == 0
     report = await logs.migrate(MigrationOptions(execute=True, replace=True))
     assert report.is_good
     counts = report.plan.counts()
@@ -60,11 +62,11 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
         counts[MigrationAction.DELETE],
         counts[MigrationAction.COPY],
     ) == (1, 1, 18)
-    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
+    assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
 
 
 async def test_owned_target_is_refused_until_it_is_released() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     owner = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await owner.open()
     for partition in range(TARGET_PARTITIONS):
@@ -78,7 +80,7 @@ async def test_owned_target_is_refused_until_it_is_released() -> None:
 
 
 async def test_owner_that_died_is_fenced_by_take_over() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     zombie = logs.log(TARGET, TARGET_PARTITIONS, "kafka-7:9095")
     await zombie.open()
     await zombie.acquire_ownership(1)
@@ -88,49 +90,49 @@ async def test_owner_that_died_is_fenced_by_take_over() -> None:
     assert report.is_good
     _, error = await append(zombie, 1, [encode_record(StateRecord(make_key(1), None))])
     assert isinstance(error, LogFenced)
-    assert await logs.comparable_states(TARGET) == await logs.comparable_states(SOURCE)
+    assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_journal_of_a_running_coordinator_is_refused_as_source_and_target(tmp_path: Path) -> None:
-    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=journal_target(folder))).is_good
-    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     coordinator = make_journal(folder)
     await coordinator.open()
-    said = set()
+    messages = set()
     for options in (EXECUTE, MigrationOptions()):
         with pytest.raises(LogLocked) as caught:
-            await logs.migrate(options, target=journal_target(folder))
-        said.add(str(caught.value))
+            await logs.migrate(options, target=make_journal_target(folder))
+        messages.add(str(caught.value))
         with pytest.raises(LogLocked) as caught:
             await logs.migrate(options, source=JournalReader(folder))
-        said.add(str(caught.value))
-    assert len(said) == 1
-    assert logs.produce_requests() == 0
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+    assert logs.count_produce_requests() == 0
     await coordinator.close()
-    assert (await logs.migrate(target=journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_good
 
 
 @pytest.mark.run_with(function=run_in_real_time)
 async def test_dry_run_neither_creates_nor_keeps_a_lock(tmp_path: Path) -> None:
-    logs, folder = MigrationLogs(sample_records()), tmp_path / "data"
-    assert (await logs.migrate(target=journal_target(folder))).is_good
-    logs.write(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
+    logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
+    assert (await logs.migrate(target=make_journal_target(folder))).is_good
+    logs.append_records(SOURCE, [StateRecord(make_key(50), make_snapshot(50))])
     for _ in range(2):
         before = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-        await logs.migrate(MigrationOptions(), target=journal_target(folder))
+        await logs.migrate(MigrationOptions(), target=make_journal_target(folder))
         await logs.migrate(
-            MigrationOptions(), source=JournalReader(folder), target=journal_target(tmp_path / "new")
+            MigrationOptions(), source=JournalReader(folder), target=make_journal_target(tmp_path / "new")
         )
         assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == before
         # A copy of a journal has no lock file.
         (folder / "lock").unlink(missing_ok=True)
     assert not (tmp_path / "new").exists()
-    assert (await logs.migrate(target=journal_target(folder))).is_good
+    assert (await logs.migrate(target=make_journal_target(folder))).is_good
 
 
-class ChangingTarget(LogTarget):
+class SourceChangingTarget(LogTarget):
     """A target that writes to the source during its lookup with the given number."""
 
     def __init__(self, logs: MigrationLogs, records: list[StateRecord], number: int) -> None:
@@ -142,14 +144,16 @@ class ChangingTarget(LogTarget):
     async def lookup(self, wanted: Any, progress: Any) -> LookupResult:
         self._lookups_left -= 1
         if self._lookups_left == 0:
-            self._changed_logs.write(SOURCE, self._added_records)
+            self._changed_logs.append_records(SOURCE, self._added_records)
         return await super().lookup(wanted, progress)
 
 
 @pytest.mark.parametrize(("number", "written"), [(1, False), (2, True)])
 async def test_changing_source_is_refused(number: int, written: bool) -> None:
-    logs = MigrationLogs(sample_records())
-    target = ChangingTarget(logs, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number)
+    logs = MigrationLogs(make_sample_records())
+    target = SourceChangingTarget(
+        logs, [StateRecord(make_key(6), make_snapshot(6, start_offset=601))], number
+    )
     with pytest.raises(MigrationRefused, match=rf"1 share-partitions \({make_key(6)}\).*still active on it"):
         await logs.migrate(target=target)
     assert (TARGET in logs.kafka.topics) == written
@@ -173,9 +177,9 @@ class MissingTopicTarget(LogTarget):
 
 
 async def test_omitted_share_partition_is_not_a_difference() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     logs.make_topic(TARGET, TARGET_PARTITIONS)
-    logs.write(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
+    logs.append_records(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
     report = await logs.migrate(options, target=MissingTopicTarget(logs))
     assert report.plan.keys(MigrationAction.OMIT) == [make_key(4)]
@@ -183,14 +187,14 @@ async def test_omitted_share_partition_is_not_a_difference() -> None:
 
 
 async def test_cold_snapshot_is_not_a_change_of_the_source() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     again = next_snapshot((await logs.read_folded_log(SOURCE)).states[make_key(6)], now_ms=9)
-    target = ChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
+    target = SourceChangingTarget(logs, [StateRecord(make_key(6), again)], 1)
     assert (await logs.migrate(target=target)).is_good
 
 
 async def test_unreadable_state_is_refused() -> None:
-    logs = MigrationLogs(sample_records())
+    logs = MigrationLogs(make_sample_records())
     key_bytes, _ = encode_record(StateRecord(make_key(7), make_snapshot(7)))
     partition = logs.kafka.topics[SOURCE][state_partition(make_key(7), SOURCE_PARTITIONS)]
     partition.append(encode_batch(0, 1, [(key_bytes, b"\0\x09new")]))
@@ -207,4 +211,4 @@ async def test_missing_source_is_refused(tmp_path: Path) -> None:
         JournalReader(tmp_path),
     ):
         with pytest.raises(MigrationRefused, match="source does not exist"):
-            await logs.migrate(source=source, target=journal_target(tmp_path / "new"))
+            await logs.migrate(source=source, target=make_journal_target(tmp_path / "new"))

@@ -63,7 +63,7 @@ class FollowedTopic:
 
 
 @asynccontextmanager
-async def followed_topic() -> AsyncIterator[FollowedTopic]:
+async def follow_topic() -> AsyncIterator[FollowedTopic]:
     """Follow a topic with one snapshot until the end of the block."""
     topic = FollowedTopic()
     topic.write(make_snapshot(100))
@@ -76,7 +76,7 @@ async def followed_topic() -> AsyncIterator[FollowedTopic]:
 
 
 async def test_follower_replays_the_log_and_follows_its_end() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         await wait_until(lambda: topic.follower.health() == [] and topic.follower.initial_load_done)
         assert topic.start_offset() == 100
         assert topic.followed == []
@@ -91,7 +91,7 @@ async def test_follower_replays_the_log_and_follows_its_end() -> None:
 
 
 async def test_log_pruned_past_the_position_is_replayed_again() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         await wait_until(lambda: topic.start_offset() == 100)
         topic.fake.set_down(1, 2, 3)
         topic.write(
@@ -105,7 +105,7 @@ async def test_log_pruned_past_the_position_is_replayed_again() -> None:
 
 
 async def test_state_is_outdated_while_no_broker_answers() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         await wait_until(
             lambda: topic.follower.initial_load_done and not topic.follower.outdated_partitions()
         )
@@ -117,7 +117,7 @@ async def test_state_is_outdated_while_no_broker_answers() -> None:
 
 
 async def test_leader_change_is_followed() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         await wait_until(lambda: topic.start_offset() == 100)
         topic.fake.set_leader(NUMBER, 1 + topic.log.leader % 3)
         topic.write(make_update(110))
@@ -125,7 +125,7 @@ async def test_leader_change_is_followed() -> None:
 
 
 async def test_missing_read_permission_is_reported_and_other_partitions_continue() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         topic.fake.fetch_errors[NUMBER] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         await wait_until(lambda: any("ACL: Read on topic" in reason for reason in topic.follower.health()))
         others = [view.status for view in topic.follower.shard_views() if view.state_partition != NUMBER]
@@ -135,10 +135,10 @@ async def test_missing_read_permission_is_reported_and_other_partitions_continue
 
 
 async def test_recreated_topic_is_not_mixed_with_the_old_topic() -> None:
-    async with followed_topic() as topic:
+    async with follow_topic() as topic:
         await wait_until(lambda: topic.start_offset() == 100)
         topic.fake.recreate_topic(TOPIC)
-        # The new log is longer than the old one, so that the fetch offset of the follower is valid in it.
+        # The new log is longer than the old one, so the fetch offset of the follower is valid in the new log.
         topic.write(make_snapshot(200), make_update(201), make_update(202))
         await wait_until(
             lambda: any("deleted and created again" in reason for reason in topic.follower.health())

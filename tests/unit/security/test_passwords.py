@@ -14,7 +14,7 @@ from coordinator.security.sasl import AuthenticationFailed, Identity, SaslExchan
 from coordinator.security.users import ScramKeys, Users, format_scram_keys, format_user_line
 from tests.unit import clock_skipping
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 SETTING = "listen.sasl.users.file"
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -20,7 +20,7 @@ from tests.unit import clock_skipping
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.security.handshakes import client_context, common_name, perform_handshake
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.unit import clock_skipping
 from tests.unit.coroutine_tests import wait_until
 from tests.unit.security.token_issuer import NOW_S, TokenIssuer
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 SETTING = "listen.sasl.oauthbearer.jwks.endpoint.url"
 ISSUER = TokenIssuer()

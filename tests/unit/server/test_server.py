@@ -19,7 +19,7 @@ from tests.builders import ACKNOWLEDGED, KEY, TOPIC_ID, make_initialize, make_re
 from tests.unit import clock_skipping
 from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame, serve_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 INITIALIZE_FRAME_BODY = initialize_api.encode_request(
     initialize_api.InitializeShareGroupStateRequest(

@@ -26,7 +26,7 @@ from tests.unit.server.sasl_clients import (
 )
 from tests.unit.server.wire import request_frame, serve_coordinator
 
-pytestmark = pytest.mark.run_with(function=clock_skipping.run)
+pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_clock)
 
 
 async def test_session_expires_without_reauthentication(serve_with_sasl: ServeWithSasl) -> None:

@@ -85,7 +85,7 @@ ELSEWHERE = {
     ),
     "hazard a: topics that are deleted while a shard loads": (
         "expiry/test_rounds.py",
-        "test_hazard_a_deleted_topic_expires_in_a_shard_that_was_loading",
+        "test_hazard_a_state_of_deleted_topic_expires_after_its_shard_was_loading",
     ),
     "hazard f: results are not in request order": (
         "client/test_contract.py",
