@@ -87,10 +87,10 @@ class _OwnershipHandler:
 
     def assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
-            self._directory.follow(assignment)
+            self._directory.set_assignment(assignment)
         if self._forwarder is not None:
             self._forwarder.set_assignment(assignment)
-        self._owner_directory.follow(assignment)
+        self._owner_directory.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         self._runtime.elect(state_partition, release_expected=release_expected)
@@ -163,7 +163,7 @@ class _Coordinator:
             if self._one_owner:
                 directory.advertise(advertised)
             else:
-                directory.follow(None)
+                directory.set_assignment(None)
             runtime.add_health_source(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
                 metrics.add_families(partial(membership_families, self._ownership))
@@ -200,7 +200,9 @@ class _Coordinator:
 
     def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
-        self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
+        self._expiry = make_expiry(
+            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim
+        )
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
         self._signals = SignalService(

@@ -57,7 +57,7 @@ class KafkaCluster:
         self.topic_id = parse_topic_id(rig.client.create_topic("consumed", partitions=PARTITIONS))
 
     @property
-    def keeps_complete_count(self) -> bool:
+    def stores_complete_count(self) -> bool:
         return self.release != "4.1.1"
 
     def connect(self, topic: str) -> Brokers:
@@ -139,9 +139,9 @@ async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: 
     assert report.different == []
     assert (
         any("does not store delivery complete counts" in note for note in report.notes)
-        != cluster.keeps_complete_count
+        != cluster.stores_complete_count
     )
-    expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+    expected = {key: target.storable_state(state) for key, state in report.folded.states.items()}
     stored = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
     assert stored.comparable_states() == expected
     ends = stored.ends
@@ -165,7 +165,7 @@ async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster:
         target = cluster.builtin_coordinator()
         report = await cluster.migrate(topic, target, REPLACE)
         assert report.different == []
-        expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+        expected = {key: target.storable_state(state) for key, state in report.folded.states.items()}
         assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == expected
 
 

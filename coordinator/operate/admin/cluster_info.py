@@ -27,7 +27,8 @@ NO_CLUSTER = "bootstrap.servers is not set"
 # Maximum wait of a response for the cluster, and the pause after a failed query.
 _WAIT_S = 1.0
 _FAILURE_PAUSE_S = 2.0
-# The name of a topic id never changes, but the coordinator may later be authorized to describe the topic.
+# The name of a topic id never changes, but an unknown name may become known: the coordinator may be granted
+# DESCRIBE on the topic later.
 _NAME_REFRESH_S = 60.0
 _END_REFRESH_S = 2.0
 # Maximum age of end offsets while the cluster does not respond. Names are kept without a limit.
@@ -45,7 +46,8 @@ class ClusterInfo(NamedTuple):
 class ClusterInfoCache:
     """Cached results of cluster queries. All methods must be called on one event loop.
 
-    No method raises an exception.
+    Lookups raise no exception. If the cluster does not answer, entries are missing and `failure` has the
+    reason.
     """
 
     def __init__(self, topics: TopicQueries | None) -> None:
@@ -117,7 +119,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self._ask = ask
         self._refresh_interval_s = refresh_interval_s
         self._kept_s = kept_s
-        # The time of each query and its result; None means that the cluster has no result.
+        # By key: the event loop's time of the last query in seconds, and the result or None.
         self._answers: dict[Key, tuple[float, Value | None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

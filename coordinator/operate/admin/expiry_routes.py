@@ -1,4 +1,4 @@
-"""Routes that list abandoned state with its expiration time, and run a round of expiry on request."""
+"""Routes that list abandoned state with its expiration time, and that remove expired state on request."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -30,7 +30,7 @@ RetentionMinutes = Annotated[
 ]
 
 
-# Conversions of the fields of expiry to those of the API.
+# Field types that convert the values of `coordinator.operate.expiry` to those of the API.
 _TopicId = Annotated[
     str, BeforeValidator(topic_id_text), Field(description="The topic id as Kafka writes it: base64url.")
 ]

@@ -44,7 +44,7 @@ class StoredObservations(msgspec.Struct, frozen=True):
 
 
 class ObservationStore:
-    """A file that is replaced atomically. A failure to write is logged once and has no other effect."""
+    """Stores observations in a file, which is replaced atomically. Write errors are logged and not raised."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -129,15 +129,19 @@ class GroupObserver:
         clock: Clock,
         gaps: ObservationGaps,
         file: ObservationStore | None,
-        watch_all: bool,
+        has_other_owners: bool,
     ) -> None:
-        """With `watch_all`, other coordinators own shards, which may move here: observe their groups too."""
+        """Create the observer.
+
+        If other coordinators own shards (`has_other_owners`), their groups are observed too, because the
+        shards may move to this coordinator.
+        """
         self._runtime = runtime
         self._groups = groups
         self._clock = clock
         self._gaps = gaps
         self._file = file
-        self._watch_all = watch_all
+        self._has_other_owners = has_other_owners
         self._loaded = False
         self._cluster_id = ""
         self._observations: dict[str, GroupObservation] = {}
@@ -152,16 +156,16 @@ class GroupObserver:
         """
         if not self._loaded:
             await self._load_observations()
-        # If a shard is still being loaded, groups without local state must keep their history.
+        # While a shard is being loaded, its groups seem to have no local state, but must keep their history.
         is_whole = self._runtime.initial_load_done
         held = await self._list_held_states()
         groups = {part.group_id for part in held if part.leads or all_groups}
         topic_ids = {part.topic_id for part in held}
         presence = await self._groups.resolve_topic_ids(sorted(topic_ids))
-        if self._watch_all and all_groups:
+        if self._has_other_owners and all_groups:
             groups |= await self._list_groups()
         described = await self._groups.describe_groups(groups)
-        # Take the time after the last response, so that retention times start late rather than early.
+        # Take the time after the last response: retention times may start late, but never early.
         now_ms = self._clock.now_ms()
         self._check_cluster_id(presence.cluster_id)
         warning = self._update_topics(topic_ids, presence, now_ms)

@@ -44,9 +44,9 @@ class HistoryProcess:
 
     def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
-        self._exchanging = threading.Lock()
+        self._worker_lock = threading.Lock()
         self._worker: _Worker | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def read(
@@ -74,11 +74,11 @@ class HistoryProcess:
         self._cancel_idle_timer()
         try:
             with self._open_log(state_partition) as log:
-                return await asyncio.to_thread(self._exchange, make_request(log))
+                return await asyncio.to_thread(self._send_request, make_request(log))
         finally:
             loop = asyncio.get_running_loop()
             self._cancel_idle_timer()
-            self._idle = loop.call_later(IDLE_S, loop.run_in_executor, None, self._end_idle_worker)
+            self._idle_timer = loop.call_later(IDLE_S, loop.run_in_executor, None, self._end_idle_worker)
 
     @property
     def pid(self) -> int | None:
@@ -92,28 +92,28 @@ class HistoryProcess:
         self._cancel_idle_timer()
         if self._worker is not None:
             self._worker.process.kill()
-        with self._exchanging:
+        with self._worker_lock:
             self._end_worker()
 
     def _cancel_idle_timer(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     def _end_idle_worker(self) -> None:
         # A request that holds the lock starts the timer again.
-        if self._exchanging.acquire(blocking=False):
+        if self._worker_lock.acquire(blocking=False):
             try:
                 self._end_worker()
             finally:
-                self._exchanging.release()
+                self._worker_lock.release()
 
     def _end_worker(self) -> int:
         """End the worker, if there is one; return its exit code."""
         worker, self._worker = self._worker, None
         return 0 if worker is None else worker.end()
 
-    def _exchange(self, request: HistoryRequest | SkipsRequest) -> Any:
-        with self._exchanging:
+    def _send_request(self, request: HistoryRequest | SkipsRequest) -> Any:
+        with self._worker_lock:
             if self._worker is not None and self._worker.process.poll() is not None:
                 self._end_worker()
             worker = self._worker = self._worker or _Worker()

@@ -64,7 +64,7 @@ async def migrate_states(
     """
     folded = await _fold_source(source, progress)
     await target.query_features()
-    wanted = {key: target.as_stored(state) for key, state in folded.states.items()}
+    wanted = {key: target.storable_state(state) for key, state in folded.states.items()}
     notes = [*_describe_folded_log(folded), *target.describe_losses(folded.states)]
     lookup = await target.lookup(wanted, progress)
 

@@ -114,7 +114,7 @@ class MigrationTarget:
     async def query_features(self) -> None:
         """Query the features of the target. Changes nothing. Raises MigrationRefused."""
 
-    def as_stored(self, state: ShareState) -> ComparableState:
+    def storable_state(self, state: ShareState) -> ComparableState:
         """Return the state as the target stores it."""
         return ComparableState.from_state(state)
 
@@ -137,7 +137,7 @@ class MigrationTarget:
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Write the states; return the share-partitions that could not be written.
+        """Write the states according to the plan; return the share-partitions that could not be written.
 
         `plan_for` is called after the target is claimed or locked. If `plan_for` raises an exception, nothing
         is changed.

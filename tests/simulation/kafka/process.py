@@ -100,7 +100,7 @@ class KafkaProcess(CoordinatorProcess):
         self.runtime = self._make_runtime(
             metrics, may_claim=self._ownership.lease_is_fresh, on_fenced=self._ownership.on_fenced
         )
-        self._directory.follow(None)
+        self._directory.set_assignment(None)
         self._forwarder = RecordedForwarder(
             self.runtime, instance=self.name, metrics=metrics, history=self._history
         )
@@ -127,8 +127,8 @@ class KafkaProcess(CoordinatorProcess):
             # A clock that does not jump.
             clock=SimClock(self._loop),
             metrics=metrics,
-            may_act=self._ownership.lease_is_fresh,
-            watch_all=True,
+            has_fresh_lease=self._ownership.lease_is_fresh,
+            has_other_owners=True,
         )
         self._expiry.start()
 
@@ -178,8 +178,8 @@ class KafkaProcess(CoordinatorProcess):
     def assignment_changed(self, assignment: Assignment | None) -> None:
         """Adopt an assignment of all shards."""
         self.assignment = assignment
-        self._owners.follow(assignment)
-        self._directory.follow(assignment)
+        self._owners.set_assignment(assignment)
+        self._directory.set_assignment(assignment)
         self._forwarder.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import ConfigError
-from coordinator.operate.admin.login_throttle import FAILED_LOGIN_FORGIVEN_S, FAILED_LOGINS_MAX, LoginThrottle
+from coordinator.operate.admin.login_throttle import FAILED_LOGIN_EXPIRY_S, FAILED_LOGINS_MAX, LoginThrottle
 from coordinator.operate.admin.tokens import TokenFile
 
 READING, WRITING = "reading-0123456789", "writing-0123456789"
@@ -97,13 +97,13 @@ def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
     for _ in range(FAILED_LOGINS_MAX):
         assert throttle.wait_s("10.0.0.1") == 0
         throttle.record_failure("10.0.0.1")
-    assert throttle.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_FORGIVEN_S)
+    assert throttle.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_EXPIRY_S)
     assert throttle.wait_s("10.0.0.2") == 0
-    clock.now_s += FAILED_LOGIN_FORGIVEN_S
+    clock.now_s += FAILED_LOGIN_EXPIRY_S
     assert throttle.wait_s("10.0.0.1") == 0
     throttle.record_failure("10.0.0.1")
     assert throttle.wait_s("10.0.0.1") > 0
-    clock.now_s += FAILED_LOGIN_FORGIVEN_S * FAILED_LOGINS_MAX
+    clock.now_s += FAILED_LOGIN_EXPIRY_S * FAILED_LOGINS_MAX
     for _ in range(FAILED_LOGINS_MAX - 1):
         throttle.record_failure("10.0.0.1")
     assert throttle.wait_s("10.0.0.1") == 0

@@ -154,7 +154,7 @@ async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
         def make_from_settings(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
             metrics, clock = Metrics(), ManualClock()
-            return make_expiry(config, one.runtime, metrics, clock=clock, may_act=lambda: True)
+            return make_expiry(config, one.runtime, metrics, clock=clock, has_fresh_lease=lambda: True)
 
         assert make_from_settings() is None
         assert caplog.messages == []

@@ -198,10 +198,10 @@ async def test_unreachable_target_is_refused() -> None:
 
 async def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
-    target._server = target._server._replace(keeps_complete_count=False)
+    target._server = target._server._replace(stores_complete_count=False)
 
     states = (await MigrationLogs(sample_records(2)).read_folded_log(SOURCE)).states
     assert "the counts of 3 share-partitions are not copied" in target.describe_losses(states)[0]
-    assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
-        delivery_complete_count=-1
-    )
+    assert target.storable_state(states[make_key(0)]) == ComparableState.from_state(
+        states[make_key(0)]
+    )._replace(delivery_complete_count=-1)
