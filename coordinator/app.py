@@ -85,7 +85,7 @@ class _OwnershipHandler:
         self._owner_directory = owner_directory
         self._one_owner = one_owner
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
             self._directory.set_assignment(assignment)
         if self._forwarder is not None:

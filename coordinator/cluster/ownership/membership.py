@@ -1,4 +1,4 @@
-"""The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, retry all errors.
+"""The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, and retry.
 
 The join task joins when Kafka or this process requests a rebalance, and retries until it succeeds.  The
 heartbeat task sends heartbeats, also while a join waits for other members, because their responses confirm
@@ -211,7 +211,7 @@ class Membership:
             return {}
 
     async def _wait_unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Wait for a response unless the request was abandoned. Raises JoinFailure then."""
+        """Return the response. Raises JoinFailure if `_abandoned` is set before the response arrives."""
         self._abandoned.clear()
         answering = asyncio.ensure_future(request)
         giving_up = asyncio.ensure_future(self._abandoned.wait())

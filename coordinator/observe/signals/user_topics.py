@@ -29,7 +29,7 @@ class TopicQueries(Protocol):
     Results omit topics and partitions that are unknown. All queries raise CoordinatorError.
     """
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
     async def topic_id(self, name: str) -> bytes | None: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -69,7 +69,7 @@ class TopicNameCache:
         unknown = topic_ids - self._names.keys()
         if not unknown or self._topics is None:
             return True
-        names = await answer_or_none("Names of user topics", self._topics.names(unknown))
+        names = await answer_or_none("Names of user topics", self._topics.topic_names(unknown))
         if names is None:
             return False
         if len(self._names) > _NAMES_MAX:

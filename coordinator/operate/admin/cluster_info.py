@@ -54,7 +54,7 @@ class ClusterInfoCache:
         self._topics = topics
         self._names = self._end_offsets = None
         if topics is not None:
-            self._names = _RefreshingCache(topics.names, _NAME_REFRESH_S, float("inf"))
+            self._names = _RefreshingCache(topics.topic_names, _NAME_REFRESH_S, float("inf"))
             self._end_offsets = _RefreshingCache(topics.end_offsets, _END_REFRESH_S, _END_KEPT_S)
 
     @property
@@ -64,7 +64,7 @@ class ClusterInfoCache:
             return NO_CLUSTER
         return self._names.failure or self._end_offsets.failure
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the topic names that are available within a second."""
         return {} if self._names is None else await self._names.get_all(topic_ids)
 
@@ -89,7 +89,7 @@ class ClusterInfoCache:
         if self._end_offsets is None:
             return ClusterInfo({}, {})
         names, ends = await asyncio.gather(
-            self.names({topic_id for topic_id, _ in partitions}), self._end_offsets.get_all(partitions)
+            self.topic_names({topic_id for topic_id, _ in partitions}), self._end_offsets.get_all(partitions)
         )
         return ClusterInfo(names, ends)
 

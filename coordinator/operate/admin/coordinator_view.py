@@ -53,7 +53,7 @@ class CoordinatorView(NamedTuple):
         return self.runtime
 
     def shards(self) -> list[Shard]:
-        """Return all shards, including those of other coordinators. The cost does not depend on the state's size."""
+        """Return all shards, including those of other coordinators, without iterating over their state."""
         here = set(self.runtime.owned_shards())
         return [
             Shard(

@@ -149,7 +149,7 @@ class StateRemover:
     async def _list_offsets(self, group: str) -> list[GroupOffset]:
         """Return the group's offsets in Kafka, which are only counted; [] if Kafka does not answer."""
         try:
-            return await self._groups.offsets([group])
+            return await self._groups.list_offsets([group])
         except LogError:
             return []
 

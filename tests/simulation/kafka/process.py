@@ -175,7 +175,7 @@ class KafkaProcess(CoordinatorProcess):
 
     # The methods of OwnershipListener.
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         """Adopt an assignment of all shards."""
         self.assignment = assignment
         self._owners.set_assignment(assignment)

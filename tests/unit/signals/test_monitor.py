@@ -58,7 +58,7 @@ class FakeTopics:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         if self.fails:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(topic_ids, "parcels")
