@@ -208,7 +208,7 @@ class _Coordinator:
         self._signals = SignalService(
             config, runtime, metrics, topics, sample=self._append_sample, read_skips=history.read_skips
         )
-        runtime.observe_loads(self._signals.monitor.shard_loaded)
+        runtime.observe_loads(self._signals.monitor.on_shard_loaded)
         return HttpService(
             CoordinatorView(
                 runtime,

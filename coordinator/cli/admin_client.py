@@ -64,7 +64,7 @@ class AdminClient:
         """Send a write request and return the response. Raises like `get`."""
         return self._send("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
 
-    def items(self, path: str, **query: object) -> Iterator[Answer]:
+    def list_items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
         after, offset = None, 0
         while True:

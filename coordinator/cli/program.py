@@ -36,7 +36,7 @@ COMMAND_GROUPS = {
 
 
 class CompleteHelp(TyperGroup):
-    """A command with subcommands, whose help shows complete sentences; typer would cut them.
+    """A command with subcommands, whose help has complete sentences; typer would truncate them.
 
     The arguments have no type annotations, because different releases of typer import their classes from
     different packages.
@@ -115,7 +115,7 @@ def _register_root_options(
     pass
 
 
-def run() -> None:
+def run_command() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         # Characters that the encoding of the terminal does not have are printed as backslash escapes.

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 _logger = logging.getLogger(__name__)
 
-# The maximum number of HTTP connections; fewer with a low limit of open files.
+# The maximum number of HTTP connections. A low limit of open files reduces it.
 HTTP_CONNECTIONS_MAX = 500
 _FILES_PER_CONNECTION = 8
 # Reserved for HTTP, segments of the journal, outgoing connections, and libraries.

@@ -170,7 +170,7 @@ class HttpServer:
         """Abort connections whose certificate is no longer valid."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
-            if trust is not None and not trust.holds(now_ms):
+            if trust is not None and not trust.is_valid(now_ms):
                 connection.transport.abort()
 
     def _record_refusal(self, status: HTTPStatus) -> None:

@@ -171,10 +171,10 @@ def test_client_security_comes_from_the_given_file_or_the_settings(tmp_path: Pat
     ours = load_config(
         {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "cluster", "sasl.password": "x"}
     ).config
-    assert flags.client_security(None, ours).username == "cluster"
+    assert flags.load_client_security(None, ours).username == "cluster"
     file = tmp_path / "client.properties"
     file.write_text("sasl.username=not-used\n")
-    assert flags.client_security(file, ours) == ClientSecurity(username="not-used")
+    assert flags.load_client_security(file, ours) == ClientSecurity(username="not-used")
 
 
 def test_demo_uses_the_login_of_the_client_file(share_coordinator: CommandLine, tmp_path: Path) -> None:
