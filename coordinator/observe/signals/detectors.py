@@ -100,8 +100,8 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
         )
     if signals.near_delivery_limit:
         return Problem.POISON, (
-            f"group {group} has {_format_records(signals.near_delivery_limit)} with one delivery left; the limit "
-            f"is {limits.delivery_count_limit} deliveries"
+            f"group {group} has {_format_records(signals.near_delivery_limit)} with one delivery left; the "
+            f"limit is {limits.delivery_count_limit} deliveries"
         )
     if signals.members == 0 and signals.lag > 0:
         return (
