@@ -87,7 +87,7 @@ class _OwnershipHandler:
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
-            self._directory.set_assignment(assignment)
+            self._directory.follow(assignment)
         if self._forwarder is not None:
             self._forwarder.set_assignment(assignment)
         self._owner_directory.set_assignment(assignment)
@@ -163,7 +163,7 @@ class _Coordinator:
             if self._one_owner:
                 directory.advertise(advertised)
             else:
-                directory.set_assignment(None)
+                directory.follow(None)
             runtime.add_health_source(self._ownership.health)
             if isinstance(self._ownership, GroupOwnership):
                 metrics.add_families(partial(membership_families, self._ownership))

@@ -142,7 +142,7 @@ def _print_report(
     from coordinator.operate.migration import MigrationAction
 
     print_items(_group_by_topic(report), _COLUMNS, Output.TABLE)
-    counts = report.plan.counts()
+    counts = report.plan.count_actions()
     verb = "were" if report.executed else "would be"
     print_line(
         f"{source} -> {target}: {len(report.folded.states)} share-partitions; "
@@ -211,9 +211,9 @@ def _json_values(
         "from": str(source),
         "to": str(target),
         "executed": report.executed,
-        "counts": {step.value: count for step, count in report.plan.counts().items()},
+        "counts": {step.value: count for step, count in report.plan.count_actions().items()},
         "groups": _group_by_topic(report),
-        "deleted": [str(key) for key in report.plan.keys(MigrationAction.DELETE)],
+        "deleted": [str(key) for key in report.plan.keys_with(MigrationAction.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,
         "differences": {

@@ -42,13 +42,13 @@ class CompleteHelp(TyperGroup):
     different packages.
     """
 
-    def sections(self) -> Mapping[str, Sequence[str]]:
+    def command_sections(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the subcommands by the title of their section."""
         return {"Commands": list(self.commands)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the sections of subcommands."""
-        for title, names in self.sections().items():
+        for title, names in self.command_sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -57,7 +57,7 @@ class CompleteHelp(TyperGroup):
 class GroupedCommands(CompleteHelp):
     """The top-level command, whose subcommands are in several sections."""
 
-    def sections(self) -> Mapping[str, Sequence[str]]:
+    def command_sections(self) -> Mapping[str, Sequence[str]]:
         """Return the sections of the top-level command."""
         return COMMAND_GROUPS
 

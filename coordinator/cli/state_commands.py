@@ -50,7 +50,7 @@ VERBOSE_COLUMNS: Columns = {
 }
 
 
-def _field_of_loaded_shard(field: str) -> Column:
+def _column_of_loaded_shard(field: str) -> Column:
     return lambda shard: None if shard["status"] == "CLOSED" else shard[field]
 
 
@@ -68,7 +68,7 @@ _SHARD_COLUMNS: Columns = {
     "SHARD": "state_partition",
     "STATUS": "status",
     "OWNER": lambda shard: shard["owner"]["wire"] if shard["owner"] else None,
-    **{head: _field_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
+    **{head: _column_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
 }
 
 

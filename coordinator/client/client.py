@@ -241,7 +241,7 @@ class ShareCoordinatorClient:
         """Find the coordinators, and send each coordinator its parts."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
-        for key, found in (await self._lookup.find(parts)).items():
+        for key, found in (await self._lookup.find_coordinators(parts)).items():
             if isinstance(found, ShareCoordinatorError):
                 outcomes[key] = _Outcome(None, found)
             else:

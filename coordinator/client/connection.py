@@ -273,7 +273,7 @@ class Connection(asyncio.Protocol):
         self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]
     ) -> asyncio.Future[Any]:
         if self._why_lost is not None:
-            raise self._copy_error(self._why_lost)
+            raise self._copy_exception(self._why_lost)
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
@@ -336,10 +336,10 @@ class Connection(asyncio.Protocol):
         waiting, self._pending = self._pending, deque()
         for request in waiting:
             if not request.answer.done():
-                request.answer.set_exception(self._copy_error(why))
+                request.answer.set_exception(self._copy_exception(why))
 
     @staticmethod
-    def _copy_error(error: ShareCoordinatorError) -> ShareCoordinatorError:
+    def _copy_exception(error: ShareCoordinatorError) -> ShareCoordinatorError:
         # Each raise adds to an exception's traceback, so each caller gets a copy.
         return type(error)(error.error_code, error.message)
 

@@ -35,7 +35,7 @@ class CoordinatorLookup:
         self._direct = direct
         self._coordinators: dict[SharePartitionKey, Node] = {}
 
-    async def find(
+    async def find_coordinators(
         self, keys: Collection[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
         """Return the coordinator of each share-partition, or the error of its lookup.

@@ -180,7 +180,7 @@ class LogFollower:
         while led := [each for each in self._partitions if self._cluster.leader(each.number) == node]:
             try:
                 await self._begin_replays(node, [each for each in led if each.position is None])
-                fetched = await self._fetch(node, led)
+                fetched = await self._fetch_batches(node, led)
             except NoResponse:
                 self._cluster.refresh_soon()
                 await asyncio.sleep(_RETRY_S)
@@ -216,7 +216,7 @@ class LogFollower:
             if start.log_offset >= end.log_offset:
                 self._finish_replay(each)
 
-    async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
+    async def _fetch_batches(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
         positions = {each.number: each.position for each in led if each.position is not None}
         if not positions:
             return {}

@@ -43,7 +43,7 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    sys.unraisablehook = _IgnoredExceptionLog().log
+    sys.unraisablehook = _IgnoredExceptionLog().log_exception
     # uvicorn logs its start and stop at INFO, which this program already logs. httpx logs each URL at INFO,
     # and the URL of a webhook may contain a secret.
     for name in ("uvicorn", "httpx"):
@@ -60,7 +60,7 @@ class _IgnoredExceptionLog:
         self._logged_s = -_IGNORED_EVERY_S
         self._left_out = 0
 
-    def log(self, ignored: "sys.UnraisableHookArgs") -> None:
+    def log_exception(self, ignored: "sys.UnraisableHookArgs") -> None:
         now_s = time.monotonic()  # noqa: TID251
         if now_s - self._logged_s < _IGNORED_EVERY_S:
             self._left_out += 1

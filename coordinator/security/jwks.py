@@ -114,7 +114,7 @@ class UrlKeySource(KeySource):
         """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
         found = self.keys_with_id(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
-            await self._refresh()
+            await self._refresh_keys()
             found = self.keys_with_id(key_id)
         return found
 
@@ -122,13 +122,13 @@ class UrlKeySource(KeySource):
         """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
             if not self._keys or self._age_s() >= self._refresh_s:
-                await self._refresh()
+                await self._refresh_keys()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
     def _age_s(self) -> float:
         return seconds_since_boot() - self._fetched_s
 
-    async def _refresh(self) -> None:
+    async def _refresh_keys(self) -> None:
         """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
             self._refresh_task = asyncio.create_task(self._fetch_keys(), name="fetching keys for tokens")

@@ -244,7 +244,7 @@ class Brokers:
     async def broker_count(self) -> int:
         """Return the number of brokers."""
         await self._connections.refresh()
-        return len(self._connections.nodes())
+        return len(self._connections.node_ids())
 
     async def describe_topic(self) -> TopicDescription | None:
         """Return the topic as the brokers report it now, None if it does not exist. Never creates it."""

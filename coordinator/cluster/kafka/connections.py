@@ -127,7 +127,7 @@ class Connections:
         """Return why no broker can be reached, None if one can."""
         return self.metadata.unreachable_reason
 
-    def nodes(self) -> list[int]:
+    def node_ids(self) -> list[int]:
         """Return the node ids of the known brokers."""
         return list(self.metadata.addresses)
 

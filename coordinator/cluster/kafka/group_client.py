@@ -183,7 +183,7 @@ class KafkaGroupClient:
         except LogError:
             return None
         leaders = self._known_leaders()
-        asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
+        asked = sorted(set(choose(leaders)) & set(self._connections.node_ids()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 

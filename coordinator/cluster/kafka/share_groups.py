@@ -205,7 +205,7 @@ class ShareGroups:
         names: dict[bytes, str] = {}
         missing = set(topic_ids)
         is_anyone_silent = False
-        for node in self._connections.nodes():
+        for node in self._connections.node_ids():
             # If no topic ids are left, one request is still sent, because its response has the cluster id.
             wanted = sorted(missing)
             for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
@@ -275,7 +275,7 @@ class ShareGroups:
             await self._connections.refresh()
             return [
                 await self._connections.send(node, METADATA_CHANNEL, request)
-                for node in self._connections.nodes()
+                for node in self._connections.node_ids()
             ]
         except NoResponse as error:
             raise LogUnavailable(str(error)) from error
@@ -335,7 +335,7 @@ class ShareGroups:
         If a coordinator is not found, the error is stored in `answers`.
         """
         unknown = [group for group in groups if group not in self._coordinators]
-        if unknown and not self._connections.nodes():
+        if unknown and not self._connections.node_ids():
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
             found = await self._connections.send_to_any_broker(

@@ -95,7 +95,7 @@ class UserTopics:
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def _describe_topics(self, request: GeneratedRequest) -> dict[bytes, str]:
-        if not self._connections.nodes():
+        if not self._connections.node_ids():
             await self._connections.refresh()
         try:
             metadata = read_metadata(await self._connections.send_to_any_broker(request))

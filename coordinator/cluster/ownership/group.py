@@ -98,7 +98,9 @@ class GroupOwnership:
     async def drain(self, timeout_s: float) -> None:
         """Hand all shards over, up to the time limit, and leave the group."""
         if self._loop is not None and not self._ended:
-            await self._run_on_member_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+            await self._run_on_member_loop(
+                self._drain_and_leave(timeout_s), timeout_s + self._limits.leave_timeout_s
+            )
 
     async def stop(self) -> None:
         """Leave the group at once. The listener gets no further calls."""
@@ -192,7 +194,7 @@ class GroupOwnership:
                 _logger.exception("Internal error in the group membership; retrying.")
                 await asyncio.sleep(_FAILURE_PAUSE_S)
 
-    async def _drain(self, timeout_s: float) -> None:
+    async def _drain_and_leave(self, timeout_s: float) -> None:
         assert self._member is not None
         try:
             async with asyncio.timeout(timeout_s):

@@ -128,8 +128,8 @@ class GroupMember:
 
     # Membership callbacks.
 
-    def metadata(self) -> bytes:
-        """Return the current metadata of this replica."""
+    def encode_metadata(self) -> bytes:
+        """Return the current metadata of this replica as bytes, and remember what they report."""
         self._draining_reported = self._draining
         self._unreached_reported = self._reachability.unreached
         self._wishes_reported = {
@@ -142,7 +142,7 @@ class GroupMember:
                 setting=self._setting,
                 replica=self._replica,
                 started_ms=self._started_ms,
-                ready=self._readiness.report(),
+                ready=self._readiness.report_readiness(),
                 draining=self._draining,
                 owned=tuple(sorted(self._owned_shards.held)),
                 assignment_generation=self.membership.assignment_generation,
@@ -316,7 +316,9 @@ class GroupMember:
 
     async def _watch_broker_reachability(self) -> None:
         while True:
-            self._reachability.update(await self._group_client.probe_leaders(self._brokers_to_probe))
+            self._reachability.record_probe_results(
+                await self._group_client.probe_leaders(self._brokers_to_probe)
+            )
             if self._reachability.unreached != self._unreached_reported:
                 self._request_rebalance(improves=True)
             await asyncio.sleep(self._limits.reachability_interval_s)

@@ -154,7 +154,7 @@ class Membership:
         """Join the next generation and get its assignment. Raises JoinFailure and LogError."""
         node = await self._find_coordinator()
         self._cancel_rebalance_request()
-        metadata = self._callbacks.metadata()
+        metadata = self._callbacks.encode_metadata()
         name = self.instance_id
         joined = await self._wait_unless_abandoned(
             self._group_client.join(node, self.member_id, metadata, name)

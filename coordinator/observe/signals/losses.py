@@ -45,7 +45,7 @@ ReadSkips = Callable[
 ]
 
 
-class _Jump(NamedTuple):
+class _StartOffsetJump(NamedTuple):
     """A start offset moved from `from_offset` to `end_offset`; `is_repeated` after one read of the log."""
 
     from_offset: int
@@ -63,7 +63,7 @@ class LossCounter:
         self._now_ms = now_ms
         self._read_skips = read_skips
         self._skips: list[tuple[SharePartitionKey, int, int]] = []
-        self._jumps: dict[SharePartitionKey, _Jump] = {}
+        self._jumps: dict[SharePartitionKey, _StartOffsetJump] = {}
         self._reading: asyncio.Task[None] | None = None
         self._read_after_s = 0.0
         # Number of lost records and the time of the last loss, by group.
@@ -76,7 +76,7 @@ class LossCounter:
     def record_jump(self, key: SharePartitionKey, from_offset: int, end_offset: int) -> None:
         """Record that a start offset moved. The log shows whether it passed incomplete records."""
         if self._read_skips is not None:
-            known = self._jumps.get(key, _Jump(from_offset, end_offset))
+            known = self._jumps.get(key, _StartOffsetJump(from_offset, end_offset))
             self._jumps[key] = known._replace(end_offset=end_offset)
 
     def add_losses_to(self, signals: GroupSignals) -> None:
@@ -130,12 +130,12 @@ class LossCounter:
                 self._retry_jump(key, jumps[key], logged.start_offset)
         self._read_after_s = loop.time() + PAUSE_PER_READ * (loop.time() - began_s)
 
-    def _retry_jump(self, key: SharePartitionKey, jump: _Jump, logged_offset: int | None) -> None:
+    def _retry_jump(self, key: SharePartitionKey, jump: _StartOffsetJump, logged_offset: int | None) -> None:
         """Read the log once more if the append with the end of the jump was still in flight."""
         if logged_offset is not None and logged_offset < jump.end_offset and not jump.is_repeated:
             end_offset = self._jumps[key].end_offset if key in self._jumps else jump.end_offset
             from_offset = max(jump.from_offset, logged_offset)
-            self._jumps[key] = _Jump(from_offset, end_offset, is_repeated=True)
+            self._jumps[key] = _StartOffsetJump(from_offset, end_offset, is_repeated=True)
 
     async def _request_log_starts(self, keys: Iterable[SharePartitionKey]) -> Mapping[TopicPartition, int]:
         partitions = list({(key.topic_id, key.partition) for key in keys})

@@ -338,7 +338,7 @@ class SignalMonitor:
             {stuck[group][0] for group in stuck if groups[group].stuck_s >= waited_s}
         )
         for group, (topic_id, partition) in stuck.items():
-            groups[group].stuck_at = f"{self._names.get(topic_id)}-{partition}"
+            groups[group].stuck_at = f"{self._names.name_or_id(topic_id)}-{partition}"
 
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:

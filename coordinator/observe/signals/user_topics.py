@@ -60,7 +60,7 @@ class TopicNameCache:
         """The topic ids whose names are known."""
         return self._names.keys()
 
-    def get(self, topic_id: bytes) -> str:
+    def name_or_id(self, topic_id: bytes) -> str:
         """Return the name of a topic, or its id as text."""
         return self._names.get(topic_id) or topic_id_text(topic_id)
 

@@ -168,7 +168,7 @@ class AccessControl:
                 f"too many wrong tokens from {address}; try again in {ceil(wait_s)} s",
                 {"Retry-After": str(ceil(wait_s))},
             )
-        token = self._tokens.find(given)
+        token = self._tokens.find_token(given)
         if token is None:
             self._login_throttle.record_failure(address)
             self.audit_refusal(address, "wrong token")

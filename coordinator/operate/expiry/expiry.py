@@ -174,7 +174,7 @@ class Expiry:
             # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
             if self.enabled and self._has_fresh_lease():
-                async for removal in self._remover.remove(due):
+                async for removal in self._remover.remove_due_state(due):
                     removals.append(removal)
                     self._log_removal(removal)
             self._last_round_ms = observation.now_ms

@@ -167,7 +167,7 @@ class GroupObserver:
         described = await self._groups.describe_groups(groups)
         # Take the time after the last response: retention times may start late, but never early.
         now_ms = self._clock.now_ms()
-        self._check_cluster_id(presence.cluster_id)
+        self._reset_if_cluster_changed(presence.cluster_id)
         warning = self._update_topics(topic_ids, presence, now_ms)
         initialized_ms: dict[str, int] = {}
         for part in held:
@@ -221,7 +221,7 @@ class GroupObserver:
                 await asyncio.sleep(0)
         return held
 
-    def _check_cluster_id(self, cluster_id: str) -> None:
+    def _reset_if_cluster_changed(self, cluster_id: str) -> None:
         if not cluster_id:
             # No broker returned the cluster id.
             return

@@ -54,14 +54,14 @@ class _ConditionalDeletion(Operation):
     __slots__ = ("refused",)
 
     def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
-        def decide(
+        def decide_deletion(
             shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
         ) -> CoordinatorResult:
             if shard.state(key) != seen:
                 return CoordinatorResult((), _USED)
             return CoordinatorResult([StateRecord(key, None)], "")
 
-        super().__init__(decide, key, (), writes=True, origin=None, received_s=now_s)
+        super().__init__(decide_deletion, key, (), writes=True, origin=None, received_s=now_s)
         self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def answer(self, result: Any) -> None:
@@ -85,7 +85,7 @@ class StateRemover:
         # Groups for which the last attempt failed; the others are processed first.
         self._deferred_groups: set[str] = set()
 
-    async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
+    async def remove_due_state(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
         """Remove due state up to the limits of a round; yield each result."""
         deleted = [
             each

@@ -53,7 +53,7 @@ class HistoryProcess:
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> dict[str, Any]:
         """Return a page as values for JSON. Raises CoordinatorError."""
-        page: dict[str, Any] = await self._request(
+        page: dict[str, Any] = await self._request_from_worker(
             state_partition,
             lambda log: HistoryRequest(log, state_partition, key, offset, before, limit),
         )
@@ -63,12 +63,12 @@ class HistoryProcess:
         self, state_partition: int, from_offsets: Mapping[SharePartitionKey, int]
     ) -> Mapping[SharePartitionKey, LoggedSkips]:
         """Return the skips of share-partitions that began at or above an offset. Raises CoordinatorError."""
-        found: Mapping[SharePartitionKey, LoggedSkips] = await self._request(
+        found: Mapping[SharePartitionKey, LoggedSkips] = await self._request_from_worker(
             state_partition, lambda log: SkipsRequest(log, state_partition, from_offsets)
         )
         return found
 
-    async def _request(
+    async def _request_from_worker(
         self, state_partition: int, make_request: Callable[[LogLocation], HistoryRequest | SkipsRequest]
     ) -> Any:
         self._cancel_idle_timer()
@@ -110,7 +110,7 @@ class HistoryProcess:
     def _end_worker(self) -> int:
         """End the worker, if there is one; return its exit code."""
         worker, self._worker = self._worker, None
-        return 0 if worker is None else worker.end()
+        return 0 if worker is None else worker.terminate()
 
     def _send_request(self, request: HistoryRequest | SkipsRequest) -> Any:
         with self._worker_lock:
@@ -141,7 +141,7 @@ class _Worker:
             fd = theirs.fileno()
             self.process = subprocess.Popen([*COMMAND, str(fd)], pass_fds=[fd], stderr=subprocess.DEVNULL)
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """End the process, unless it has ended; return its exit code."""
         self.connection.close()
         if self.process.poll() is None:

@@ -96,7 +96,7 @@ class LogTarget(MigrationTarget):
             plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
                 await asyncio.sleep(max(map(log.serving_delay_s, self._target_partitions)))
-            await self._write(log, states, plan, progress)
+            await self._append_plan_records(log, states, plan, progress)
             if isinstance(log, SharedLog):
                 await asyncio.gather(*map(log.release, self._target_partitions))
         finally:
@@ -112,7 +112,7 @@ class LogTarget(MigrationTarget):
                         fold.add_record(state_partition, record)
         return LookupResult(fold.make_folded_log((), {}).comparable_states())
 
-    async def _write(
+    async def _append_plan_records(
         self,
         log: StateLog,
         states: Mapping[SharePartitionKey, ShareState],
@@ -120,7 +120,7 @@ class LogTarget(MigrationTarget):
         progress: Progress,
     ) -> None:
         keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in plan.keys(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
+        for key in plan.keys_with(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
             keys_of[routed_to(key, self._state_partitions)].append(key)
         total = sum(map(len, keys_of.values()))
         done = 0

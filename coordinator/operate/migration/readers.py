@@ -54,7 +54,7 @@ class _OffsetBounds(NamedTuple):
     ends: dict[int, int]
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         return sum(self.ends.values()) - sum(self.starts.values())
 
     @property
@@ -84,18 +84,18 @@ class TopicReader(LogReader):
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the valid records up to the high watermarks."""
-        async with self._open() as opened:
+        async with self._open_topic() as opened:
             return None if opened is None else await self._fold_topic(*opened, progress)
 
     async def end_offsets(self) -> tuple[int, ...]:
         """Return the high watermarks."""
-        async with self._open() as opened:
+        async with self._open_topic() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
             return opened[1].all_ends
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
+    async def _open_topic(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
         """Connect and find the offsets of all partitions; None without the topic, which is not created."""
         cluster = self._connect(self.topic)
         try:
@@ -141,9 +141,9 @@ class TopicReader(LogReader):
                     ) from error
                 looked_at += 1
                 if looked_at % SLICE_BATCHES == 0:
-                    progress(f"reading {self.topic}", read, bounds.records)
+                    progress(f"reading {self.topic}", read, bounds.record_count)
                     await asyncio.sleep(0)
-        progress(f"reading {self.topic}", bounds.records, bounds.records)
+        progress(f"reading {self.topic}", bounds.record_count, bounds.record_count)
         return topic_fold.fold.make_folded_log(bounds.all_ends, topic_fold.owners)
 
 

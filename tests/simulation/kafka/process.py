@@ -100,7 +100,7 @@ class KafkaProcess(CoordinatorProcess):
         self.runtime = self._make_runtime(
             metrics, may_claim=self._ownership.lease_is_fresh, on_fenced=self._ownership.on_fenced
         )
-        self._directory.set_assignment(None)
+        self._directory.follow(None)
         self._forwarder = RecordedForwarder(
             self.runtime, instance=self.name, metrics=metrics, history=self._history
         )
@@ -179,7 +179,7 @@ class KafkaProcess(CoordinatorProcess):
         """Adopt an assignment of all shards."""
         self.assignment = assignment
         self._owners.set_assignment(assignment)
-        self._directory.set_assignment(assignment)
+        self._directory.follow(assignment)
         self._forwarder.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:

@@ -29,13 +29,13 @@ def test_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
             )
         )
     )
-    reading, writing = tokens.find(READING), tokens.find(WRITING)
+    reading, writing = tokens.find_token(READING), tokens.find_token(WRITING)
     assert reading is not None
     assert writing is not None
     assert (reading.name, reading.may_write) == ("prometheus", False)
     assert (writing.name, writing.may_write) == ("alice", True)
     for wrong in ("", READING[:-1], READING + "x", digest, f"sha256:{digest}", "é", "\udcff"):
-        assert tokens.find(wrong) is None
+        assert tokens.find_token(wrong) is None
 
 
 def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:

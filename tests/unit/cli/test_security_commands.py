@@ -141,7 +141,7 @@ def test_scram_keys_reads_the_password_from_standard_input(
     (tmp_path / "users").write_text(said.out)
     user = Users(str(tmp_path / "users"), "setting", ()).find("kafka")
     assert user is not None
-    assert user.keys["SCRAM-SHA-256"].matches("between brokers", "SCRAM-SHA-256")
+    assert user.keys["SCRAM-SHA-256"].matches_password("between brokers", "SCRAM-SHA-256")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert share_coordinator("config", "scram-keys", "kafka").exit_code == 2
 

@@ -43,7 +43,7 @@ def test_owner_of_each_shard_is_returned() -> None:
     assignment = Assignment(3, (make_replica(1), make_replica(2)), (0, 1) * (SHARDS // 2))
     directory = make_directory()
     route_version = directory.route_version
-    directory.set_assignment(assignment)
+    directory.follow(assignment)
     assert directory.route_version > route_version
     for shard, answer in find_all_shards(directory).items():
         assert (answer.host, answer.port, answer.error_code) == (f"kafka-{shard % 2 + 1}", 9095, 0)
@@ -52,9 +52,7 @@ def test_owner_of_each_shard_is_returned() -> None:
 
 def test_replicas_give_equal_answers_whatever_they_answered_before() -> None:
     directory, other = make_directory(), make_directory()
-    directory.set_assignment(
-        Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS)
-    )
+    directory.follow(Assignment(1, (make_replica(1), make_replica(2), make_replica(3)), (2,) * SHARDS))
     last = Assignment(9, (make_replica(3), make_replica(1)), (0, 1) * (SHARDS // 2))
     for each in (directory, other):
         each.follow(last)
@@ -67,7 +65,7 @@ def test_node_id_always_means_the_same_address() -> None:
     for generation in range(50):
         replicas = tuple(make_replica(number, connections=64) for number in range(generation % 7, 12))
         owners = tuple((generation + shard) % len(replicas) for shard in range(SHARDS))
-        directory.set_assignment(Assignment(generation, replicas, owners))
+        directory.follow(Assignment(generation, replicas, owners))
         for answer in find_all_shards(directory).values():
             assert addresses.setdefault(answer.node_id, (answer.host, answer.port)) == (
                 answer.host,
@@ -83,7 +81,7 @@ def test_replicas_with_equal_address_hashes_get_different_node_ids() -> None:
     )
     replicas = tuple(make_replica(number, connections=64) for number in range(3))
     assert len({crc32(each.wire.encode()) % 3 for each in replicas}) == 2
-    directory.set_assignment(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
+    directory.follow(Assignment(1, replicas, tuple(shard % 3 for shard in range(SHARDS))))
     hosts = {answer.node_id: answer.host for answer in find_all_shards(directory).values()}
     assert len(hosts) == SHARDS, "no two shards of different replicas share an id"
     assert set(hosts.values()) == {"kafka-0", "kafka-1", "kafka-2"}
@@ -92,9 +90,9 @@ def test_replicas_with_equal_address_hashes_get_different_node_ids() -> None:
 
 def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None:
     directory = make_directory()
-    directory.set_assignment(Assignment(1, (make_replica(1),), (NOBODY,) * SHARDS))
+    directory.follow(Assignment(1, (make_replica(1),), (NOBODY,) * SHARDS))
     unknown = find_all_shards(directory)
-    directory.set_assignment(None)
+    directory.follow(None)
     for answer in (*unknown.values(), *find_all_shards(directory).values()):
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert (answer.node_id, answer.host, answer.port) == (-1, "", -1)
@@ -102,7 +100,7 @@ def test_shard_without_a_known_owner_returns_coordinator_not_available() -> None
 
 def test_owner_with_port_0_returns_coordinator_not_available() -> None:
     directory = make_directory()
-    directory.set_assignment(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
+    directory.follow(Assignment(1, (make_replica(1, port=0), make_replica(2)), (0,) * SHARDS))
     assert {answer.error_code for answer in find_all_shards(directory).values()} == {
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     }

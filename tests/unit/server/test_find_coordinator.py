@@ -34,7 +34,7 @@ async def test_cached_responses_are_dropped_when_owners_change() -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
         await send_find(client, str(KEY))
-        served.directory.set_assignment(None)
+        served.directory.follow(None)
         await send_find(client, str(KEY))
         served.directory.advertise(served.directory.advertised)
         await send_find(client, str(KEY))
