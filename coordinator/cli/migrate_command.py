@@ -103,9 +103,7 @@ def migrate(
     set_up_logging("WARNING", loaded.config.log_format)
     options = MigrationOptions(execute, replace, take_over, leave_out_unknown_topics)
     source = make_source(source_place, loaded.config)
-    target = make_target(
-        target_place, loaded.config, flags.load_client_security(target_config, loaded.config)
-    )
+    target = make_target(target_place, loaded.config, flags.load_security(target_config, loaded.config))
     with _progress_bar() as progress:
         report = asyncio.run(migrate_states(source, target, options, progress))
     if output is Output.JSON:

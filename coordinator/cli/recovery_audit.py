@@ -111,9 +111,7 @@ def audit(
         )
         live_coordinator = None
         if live:
-            live_coordinator = recovery.parse_live_coordinator(
-                live, flags.load_client_security(live_config, loaded)
-            )
+            live_coordinator = recovery.parse_live_coordinator(live, flags.load_security(live_config, loaded))
         options = replace(options, external=_make_external_checks(loaded, opened, options, live_coordinator))
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             if period is not None:

@@ -58,7 +58,7 @@ def diff(
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
-    coordinator = recovery.parse_live_coordinator(live, flags.load_client_security(live_config, loaded))
+    coordinator = recovery.parse_live_coordinator(live, flags.load_security(live_config, loaded))
     from coordinator.recovery.live_comparison import diff as compare_states
 
     try:

@@ -120,7 +120,7 @@ CoordinatorConfig = Annotated[
 ]
 
 
-def load_client_security(file: Path | None, config: "Config") -> "ClientSecurity":
+def load_security(file: Path | None, config: "Config") -> "ClientSecurity":
     """Return the security settings for connections to a coordinator: those of `file`, else those of `config`.
 
     Raises ConfigError.

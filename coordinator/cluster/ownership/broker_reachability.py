@@ -45,7 +45,7 @@ class BrokerReachability:
             self._last_probed = chosen[-1]
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
-    def record_probe_results(self, snapshot: MetadataSnapshot | None) -> None:
+    def record_probes(self, snapshot: MetadataSnapshot | None) -> None:
         """Evaluate the results of probes; None if no broker answered, so nothing is known."""
         if snapshot is None:
             self._silent = frozenset()

@@ -316,9 +316,7 @@ class GroupMember:
 
     async def _watch_broker_reachability(self) -> None:
         while True:
-            self._reachability.record_probe_results(
-                await self._group_client.probe_leaders(self._brokers_to_probe)
-            )
+            self._reachability.record_probes(await self._group_client.probe_leaders(self._brokers_to_probe))
             if self._reachability.unreached != self._unreached_reported:
                 self._request_rebalance(improves=True)
             await asyncio.sleep(self._limits.reachability_interval_s)

@@ -123,4 +123,4 @@ def test_login_throttle_has_bounded_memory() -> None:
     for number in range(20_000):
         throttle.record_failure(str(number))
         throttle.record_success(str(number), b"digest")
-    assert len(throttle._forgiven_s) == len(throttle._known_good) == 10_000
+    assert len(throttle._expiry_s) == len(throttle._known_good) == 10_000

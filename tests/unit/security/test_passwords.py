@@ -190,7 +190,7 @@ def test_missing_users_file_is_refused() -> None:
 
 
 def test_repr_of_a_user_hides_its_secrets(make_users: Callable[[str], Users]) -> None:
-    user = make_users("alice=alice-secret\n").find("alice")
+    user = make_users("alice=alice-secret\n").find_user("alice")
     assert user is not None
     assert repr(user) == "User()"
     assert repr(user.keys["SCRAM-SHA-256"]) == "ScramKeys(iterations=4096)"
