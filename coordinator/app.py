@@ -85,12 +85,12 @@ class _OwnershipHandler:
         self._owner_directory = owner_directory
         self._one_owner = one_owner
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         if not self._one_owner:
             self._directory.set_assignment(assignment)
         if self._forwarder is not None:
             self._forwarder.set_assignment(assignment)
-        self._owner_directory.follow(assignment)
+        self._owner_directory.set_assignment(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         self._runtime.elect(state_partition, release_expected=release_expected)
@@ -200,13 +200,15 @@ class _Coordinator:
 
     def _make_http(self, runtime: Runtime, log: StateLog) -> HttpService:
         config, metrics = self._config, self._metrics
-        self._expiry = make_expiry(config, runtime, metrics, clock=SteadyClock(), may_act=self._may_claim)
+        self._expiry = make_expiry(
+            config, runtime, metrics, clock=SteadyClock(), has_fresh_lease=self._may_claim
+        )
         topics = make_user_topics(config)
         history = HistoryProcess(lambda state_partition: locate_log(config, log, state_partition))
         self._signals = SignalService(
             config, runtime, metrics, topics, sample=self._append_sample, read_skips=history.read_skips
         )
-        runtime.observe_loads(self._signals.monitor.shard_loaded)
+        runtime.observe_loads(self._signals.monitor.on_shard_loaded)
         return HttpService(
             CoordinatorView(
                 runtime,

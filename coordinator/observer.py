@@ -51,7 +51,7 @@ async def _run(config: Config) -> int:
     metrics.attach_runtime(follower, "kafka", lambda: 0)
     topics = make_user_topics(config)
     signals = SignalService(config, follower, metrics, topics)
-    follower.record_followed = signals.monitor.record_followed
+    follower.on_record_followed = signals.monitor.on_record_followed
     view = CoordinatorView(
         follower,
         metrics,

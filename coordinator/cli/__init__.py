@@ -11,8 +11,8 @@ def main() -> None:
     try:
         # This import takes up to a second, and Ctrl-C must work during that time, so it happens in the `try`
         # block.
-        from coordinator.cli.program import run
+        from coordinator.cli.program import run_command
 
-        run()
+        run_command()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)

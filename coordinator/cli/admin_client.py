@@ -58,13 +58,13 @@ class AdminClient:
 
     def get(self, path: str, **query: object) -> Answer:
         """Return a response. Raises RequestRefused, or CoordinatorError without a response."""
-        return self._send("GET", path, _TIMEOUT_S, query)
+        return self._send_request("GET", path, _TIMEOUT_S, query)
 
     def post(self, path: str, order: Mapping[str, object]) -> Answer:
         """Send a write request and return the response. Raises like `get`."""
-        return self._send("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
+        return self._send_request("POST", path, _WRITE_TIMEOUT_S, content=_drop_none(order))
 
-    def items(self, path: str, **query: object) -> Iterator[Answer]:
+    def list_items(self, path: str, **query: object) -> Iterator[Answer]:
         """Yield all items of a list, page by page. Concurrent changes never repeat or omit other items."""
         after, offset = None, 0
         while True:
@@ -76,7 +76,7 @@ class AdminClient:
             if after is None and (not offset or offset >= page["total"]):
                 return
 
-    def _send(
+    def _send_request(
         self,
         method: str,
         path: str,

@@ -15,7 +15,7 @@ ExecuteOption = Annotated[
 ]
 
 
-def _file_option(name: str, meaning: str) -> Any:
+def _make_file_option(name: str, meaning: str) -> Any:
     env = "SHARE_COORDINATOR_" + name.replace("-", "_").upper()
     return Annotated[
         str, typer.Option(f"--{name}", metavar="FILE", help=meaning, envvar=env, show_default=False)
@@ -27,12 +27,12 @@ _OPTIONS = {
     "url": Annotated[
         str, typer.Option("--url", metavar="URL", help="The coordinator's HTTP address.", envvar=URL_ENV)
     ],
-    "token_file": _file_option("token-file", "A file with the bearer token."),
-    "ca": _file_option(
+    "token_file": _make_file_option("token-file", "A file with the bearer token."),
+    "ca": _make_file_option(
         "ca", "A PEM file with the authority of the server certificate. Default: the system's."
     ),
-    "cert": _file_option("cert", "A PEM file with the client certificate."),
-    "key": _file_option("key", "A PEM file with its key. Default: the file of the certificate."),
+    "cert": _make_file_option("cert", "A PEM file with the client certificate."),
+    "key": _make_file_option("key", "A PEM file with its key. Default: the file of the certificate."),
 }
 
 

@@ -70,7 +70,7 @@ def check(
     if loaded.config.http_uses_tls:
         ServerTls(loaded.config.http_ssl, "http")
     if loaded.config.bootstrap_servers:
-        flags.client_security(None, loaded.config)
+        flags.load_security(None, loaded.config)
     if output is Output.JSON:
         print_json({"good": True})
         return

@@ -58,7 +58,7 @@ def expiry(
 
 def _print_forecast(api: "AdminClient", retention_minutes: int | None, output: Output) -> None:
     answer = api.get(_PATH, limit=1, retention_minutes=retention_minutes)
-    items = list(api.items(_PATH, retention_minutes=retention_minutes))
+    items = list(api.list_items(_PATH, retention_minutes=retention_minutes))
     if output is Output.JSON:
         total = {name: value for name, value in answer.items() if name not in ("items", "limit", "offset")}
         print_json({**total, "items": items})

@@ -103,11 +103,11 @@ def migrate(
     set_up_logging("WARNING", loaded.config.log_format)
     options = MigrationOptions(execute, replace, take_over, leave_out_unknown_topics)
     source = make_source(source_place, loaded.config)
-    target = make_target(target_place, loaded.config, flags.client_security(target_config, loaded.config))
+    target = make_target(target_place, loaded.config, flags.load_security(target_config, loaded.config))
     with _progress_bar() as progress:
         report = asyncio.run(migrate_states(source, target, options, progress))
     if output is Output.JSON:
-        print_json(_as_json(source_place, target_place, report))
+        print_json(_json_values(source_place, target_place, report))
     else:
         _print_report(source_place, target_place, report)
     if not report.is_good:
@@ -139,8 +139,8 @@ def _print_report(
 ) -> None:
     from coordinator.operate.migration import MigrationAction
 
-    print_items(_by_topic(report), _COLUMNS, Output.TABLE)
-    counts = report.plan.counts()
+    print_items(_group_by_topic(report), _COLUMNS, Output.TABLE)
+    counts = report.plan.count_actions()
     verb = "were" if report.executed else "would be"
     print_line(
         f"{source} -> {target}: {len(report.folded.states)} share-partitions; "
@@ -164,7 +164,7 @@ def _print_report(
         )
 
 
-def _by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
+def _group_by_topic(report: "MigrationReport") -> list[dict[str, Any]]:
     """Return the states and steps of each group and topic, with the share-partitions."""
     from protocol.state_records import topic_id_text
 
@@ -200,7 +200,7 @@ def _format_span(offsets: list[int]) -> str:
     return str(low) if low == high else f"{low} to {high}"
 
 
-def _as_json(
+def _json_values(
     source: "MigrationLocation", target: "MigrationLocation", report: "MigrationReport"
 ) -> dict[str, Any]:
     from coordinator.operate.migration import MigrationAction
@@ -209,9 +209,9 @@ def _as_json(
         "from": str(source),
         "to": str(target),
         "executed": report.executed,
-        "counts": {step.value: count for step, count in report.plan.counts().items()},
-        "groups": _by_topic(report),
-        "deleted": [str(key) for key in report.plan.keys(MigrationAction.DELETE)],
+        "counts": {step.value: count for step, count in report.plan.count_actions().items()},
+        "groups": _group_by_topic(report),
+        "deleted": [str(key) for key in report.plan.keys_with(MigrationAction.DELETE)],
         "notes": report.notes,
         "verified": report.executed and report.is_good,
         "differences": {

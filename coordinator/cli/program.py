@@ -36,19 +36,19 @@ COMMAND_GROUPS = {
 
 
 class CompleteHelp(TyperGroup):
-    """A command with subcommands, whose help shows complete sentences; typer would cut them.
+    """A command with subcommands, whose help has complete sentences; typer would truncate them.
 
     The arguments have no type annotations, because different releases of typer import their classes from
     different packages.
     """
 
-    def sections(self) -> Mapping[str, Sequence[str]]:
+    def command_sections(self) -> Mapping[str, Sequence[str]]:
         """Return the names of the subcommands by the title of their section."""
         return {"Commands": list(self.commands)}
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the sections of subcommands."""
-        for title, names in self.sections().items():
+        for title, names in self.command_sections().items():
             rows = [(name, _first_sentence(self.commands[name].help or "")) for name in names]
             with formatter.section(title):
                 formatter.write_dl(rows)
@@ -57,7 +57,7 @@ class CompleteHelp(TyperGroup):
 class GroupedCommands(CompleteHelp):
     """The top-level command, whose subcommands are in several sections."""
 
-    def sections(self) -> Mapping[str, Sequence[str]]:
+    def command_sections(self) -> Mapping[str, Sequence[str]]:
         """Return the sections of the top-level command."""
         return COMMAND_GROUPS
 
@@ -115,7 +115,7 @@ def _register_root_options(
     pass
 
 
-def run() -> None:
+def run_command() -> None:
     """Run the command that `sys.argv` names and end the process with its exit code."""
     if isinstance(sys.stdout, TextIOWrapper):
         # Characters that the encoding of the terminal does not have are printed as backslash escapes.

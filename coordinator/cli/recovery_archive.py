@@ -15,21 +15,24 @@ if TYPE_CHECKING:
     from coordinator.recovery.archive import ArchiveResult
 
 To = Annotated[
-    str, recovery.option("--to", "DIR", "The directory or URI of the archive; created if it does not exist.")
+    str,
+    recovery.make_option("--to", "DIR", "The directory or URI of the archive; created if it does not exist."),
 ]
 Checkpoint = Annotated[
-    str, recovery.option("--checkpoint", "URI", "With Spark: the query's checkpoint; by default in --to.")
+    str,
+    recovery.make_option("--checkpoint", "URI", "With Spark: the query's checkpoint; by default in --to."),
 ]
 StateCheckpoint = Annotated[
     str,
-    recovery.option(
+    recovery.make_option(
         "--state-checkpoint",
         "TIME",
         "How often to store the states in the archive, which shortens later reads.",
     ),
 ]
 Keep = Annotated[
-    str, recovery.option("--keep", "TIME", "How long to keep records, for example 400d. Default: always.")
+    str,
+    recovery.make_option("--keep", "TIME", "How long to keep records, for example 400d. Default: always."),
 ]
 
 
@@ -72,12 +75,12 @@ def archive(
                 done = archive_stream(worker.spark, opened, to, checkpoint=checkpoint)
             else:
                 done = [copy_new_records(opened, to)]
-            _maintain(to, interval_ms, keep_ms)
+            _maintain_archive(to, interval_ms, keep_ms)
             return done
 
         if period is not None:
             metrics = ArchiveMetrics(partial(archive_lag, opened, to))
-            recovery.run_periodically("copy", archive_new_records, metrics, period, _describe)
+            recovery.run_periodically("copy", archive_new_records, metrics, period, _summarize_archive_run)
             return
         done = archive_new_records()
     for each in done:
@@ -85,7 +88,7 @@ def archive(
     raise typer.Exit(0 if all(each.is_whole for each in done) else recovery.EXIT_DAMAGED)
 
 
-def _maintain(to: str, interval_ms: int, keep_ms: int | None) -> None:
+def _maintain_archive(to: str, interval_ms: int, keep_ms: int | None) -> None:
     """Store the states if the last checkpoint is older than the interval; remove old records."""
     from coordinator.process.clock import SystemClock
     from coordinator.recovery.compaction import remove_old_records
@@ -99,7 +102,7 @@ def _maintain(to: str, interval_ms: int, keep_ms: int | None) -> None:
         remove_old_records(to, keep_ms=keep_ms, now_ms=now_ms)
 
 
-def _describe(done: "Sequence[ArchiveResult]") -> str:
+def _summarize_archive_run(done: "Sequence[ArchiveResult]") -> str:
     """Describe a periodic run in one line."""
     lost = sum(each.lost_records for each in done)
     copied = f"copied {sum(each.records for each in done)} records"

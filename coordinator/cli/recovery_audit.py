@@ -27,22 +27,23 @@ EXIT_COULD_NOT_AUDIT = 3
 
 To = Annotated[
     str | None,
-    recovery.option(
+    recovery.make_option(
         "--to",
         "DIR",
         "A new directory or URI for states, findings and a manifest; with --every, one per run.",
     ),
 ]
 EarlierAudit = Annotated[
-    str | None, recovery.option("--baseline", "DIR", "Compare with the --to of an earlier audit (X3).")
+    str | None, recovery.make_option("--baseline", "DIR", "Compare with the --to of an earlier audit (X3).")
 ]
-Live = Annotated[str, recovery.option("--live", "HOST:PORT", "Compare with this live coordinator (X1).")]
+Live = Annotated[str, recovery.make_option("--live", "HOST:PORT", "Compare with this live coordinator (X1).")]
 Keep = Annotated[
-    int, recovery.option("--keep", "N", "With --every: runs to keep in --to, besides the baseline.", min=1)
+    int,
+    recovery.make_option("--keep", "N", "With --every: runs to keep in --to, besides the baseline.", min=1),
 ]
 Archive = Annotated[
     str | None,
-    recovery.option("--archive", "DIR", "An archive of the log; the report shows what it can restore."),
+    recovery.make_option("--archive", "DIR", "An archive of the log; the report shows what it can restore."),
 ]
 
 
@@ -110,10 +111,8 @@ def audit(
         )
         live_coordinator = None
         if live:
-            live_coordinator = recovery.parse_live_coordinator(
-                live, flags.client_security(live_config, loaded)
-            )
-        options = replace(options, external=_external_checks(loaded, opened, options, live_coordinator))
+            live_coordinator = recovery.parse_live_coordinator(live, flags.load_security(live_config, loaded))
+        options = replace(options, external=_make_external_checks(loaded, opened, options, live_coordinator))
         with closing(recovery.open_engine(engine, master, processes)) as worker:
             if period is not None:
                 _audit_periodically(worker, opened, options, period, keep)
@@ -179,7 +178,7 @@ def _audit_periodically(
     if folder is None:
         raise ConfigError("--to", None, "a directory with --every, which keeps the baseline in it")
 
-    def run() -> "AuditResult":
+    def audit_and_remove_old() -> "AuditResult":
         before = next_baseline(folder, source.text, options.baseline)
         to = f"{folder}/{recovery.utc_now_text()}"
         found = _audit_once(worker, source, replace(options, baseline=before, to=to))
@@ -188,14 +187,14 @@ def _audit_periodically(
 
     # An audit of another source in the directory is an error of the command, not of a run.
     next_baseline(folder, source.text, options.baseline)
-    recovery.run_periodically("audit", run, AuditMetrics(), period, _summarize_audit)
+    recovery.run_periodically("audit", audit_and_remove_old, AuditMetrics(), period, _summarize_audit)
 
 
 def _summarize_audit(found: "AuditResult") -> str:
     return f"{found.verdict}, {found.manifest['totals']['records']} records"
 
 
-def _external_checks(
+def _make_external_checks(
     config: "Config", source: Any, options: "AuditOptions", live: "LiveCoordinator | None"
 ) -> list[Any]:
     """Return the checks of cluster and live coordinator that the options allow."""

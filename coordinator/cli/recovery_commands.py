@@ -39,14 +39,14 @@ recovery_app = typer.Typer(
 )
 
 
-def option(flag: str, metavar: str, text: str, **more: Any) -> Any:
+def make_option(flag: str, metavar: str, text: str, **more: Any) -> Any:
     """Return a command-line option; `metavar` stands for its value in the help."""
     return typer.Option(flag, metavar=metavar, help=text, **more)
 
 
 From = Annotated[
     str,
-    option(
+    make_option(
         "--from",
         "SOURCE",
         "kafka:TOPIC (with --bootstrap-servers), segments:DIR, journal:DIR or archive:DIR.",
@@ -54,24 +54,29 @@ From = Annotated[
     ),
 ]
 AsOfOffset = Annotated[
-    str | None, option("--as-of-offset", "P:O,...", "Read state partition P up to log offset O (exclusive).")
+    str | None,
+    make_option("--as-of-offset", "P:O,...", "Read state partition P up to log offset O (exclusive)."),
 ]
 AsOfTime = Annotated[
-    str | None, option("--as-of-time", "TIME", "Read up to the first record later than an ISO 8601 time.")
+    str | None,
+    make_option("--as-of-time", "TIME", "Read up to the first record later than an ISO 8601 time."),
 ]
-EngineName = Annotated[str, option("--engine", "ENGINE", "local (processes), spark or auto.")]
-Master = Annotated[str, option("--master", "URL", "The Spark master. Default: local[*].")]
+EngineName = Annotated[str, make_option("--engine", "ENGINE", "local (processes), spark or auto.")]
+Master = Annotated[str, make_option("--master", "URL", "The Spark master. Default: local[*].")]
 Processes = Annotated[
-    int | None, option("--processes", "N", "Processes of the local engine. Default: number of cores.", min=1)
+    int | None,
+    make_option("--processes", "N", "Processes of the local engine. Default: number of cores.", min=1),
 ]
 StatePartitions = Annotated[
-    int | None, option("--state-partitions", "N", "Their number. Default: as in the log.", min=1)
+    int | None, make_option("--state-partitions", "N", "Their number. Default: as in the log.", min=1)
 ]
-Every = Annotated[str, option("--every", "TIME", "Repeat the job: 30s, 5m, 1h.")]
+Every = Annotated[str, make_option("--every", "TIME", "Repeat the job: 30s, 5m, 1h.")]
 MetricsListen = Annotated[
-    str, option("--metrics-listen", "HOST:PORT", "With --every: metrics for Prometheus.")
+    str, make_option("--metrics-listen", "HOST:PORT", "With --every: metrics for Prometheus.")
 ]
-Limit = Annotated[int, option("--limit", "N", "Share-partitions that are listed; all are counted.", min=1)]
+Limit = Annotated[
+    int, make_option("--limit", "N", "Share-partitions that are listed; all are counted.", min=1)
+]
 
 KAFKA_FLAGS = """
 \b
@@ -87,7 +92,8 @@ def rebuild(
     as_of_offset: AsOfOffset = None,
     as_of_time: AsOfTime = None,
     to: Annotated[
-        str | None, option("--to", "DIR", "A new directory or URI for the states (parquet) and a manifest.")
+        str | None,
+        make_option("--to", "DIR", "A new directory or URI for the states (parquet) and a manifest."),
     ] = None,
     engine: EngineName = "auto",
     master: Master = "",
@@ -146,7 +152,7 @@ def print_states(states: Any) -> None:
 
 
 def print_totals(manifest: dict[str, Any]) -> None:
-    """Print the totals of the run in one line."""
+    """Print the totals of a rebuild on one line, and warnings."""
     totals = manifest["totals"]
     print_line(
         f"{manifest['states']} share-partitions, {manifest['state_batches']} state batches, from "
@@ -253,7 +259,7 @@ def run_periodically(
     from coordinator.errors import CoordinatorError
     from coordinator.recovery import continuous
 
-    def report(found: "ResultT | Exception") -> None:
+    def print_result(found: "ResultT | Exception") -> None:
         if isinstance(found, CoordinatorError | OSError):
             text = f"the {job} failed: {format_error(found)}"
         elif isinstance(found, Exception):
@@ -262,11 +268,11 @@ def run_periodically(
             text = describe(found)
         print_line(f"{utc_now_text()} {text}")
 
-    continuous.run_periodically(run, metrics, **period._asdict(), report=report)
+    continuous.run_periodically(run, metrics, **period._asdict(), report=print_result)
 
 
 def utc_now_text() -> str:
-    """Return the time, as a name of a directory."""
+    """Return the current time in UTC in a format that can name a directory."""
     from coordinator.process.clock import SystemClock
 
     return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H-%M-%SZ")

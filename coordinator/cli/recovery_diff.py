@@ -15,11 +15,11 @@ DIFFERENT_SHOWN_MAX = 20
 
 
 Live = Annotated[
-    str, recovery.option("--live", "HOST:PORT", "The live coordinator. Default: --bootstrap-servers.")
+    str, recovery.make_option("--live", "HOST:PORT", "The live coordinator. Default: --bootstrap-servers.")
 ]
 Url = Annotated[
     str,
-    recovery.option(
+    recovery.make_option(
         "--url", "URL", "The coordinator's HTTP address; also reports states that the log lacks."
     ),
 ]
@@ -36,7 +36,7 @@ def diff(
     ] = None,
     url: Url = "",
     token_file: Annotated[
-        str, recovery.option("--token-file", "FILE", "A file with the token for --url.")
+        str, recovery.make_option("--token-file", "FILE", "A file with the token for --url.")
     ] = "",
     engine: recovery.EngineName = "auto",
     master: recovery.Master = "",
@@ -58,7 +58,7 @@ def diff(
     live = live or loaded.bootstrap_servers
     if not live:
         raise ConfigError("--live", "", "HOST:PORT of a coordinator, or of a broker that names it")
-    coordinator = recovery.parse_live_coordinator(live, flags.client_security(live_config, loaded))
+    coordinator = recovery.parse_live_coordinator(live, flags.load_security(live_config, loaded))
     from coordinator.recovery.live_comparison import diff as compare_states
 
     try:
@@ -74,7 +74,7 @@ def diff(
         recovery.print_warning(f"the comparison failed: {format_error(error)}")
         raise typer.Exit(EXIT_COULD_NOT_COMPARE) from None
     if output is Output.JSON:
-        print_json(_as_json(found))
+        print_json(_json_values(found))
     else:
         _print_diff(found)
     if found.different:
@@ -93,7 +93,7 @@ def _list_coordinator_keys(url: str, token_file: str) -> list[Any]:
     from coordinator.cli.admin_client import AdminClient
     from protocol.state_records import SharePartitionKey, parse_topic_id
 
-    items = AdminClient(url, token_file=token_file).items("/api/v1/share-partitions")
+    items = AdminClient(url, token_file=token_file).list_items("/api/v1/share-partitions")
     return [
         SharePartitionKey(item["group"], parse_topic_id(item["topic_id"]), item["partition"])
         for item in items
@@ -138,7 +138,7 @@ def _print_diff(found: Any) -> None:
         )
 
 
-def _as_json(found: Any) -> dict[str, Any]:
+def _json_values(found: Any) -> dict[str, Any]:
     return {
         "compared": found.compared,
         "equal": found.equal,
@@ -186,7 +186,7 @@ def explain(
     from coordinator.recovery.explain import explain as explain_history
     from protocol.state_records import SharePartitionKey
 
-    key = SharePartitionKey(group, _topic_id(topic, extra, config, settings), partition)
+    key = SharePartitionKey(group, _resolve_topic_id(topic, extra, config, settings), partition)
     found = explain_history(
         opened,
         key,
@@ -237,7 +237,7 @@ def _split_arguments(tokens: list[str]) -> tuple[tuple[str, str, int, int | None
     return (group, topic, int(partition), int(offset[0]) if offset else None), extra
 
 
-def _topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
+def _resolve_topic_id(text: str, extra: list[str], config: Any, settings: Any) -> bytes:
     """Return a topic id, from the text or from the cluster. Raises ConfigError and LogError."""
     from coordinator.errors import ConfigError
     from coordinator.recovery.sources.topic_access import make_topic_options

@@ -14,11 +14,12 @@ DIFFERENCES_SHOWN_MAX = 10
 
 
 Target = Annotated[
-    str, recovery.option("--to", "TARGET", "journal:DIR or kafka:TOPIC, new or empty.", show_default=False)
+    str,
+    recovery.make_option("--to", "TARGET", "journal:DIR or kafka:TOPIC, new or empty.", show_default=False),
 ]
 StatePartitions = Annotated[
     int | None,
-    recovery.option(
+    recovery.make_option(
         "--state-partitions", "N", "State partitions of the target. Default: as in the source.", min=1
     ),
 ]
@@ -38,7 +39,7 @@ Incomplete = Annotated[
 
 Work = Annotated[
     str | None,
-    recovery.option(
+    recovery.make_option(
         "--work",
         "FOLDER",
         "New folder or URI for the states, deleted afterwards. With Spark, all executors must see it.",
@@ -97,7 +98,7 @@ def rewrite(
             work=work,
         )
     if output is Output.JSON:
-        print_json(_as_json(done, source))
+        print_json(_json_values(done, source))
     else:
         _print_result(done, source)
     if not done.is_good:
@@ -121,7 +122,7 @@ def _print_result(done: Any, source: str) -> None:
         print_line(f"X4 {difference}", err=True)
 
 
-def _as_json(done: Any, source: str) -> dict[str, Any]:
+def _json_values(done: Any, source: str) -> dict[str, Any]:
     return {
         "from": source,
         "to": str(done.target),

@@ -105,7 +105,7 @@ def demo(
     from coordinator.cli.demo import run_demo
     from coordinator.config import Config
 
-    run_demo(bootstrap, flags.client_security(client_config, Config()))
+    run_demo(bootstrap, flags.load_security(client_config, Config()))
 
 
 def version(output: OutputOption = Output.TABLE) -> None:

@@ -120,8 +120,8 @@ CoordinatorConfig = Annotated[
 ]
 
 
-def client_security(file: Path | None, config: "Config") -> "ClientSecurity":
-    """Return how to connect to a coordinator: by the given file alone, or by the settings.
+def load_security(file: Path | None, config: "Config") -> "ClientSecurity":
+    """Return the security settings for connections to a coordinator: those of `file`, else those of `config`.
 
     Raises ConfigError.
     """

@@ -50,7 +50,7 @@ VERBOSE_COLUMNS: Columns = {
 }
 
 
-def _field_of_loaded_shard(field: str) -> Column:
+def _column_of_loaded_shard(field: str) -> Column:
     return lambda shard: None if shard["status"] == "CLOSED" else shard[field]
 
 
@@ -68,7 +68,7 @@ _SHARD_COLUMNS: Columns = {
     "SHARD": "state_partition",
     "STATUS": "status",
     "OWNER": lambda shard: shard["owner"]["wire"] if shard["owner"] else None,
-    **{head: _field_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
+    **{head: _column_of_loaded_shard(field) for head, field in _LOADED_SHARD_FIELDS.items()},
 }
 
 
@@ -87,7 +87,7 @@ def list_groups(
 
     severities = {each.label: each for each in Problem}
     groups = sorted(
-        api.items("/api/v1/groups", contains=contains or None),
+        api.list_items("/api/v1/groups", contains=contains or None),
         key=lambda group: (-severities[group["problem"]], group["group"]),
     )
     print_items(groups, _GROUP_COLUMNS, output)
@@ -106,7 +106,7 @@ def describe(
     """Show the share-partitions of a group, like kafka-share-groups.sh --describe with more columns."""
     from coordinator.cli.admin_client import RequestRefused
 
-    items = list(api.items("/api/v1/share-partitions", group=group))
+    items = list(api.list_items("/api/v1/share-partitions", group=group))
     if not items:
         _warn_of_missing_shards(api, output)
         raise RequestRefused(404, f"group {group!r} has no state here")
@@ -118,7 +118,7 @@ def describe(
 @with_admin_client
 def shards(output: OutputOption = Output.TABLE, *, api: "AdminClient") -> None:
     """List the shards of a running coordinator with owners and sizes."""
-    items = list(api.items("/api/v1/shards"))
+    items = list(api.list_items("/api/v1/shards"))
     print_items(items, _SHARD_COLUMNS, output)
     for item in items:
         if item["failure"] and output is Output.TABLE:
@@ -131,7 +131,7 @@ def _warn_of_missing_shards(api: "AdminClient", output: Output) -> None:
         return
     for reason in api.get("/healthz")["reasons"]:
         print_line(f"share-coordinator: {reason}", err=True)
-    shards = list(api.items("/api/v1/shards"))
+    shards = list(api.list_items("/api/v1/shards"))
     missing: list[Answer] = [shard for shard in shards if shard["status"] != "ACTIVE"]
     if not missing:
         return
@@ -176,7 +176,7 @@ _EVENT_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _
 _RANGE_FIELDS = ("first_offset", "last_offset", "records", "delivery_state", "delivery_count")
 _RANGE_COLUMNS: Columns = {field.upper().replace("_", "-"): field for field in _RANGE_FIELDS}
 
-_RUNS = 10_000
+_RANGES_PER_REQUEST = 10_000
 
 
 @state_app.command()
@@ -236,7 +236,7 @@ def history(
 
 def _read_detail(api: "AdminClient", group: str, topic: str, partition: int) -> "Answer":
     """Return the whole state: all offset ranges, which may take several requests."""
-    key = {"group": group, "topic": topic, "partition": partition, "limit": _RUNS}
+    key = {"group": group, "topic": topic, "partition": partition, "limit": _RANGES_PER_REQUEST}
     detail = api.get("/api/v1/share-partition", **key)
     runs = detail["in_flight"]["items"]
     while len(runs) < detail["in_flight"]["total"]:

@@ -17,7 +17,7 @@ from coordinator.printable import escape_unprintable
 if TYPE_CHECKING:
     from coordinator.cli.admin_client import AdminClient, Answer
 
-# The most severe problems of groups are shown.
+# Number of groups with a problem that are shown; those with the most severe problems come first.
 _PROBLEMS_SHOWN = 3
 # Number of screen lines that do not show share-partitions.
 _OTHER_LINES = 6 + _PROBLEMS_SHOWN
@@ -107,7 +107,7 @@ class _Poller:
         problems = self._api.get(
             "/api/v1/signals", only_problems=True, group=self._group, limit=_PROBLEMS_SHOWN
         )
-        end = sum(shard["end_log_offset"] for shard in self._api.items("/api/v1/shards"))
+        end = sum(shard["end_log_offset"] for shard in self._api.list_items("/api/v1/shards"))
         page = self._api.get(
             "/api/v1/share-partitions", group=self._group, sort=self._sort, descending=True, limit=rows
         )

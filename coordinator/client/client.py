@@ -241,13 +241,13 @@ class ShareCoordinatorClient:
         """Find the coordinators, and send each coordinator its parts."""
         outcomes: dict[SharePartitionKey, _Outcome] = {}
         parts_at: dict[Node, dict[SharePartitionKey, list[Any]]] = {}
-        for key, found in (await self._lookup.find(parts)).items():
+        for key, found in (await self._lookup.find_coordinators(parts)).items():
             if isinstance(found, ShareCoordinatorError):
                 outcomes[key] = _Outcome(None, found)
             else:
                 parts_at.setdefault(found, {})[key] = parts[key]
         asked = [self._send_to_node(node, rpc, group_id, its_parts) for node, its_parts in parts_at.items()]
-        # There is usually one coordinator, which needs no task.
+        # Usually there is one coordinator. Its request is awaited directly, without a task.
         answers = await asyncio.gather(*asked) if len(asked) > 1 else [await one for one in asked]
         for answered in answers:
             outcomes.update(answered)
@@ -258,7 +258,7 @@ class ShareCoordinatorClient:
     ) -> dict[SharePartitionKey, _Outcome]:
         """Send one request to one coordinator. Raises only ClientClosed and EncodeError."""
         try:
-            connection = await self._nodes.connection(node)
+            connection = await self._nodes.get_connection(node)
             response = await connection.request(make_request(rpc, group_id, parts))
         except ClientClosed:
             raise

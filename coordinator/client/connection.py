@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
 
     async def close(self) -> None:
         """Close now; pending requests fail with ClientClosed. A second call is harmless."""
-        self.abandon(ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed."))
+        self.abort(ClientClosed(ErrorCode.NETWORK_EXCEPTION, "The client was closed."))
         if self._transport is not None:
             # An aborted transport calls `connection_lost` in the next loop iteration; `close` would wait for
             # the peer.
@@ -230,7 +230,7 @@ class Connection(asyncio.Protocol):
         try:
             await self._log_in()
         except ShareCoordinatorError as error:
-            self.abandon(error)
+            self.abort(error)
         self._admitted.set()
 
     # Send requests.
@@ -266,16 +266,14 @@ class Connection(asyncio.Protocol):
             message = f"No answer from {self._name} within {self._limits.request_s} s."
             error = TimedOut(ErrorCode.REQUEST_TIMED_OUT, message)
             if answer is not None:
-                self.abandon(
-                    Disconnected(ErrorCode.NETWORK_EXCEPTION, f"The connection was closed: {message}")
-                )
+                self.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, f"The connection was closed: {message}"))
             raise error from None
 
     def _send_request(
         self, api_key: int, version: int, body: bytes, decode: Callable[[bytes], Any]
     ) -> asyncio.Future[Any]:
         if self._why_lost is not None:
-            raise self._copy_error(self._why_lost)
+            raise self._copy_exception(self._why_lost)
         assert self._transport is not None
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) % _CORRELATION_IDS
@@ -305,7 +303,7 @@ class Connection(asyncio.Protocol):
                 self._on_response(frame)
         except (DecodeError, FrameError) as error:
             message = f"{self._name} sent a response that cannot be decoded: {error}."
-            self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
+            self.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
 
     def _on_response(self, frame: bytes) -> None:
         correlation_id = response_header.decode(frame, 0, 0)[0].correlation_id
@@ -321,10 +319,10 @@ class Connection(asyncio.Protocol):
         """Fail all pending requests."""
         reason = f": {exc}" if exc is not None else ""
         message = f"{self._name} closed the connection{reason}."
-        self.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
+        self.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, message))
         self._lost.set()
 
-    def abandon(self, why: ShareCoordinatorError) -> None:
+    def abort(self, why: ShareCoordinatorError) -> None:
         """Abort the connection: pending requests fail with `why`. Later calls have no effect."""
         if self._why_lost is not None:
             return
@@ -338,10 +336,10 @@ class Connection(asyncio.Protocol):
         waiting, self._pending = self._pending, deque()
         for request in waiting:
             if not request.answer.done():
-                request.answer.set_exception(self._copy_error(why))
+                request.answer.set_exception(self._copy_exception(why))
 
     @staticmethod
-    def _copy_error(error: ShareCoordinatorError) -> ShareCoordinatorError:
+    def _copy_exception(error: ShareCoordinatorError) -> ShareCoordinatorError:
         # Each raise adds to an exception's traceback, so each caller gets a copy.
         return type(error)(error.error_code, error.message)
 

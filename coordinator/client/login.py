@@ -10,21 +10,22 @@ from protocol.errors import ErrorCode
 from protocol.messages import sasl_authenticate, sasl_handshake
 
 # Sends a message of a module of `protocol.messages` in a version, and returns the response.
-Ask = Callable[[Any, Any, int], Awaitable[Any]]
+SendMessage = Callable[[Any, Any, int], Awaitable[Any]]
 
 
 async def log_in(
-    name: str, versions: Mapping[int, tuple[int, int]], security: ClientSecurity, ask: Ask
+    name: str, versions: Mapping[int, tuple[int, int]], security: ClientSecurity, send_message: SendMessage
 ) -> int:
     """Log in to a server; return the session lifetime in ms, 0 if it is unlimited.
 
-    `versions` has the server's API versions. Raises AuthenticationFailed and the exceptions of `ask`.
+    `versions` has the server's API versions. Raises AuthenticationFailed and the exceptions of
+    `send_message`.
     """
     mechanism = security.mechanism
     if sasl_handshake.API_KEY not in versions:
         message = f"{name} does not use SASL on this port."
         raise AuthenticationFailed(ErrorCode.ILLEGAL_SASL_STATE, message)
-    handshake = await ask(sasl_handshake, sasl_handshake.SaslHandshakeRequest(mechanism), 1)
+    handshake = await send_message(sasl_handshake, sasl_handshake.SaslHandshakeRequest(mechanism), 1)
     if handshake.error_code:
         offered = ", ".join(handshake.mechanisms) or "none"
         message = f"{name} does not take {mechanism}; it takes {offered}."
@@ -33,9 +34,11 @@ async def log_in(
     version = min(newest, sasl_authenticate.MAX_VERSION)
     lifetime_ms = 0
 
-    async def send(token: bytes) -> bytes:
+    async def send_token(token: bytes) -> bytes:
         nonlocal lifetime_ms
-        response = await ask(sasl_authenticate, sasl_authenticate.SaslAuthenticateRequest(token), version)
+        response = await send_message(
+            sasl_authenticate, sasl_authenticate.SaslAuthenticateRequest(token), version
+        )
         if response.error_code:
             message = f"{name} refuses the login: {response.error_message}."
             raise AuthenticationFailed(_to_error_code(response.error_code), message)
@@ -44,7 +47,7 @@ async def log_in(
         return auth_bytes
 
     try:
-        await security.log_in(send)
+        await security.log_in(send_token)
     except (ConfigError, ValueError) as error:
         message = f"Cannot log in to {name}: {error}."
         raise AuthenticationFailed(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from None

@@ -35,7 +35,7 @@ class CoordinatorLookup:
         self._direct = direct
         self._coordinators: dict[SharePartitionKey, Node] = {}
 
-    async def find(
+    async def find_coordinators(
         self, keys: Collection[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
         """Return the coordinator of each share-partition, or the error of its lookup.
@@ -89,7 +89,7 @@ class CoordinatorLookup:
     async def _request_from_node(
         self, node: Node, keys: list[SharePartitionKey]
     ) -> dict[SharePartitionKey, Node | ShareCoordinatorError]:
-        connection = await self._nodes.connection(node)
+        connection = await self._nodes.get_connection(node)
         text_of = {key: str(key) for key in keys}
         request = FindCoordinatorRequest(key_type=SHARE_KEY_TYPE, coordinator_keys=list(text_of.values()))
         version = connection.newest_version(FindCoordinatorRequest)

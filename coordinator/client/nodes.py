@@ -49,7 +49,7 @@ class NodeConnections:
         self._connections: dict[int, _NodeConnection] = {}
         self._closed = False
 
-    async def connection(self, node: Node) -> Connection:
+    async def get_connection(self, node: Node) -> Connection:
         """Return the connection to a node; concurrent callers share the same attempt to open it.
 
         Raises the exceptions of `Connection.open`, and ClientClosed.
@@ -96,4 +96,4 @@ class NodeConnections:
 
 def _close_when_open(opening: asyncio.Task[Connection]) -> None:
     if not opening.cancelled() and opening.exception() is None:
-        opening.result().abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "The node has a new address."))
+        opening.result().abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, "The node has a new address."))

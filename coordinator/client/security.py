@@ -78,7 +78,7 @@ class ClientSecurity(NamedTuple):
             await self._log_in_by_scram(send)
 
     async def _log_in_by_scram(self, send: SendToken) -> None:
-        # Imported here so that only SCRAM clients need the time for the import.
+        # This import takes time and is needed only for SCRAM.
         from scramp import ScramClient, ScramException
 
         try:

@@ -1,4 +1,4 @@
-"""The interface for whether topics and partitions exist in the cluster.
+"""Compute the lag of a share-partition, and define how to check whether a topic exists in the cluster.
 
 Kafka's own coordinator receives every metadata change. A coordinator outside the cluster does not, so by
 default it accepts every topic id in a request.

@@ -107,7 +107,7 @@ class HttpSettings(SettingGroup):
         if not self.http_requires_login:
             return (
                 f"http={http} shows groups, topics and offsets to everybody who can reach it; set "
-                "http.token.file or http.ssl.client.auth, or let only those reach it who may look"
+                "http.token.file or http.ssl.client.auth, or restrict who can connect to it"
             )
         if not self.http_uses_tls:
             return f"http={http} takes tokens in clear; set http.ssl.certificate.location"

@@ -1,7 +1,7 @@
 """Types for the fields of `Config`.
 
 A field declares a setting: its type has the allowed values, and its docstring the meaning. The name of the
-setting is that of the field with dots instead of underscores, unless `named` gives another one.
+setting is that of the field with dots instead of underscores, unless `named_field` gives another one.
 """
 
 import re
@@ -31,7 +31,7 @@ class SettingGroup(BaseModel):
 
 
 class Allowed(NamedTuple):
-    """The allowed values of a text, for documentation and error messages."""
+    """Describes the allowed values of a text setting, for documentation and error messages."""
 
     values: str
 
@@ -40,7 +40,7 @@ class SecretMark(NamedTuple):
     """Marks a setting whose value is never printed."""
 
 
-def named(name: str, default: object) -> Any:
+def named_field(name: str, default: object) -> Any:
     """Return a field whose setting has another name than the field."""
     return Field(default, title=name)
 

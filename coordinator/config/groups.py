@@ -12,7 +12,7 @@ from coordinator.config.fields import (
     NonNegative,
     SettingGroup,
     is_http_url,
-    named,
+    named_field,
 )
 from coordinator.errors import ConfigError
 
@@ -22,18 +22,18 @@ _OFF = -1
 class ExpirySettings(SettingGroup):
     """The settings of `Config` for expiration, similar to Kafka's settings for offset expiration."""
 
-    state_retention_minutes: Annotated[int, Field(ge=-1, le=INT32_MAX)] = named(
+    state_retention_minutes: Annotated[int, Field(ge=-1, le=INT32_MAX)] = named_field(
         "share.coordinator.group.state.retention.minutes", -1
     )
     """With bootstrap.servers: how long the state of a topic is kept after its share group became empty or
     unsubscribed. -1: state never expires. Kafka's value for consumer groups is 10080, a week."""
 
-    state_missing_grace_minutes: NonNegative = named(
+    state_missing_grace_minutes: NonNegative = named_field(
         "share.coordinator.group.state.missing.grace.minutes", 60
     )
     """How long a topic or group must be missing in Kafka before its state is removed."""
 
-    state_retention_check_interval_ms: Milliseconds = named(
+    state_retention_check_interval_ms: Milliseconds = named_field(
         "share.coordinator.group.state.retention.check.interval.ms", 600_000
     )
     """How often expired state is searched and removed."""
@@ -54,13 +54,15 @@ class ExpirySettings(SettingGroup):
 class SignalSettings(SettingGroup):
     """The settings of `Config` for share-group signals: thresholds, and the destination of events."""
 
-    delivery_count_limit: Annotated[int, Field(ge=2, le=INT32_MAX)] = named("signals.delivery.count.limit", 5)
+    delivery_count_limit: Annotated[int, Field(ge=2, le=INT32_MAX)] = named_field(
+        "signals.delivery.count.limit", 5
+    )
     """The brokers' group.share.delivery.count.limit. A record with one delivery left is a poison record."""
 
-    window_records: Count = named("signals.window.records", 2000)
+    window_records: Count = named_field("signals.window.records", 2000)
     """The brokers' group.share.partition.max.record.locks: the size of the in-flight window."""
 
-    stuck_seconds: Count = named("signals.stuck.seconds", 60)
+    stuck_seconds: Count = named_field("signals.stuck.seconds", 60)
     """A group is stuck if a start offset has not moved for this long although records wait."""
 
     signals_webhook_url: Annotated[str, Allowed("an http or https URL")] = ""

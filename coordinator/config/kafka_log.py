@@ -12,7 +12,7 @@ from coordinator.config.fields import (
     SecurityProtocol,
     SettingGroup,
     TopicName,
-    named,
+    named_field,
     require_values,
 )
 from coordinator.config.security_groups import SaslSettings, TlsSettings
@@ -26,16 +26,16 @@ class KafkaLogSettings(SettingGroup):
     """Brokers of the cluster; one available broker is enough. Required with log=kafka. Otherwise optional:
     provides topic names and lag."""
 
-    state_topic: TopicName = named("share.coordinator.state.topic.name", "_share-coordinator-state")
+    state_topic: TopicName = named_field("share.coordinator.state.topic.name", "_share-coordinator-state")
     """With log=kafka: the state topic, created if missing. Kafka's internal topics are refused."""
 
-    state_topic_replication_factor: Annotated[int, Field(ge=1, le=32767)] = named(
+    state_topic_replication_factor: Annotated[int, Field(ge=1, le=32767)] = named_field(
         "share.coordinator.state.topic.replication.factor", 3
     )
     """The replication factor of a state topic that is created. Lowered with a warning if there are fewer
     brokers."""
 
-    state_topic_min_isr: Count = named("share.coordinator.state.topic.min.isr", 2)
+    state_topic_min_isr: Count = named_field("share.coordinator.state.topic.min.isr", 2)
     """min.insync.replicas of a state topic that is created. At most its replication factor."""
 
     request_timeout_ms: Milliseconds = 10_000

@@ -22,7 +22,7 @@ from coordinator.config.fields import (
     SecurityProtocol,
     SettingGroup,
     Switch,
-    named,
+    named_field,
     require_values,
 )
 from coordinator.config.security_groups import ListenerTlsSettings, SaslSettings
@@ -54,41 +54,41 @@ class ListenerSecuritySettings(SettingGroup):
     """For PLAIN and SCRAM: a .properties file with lines NAME=PASSWORD, or 
     NAME=SCRAM-SHA-512=[salt=...,stored_key=...,server_key=...,iterations=...] in Kafka's format."""
 
-    listen_jwks_url: Annotated[str, Allowed("https://..., http://... or a file")] = named(
+    listen_jwks_url: Annotated[str, Allowed("https://..., http://... or a file")] = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.url", ""
     )
     """For OAUTHBEARER: a JSON Web Key Set that verifies tokens."""
 
-    listen_jwks_ca_location: File = named("listen.sasl.oauthbearer.jwks.endpoint.ca.location", "")
+    listen_jwks_ca_location: File = named_field("listen.sasl.oauthbearer.jwks.endpoint.ca.location", "")
     """A PEM file with the authority of an https URL of keys. Empty: the system's authorities."""
 
-    listen_jwks_refresh_ms: Milliseconds = named(
+    listen_jwks_refresh_ms: Milliseconds = named_field(
         "listen.sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000
     )
     """How often keys are fetched from a URL. An unknown key is fetched at once. With 45000, logins end
     within a minute after their key was removed."""
 
-    listen_token_audience: Annotated[str, Allowed("names with commas between")] = named(
+    listen_token_audience: Annotated[str, Allowed("names with commas between")] = named_field(
         "listen.sasl.oauthbearer.expected.audience", ""
     )
     """The accepted audiences of tokens. Empty: any."""
 
-    listen_token_issuer: str = named("listen.sasl.oauthbearer.expected.issuer", "")
+    listen_token_issuer: str = named_field("listen.sasl.oauthbearer.expected.issuer", "")
     """The accepted issuer of tokens. Empty: any whose key is in the set."""
 
-    listen_token_sub_claim: ClaimName = named("listen.sasl.oauthbearer.sub.claim.name", "sub")
+    listen_token_sub_claim: ClaimName = named_field("listen.sasl.oauthbearer.sub.claim.name", "sub")
     """The claim that contains the user name."""
 
-    listen_token_clock_skew_s: Annotated[int, Field(ge=0, le=600)] = named(
+    listen_token_clock_skew_s: Annotated[int, Field(ge=0, le=600)] = named_field(
         "listen.sasl.oauthbearer.clock.skew.seconds", 30
     )
     """The allowed clock difference to the token issuer."""
 
-    listen_reauth_max_ms: NonNegative = named("listen.connections.max.reauth.ms", 0)
+    listen_reauth_max_ms: NonNegative = named_field("listen.connections.max.reauth.ms", 0)
     """The lifetime of a SASL login; clients re-authenticate before its end (KIP-368). 0: unlimited. A login
     ends with its token."""
 
-    listen_failed_authentication_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = named(
+    listen_failed_authentication_delay_ms: Annotated[int, Field(ge=0, le=60_000)] = named_field(
         "listen.connection.failed.authentication.delay.ms", 100
     )
     """The delay of the response to a failed login, which slows down guessing."""
@@ -102,7 +102,7 @@ class ListenerSecuritySettings(SettingGroup):
     forwarding_sasl: SaslSettings = SaslSettings(mechanism="SCRAM-SHA-512")
     """With ownership=group and SASL, for connections to other coordinators."""
 
-    forwarding_endpoint_identification: EndpointIdentification = named(
+    forwarding_endpoint_identification: EndpointIdentification = named_field(
         "forwarding.ssl.endpoint.identification.algorithm", "https"
     )
     """https: another coordinator's certificate must match its advertised host. none: the host is not

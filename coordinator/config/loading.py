@@ -97,7 +97,7 @@ def printable_value(given: str, text: str) -> str | None:
     return MASK if name in _SECRETS and text else text
 
 
-def _invalid_value(name: str, value: _SettingValue, allowed: str) -> ConfigError:
+def _invalid_value_error(name: str, value: _SettingValue, allowed: str) -> ConfigError:
     """Return the error for an invalid value of a known setting."""
     return ConfigError(name, printable_value(name, value.text), f"{allowed} ({value.origin})")
 
@@ -106,7 +106,7 @@ def _check_for_nul(values: Mapping[str, _SettingValue]) -> None:
     for name, value in values.items():
         # No path, address or name may contain NUL; system calls would raise ValueError.
         if "\0" in value.text:
-            raise _invalid_value(name, value, "text without NUL")
+            raise _invalid_value_error(name, value, "text without NUL")
 
 
 def _read_flags(flags: Mapping[str, str]) -> dict[str, _SettingValue]:
@@ -115,7 +115,7 @@ def _read_flags(flags: Mapping[str, str]) -> dict[str, _SettingValue]:
         name = _NAME_OF_FLAG.get(given, given)
         origin = f"flag {given}" if given.startswith("--") else f"flag --set {given}"
         if name not in _NAMES:
-            raise _unknown_setting(given, origin, _NAME_OF_FLAG if given.startswith("--") else _NAMES)
+            raise _unknown_setting_error(given, origin, _NAME_OF_FLAG if given.startswith("--") else _NAMES)
         if name in values:
             allowed = f"given once, not by {values[name].origin} and {origin}"
             raise ConfigError(name, printable_value(name, text), allowed)
@@ -132,7 +132,7 @@ def _read_environment(environ: Mapping[str, str]) -> dict[str, _SettingValue]:
         if not text.strip():
             continue
         if variable not in _NAME_OF_ENV:
-            raise _unknown_setting(variable, "environment", _NAME_OF_ENV)
+            raise _unknown_setting_error(variable, "environment", _NAME_OF_ENV)
         values[_NAME_OF_ENV[variable]] = _SettingValue(text.strip(), f"environment {variable}")
     return values
 
@@ -149,7 +149,7 @@ def _read_file(path: Path) -> dict[str, _SettingValue]:
     for name, text, line in entries:
         origin = f"{path}:{line}"
         if name not in _NAMES:
-            raise _unknown_setting(name, origin, _NAMES)
+            raise _unknown_setting_error(name, origin, _NAMES)
         values[name] = _SettingValue(text.strip(), origin)
     return values
 
@@ -162,18 +162,18 @@ def _read_secret_files(values: Mapping[str, _SettingValue]) -> dict[str, _Settin
             continue
         given = values[name]
         if setting.name in values:
-            raise _invalid_value(name, given, f"omitted if {setting.name} is given")
+            raise _invalid_value_error(name, given, f"omitted if {setting.name} is given")
         try:
             # Text editors end a file with a newline, which is not part of the secret.
             text = Path(given.text).read_text("utf-8").removesuffix("\n").removesuffix("\r")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
-            raise _invalid_value(name, given, f"a readable file: {reason}") from None
+            raise _invalid_value_error(name, given, f"a readable file: {reason}") from None
         whole[setting.name] = _SettingValue(text, f"{given.text}, {given.origin}")
     return whole
 
 
-def _unknown_setting(given: str, origin: str, known: Iterable[str]) -> ConfigError:
+def _unknown_setting_error(given: str, origin: str, known: Iterable[str]) -> ConfigError:
     """Return the error for an unknown name, with the most similar known name."""
     if given in SETTINGS_WITHOUT_EQUIVALENT:
         return ConfigError(given, None, f"omitted: it would have no effect here ({origin})")
@@ -193,7 +193,7 @@ def _make_config(values: Mapping[str, _SettingValue]) -> Config:
         # Replace pydantic's message, which contains Python types, by the allowed values of the setting.
         field, *rest = map(str, error.errors()[0]["loc"])
         setting = _BY_ATTRIBUTE.get(field) or _BY_ATTRIBUTE[f"{field}.{rest[0]}"]
-        raise _invalid_value(setting.name, values[setting.name], setting.allowed) from None
+        raise _invalid_value_error(setting.name, values[setting.name], setting.allowed) from None
     except ConfigError as error:
         # Some settings are inconsistent. The setting that the error names may be unset, and thus have its
         # default, or be missing.

@@ -18,7 +18,7 @@ from coordinator.config.fields import (
     Principals,
     SecurityProtocol,
     SettingGroup,
-    named,
+    named_field,
     require_values,
 )
 from coordinator.config.security_groups import ListenerTlsSettings, TlsSettings
@@ -50,7 +50,7 @@ class RelaySettings(SettingGroup):
     """The brokers' principals, in the format of Kafka's super.users; only they may use the coordinator. With
     SSL, only they may connect, also to the broker."""
 
-    relay_sub_claim_name: ClaimName = named("relay.sasl.oauthbearer.sub.claim.name", "sub")
+    relay_sub_claim_name: ClaimName = named_field("relay.sasl.oauthbearer.sub.claim.name", "sub")
     """The claim that contains the user name, as the broker's sasl.oauthbearer.sub.claim.name."""
 
     relay_ssl: ListenerTlsSettings = ListenerTlsSettings()
@@ -66,10 +66,10 @@ class RelaySettings(SettingGroup):
     relay_coordinator_ssl: TlsSettings = TlsSettings()
     """For connections to the coordinator."""
 
-    relay_connections_max: Count = named("relay.max.connections", 4000)
+    relay_connections_max: Count = named_field("relay.max.connections", 4000)
     """The maximum number of connections; further ones are closed at once."""
 
-    relay_idle_max_ms: Milliseconds = named("relay.connections.max.idle.ms", 1_200_000)
+    relay_idle_max_ms: Milliseconds = named_field("relay.connections.max.idle.ms", 1_200_000)
     """Connections without traffic for this time are closed. Use more than the brokers'
     connections.max.idle.ms (600000)."""
 

@@ -7,7 +7,7 @@ from coordinator.config.fields import (
     SaslMechanism,
     Secret,
     SettingGroup,
-    named,
+    named_field,
     require_values,
 )
 
@@ -64,7 +64,7 @@ class SaslSettings(SettingGroup):
     password: Secret = ""
     """The SASL password. Set it in the environment or in a file: other users can see flags."""
 
-    token_file: File = named("oauthbearer.token.file", "")
+    token_file: File = named_field("oauthbearer.token.file", "")
     """With OAUTHBEARER: a file with the token; read at each login."""
 
     def check_login(self, prefix: str, given: str) -> None:

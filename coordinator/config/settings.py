@@ -61,7 +61,7 @@ class Config(
         complete = dict(values)
         if "listen" in complete:
             complete.setdefault("advertise", complete["listen"])
-        for name, group in _groups(cls):
+        for name, group in _setting_groups(cls):
             given = {field: complete.pop(f"{name}_{field}", None) for field in type(group).model_fields}
             given = {field: value for field, value in given.items() if value is not None}
             if given:
@@ -100,7 +100,7 @@ class Config(
             raise ConfigError("node.id.first", str(self.node_id_first), f"at most {most} with {why}")
 
 
-def _groups(config: type[BaseModel]) -> list[tuple[str, SettingGroup]]:
+def _setting_groups(config: type[BaseModel]) -> list[tuple[str, SettingGroup]]:
     """Return the names and defaults of the fields that are groups of settings."""
     fields = config.model_fields.items()
     return [(name, field.default) for name, field in fields if isinstance(field.default, SettingGroup)]
@@ -153,7 +153,7 @@ def _type_and_allowed_values(field: FieldInfo) -> tuple[str, str]:
 
 
 def _make_settings(config: type[BaseModel]) -> Iterator[Setting]:
-    groups = dict(_groups(config))
+    groups = dict(_setting_groups(config))
     for attribute, field in config.model_fields.items():
         name = field.title or attribute.replace("_", ".")
         if attribute not in groups:

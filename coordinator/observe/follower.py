@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-LANE = "observe"
+# The channel of all requests; see `coordinator.cluster.kafka.brokers`.
+CHANNEL = "observe"
 FETCH_BYTES_MAX = 4 << 20
 # How long a broker waits for new records before it answers a fetch.
 FETCH_WAIT_MS = 500
@@ -92,8 +93,8 @@ class LogFollower:
     def __init__(self, cluster: "Brokers", topic: str) -> None:
         """Create the object without connecting. `cluster` is a client for the topic of this name."""
         # Called with each followed record, but not during a replay: key, previous state, record.
-        self.record_followed: Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
-        self.record_followed = lambda key, before, record: None
+        self.on_record_followed: Callable[[SharePartitionKey, ShareState | None, StateRecord], None]
+        self.on_record_followed = lambda key, before, record: None
         self._cluster = cluster
         self._topic = topic
         self._partitions: list[_FollowedPartition] = []
@@ -125,7 +126,7 @@ class LogFollower:
         await self._cluster.close()
 
     async def _find_topic(self) -> bool:
-        """Find the partitions of the topic; return False if it does not exist, because no group has state."""
+        """Find the partitions of the topic; return False if it does not exist yet."""
         await self._cluster.connect()
         try:
             topic = await self._cluster.describe_topic()
@@ -178,8 +179,8 @@ class LogFollower:
         """Fetch the partitions that this broker leads; return when it leads none."""
         while led := [each for each in self._partitions if self._cluster.leader(each.number) == node]:
             try:
-                await self._find_starts(node, [each for each in led if each.position is None])
-                fetched = await self._fetch(node, led)
+                await self._begin_replays(node, [each for each in led if each.position is None])
+                fetched = await self._fetch_batches(node, led)
             except NoResponse:
                 self._cluster.refresh_soon()
                 await asyncio.sleep(_RETRY_S)
@@ -187,13 +188,13 @@ class LogFollower:
             if not await self._replay_responses(led, fetched):
                 await asyncio.sleep(_RETRY_S)
 
-    async def _find_starts(self, node: int, partitions: list[_FollowedPartition]) -> None:
+    async def _begin_replays(self, node: int, partitions: list[_FollowedPartition]) -> None:
         """Begin the replay of these partitions at their log starts."""
         if not partitions:
             return
         numbers = [each.number for each in partitions]
-        ends = await self._cluster.list_end_offsets(node, LANE, numbers)
-        starts = await self._cluster.list_start_offsets(node, LANE, numbers)
+        ends = await self._cluster.list_end_offsets(node, CHANNEL, numbers)
+        starts = await self._cluster.list_start_offsets(node, CHANNEL, numbers)
         shards = {each.number: Shard(each.number, each.policy) for each in partitions}
         replays = make_replays(shards)
         now_s = asyncio.get_running_loop().time()
@@ -215,12 +216,12 @@ class LogFollower:
             if start.log_offset >= end.log_offset:
                 self._finish_replay(each)
 
-    async def _fetch(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
+    async def _fetch_batches(self, node: int, led: list[_FollowedPartition]) -> dict[int, FetchResult]:
         positions = {each.number: each.position for each in led if each.position is not None}
         if not positions:
             return {}
         return dict(
-            await self._cluster.fetch(node, LANE, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
+            await self._cluster.fetch(node, CHANNEL, positions, FETCH_BYTES_MAX, max_wait_ms=FETCH_WAIT_MS)
         )
 
     async def _replay_responses(self, led: list[_FollowedPartition], fetched: dict[int, FetchResult]) -> bool:
@@ -292,7 +293,7 @@ class LogFollower:
                     continue
                 before = shard.state(record.key)
                 shard.replay(record, logged.offset, logged.timestamp_ms)
-                self.record_followed(record.key, before, record)
+                self.on_record_followed(record.key, before, record)
 
     def _finish_replay(self, each: _FollowedPartition) -> None:
         each.shard, each.replay = each.replayed, None

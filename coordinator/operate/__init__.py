@@ -1,1 +1,1 @@
-"""What operators use: the HTTP API and page, expiry of abandoned state, and migration."""
+"""The HTTP API and page, expiry of abandoned state, delivery histories, and migration."""

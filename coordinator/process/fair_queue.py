@@ -1,7 +1,7 @@
 """Share the event loop between client addresses: one unit of work per iteration, the addresses in turn.
 
 Each iteration of the event loop also serves every authorized client that is ready, so the delay that hostile
-clients can cause is one unit of work. An address with many connections waits for itself only.
+clients can cause is one unit of work. An address with many connections delays only its own requests.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from ipaddress import IPv6Address
 
 Work = Callable[[], None]
 
-# An IPv6 client can use any address of its network of 2^64, so a network counts as one address.
+# An IPv6 client can use all 2^64 addresses of its network, so the whole network counts as one address.
 _IPV6_NETWORK_BITS = 64
 
 

@@ -43,7 +43,7 @@ def set_up_logging(level: str, style: str, stream: TextIO | None = None) -> None
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    sys.unraisablehook = _IgnoredExceptionLog().log
+    sys.unraisablehook = _IgnoredExceptionLog().log_exception
     # uvicorn logs its start and stop at INFO, which this program already logs. httpx logs each URL at INFO,
     # and the URL of a webhook may contain a secret.
     for name in ("uvicorn", "httpx"):
@@ -60,7 +60,7 @@ class _IgnoredExceptionLog:
         self._logged_s = -_IGNORED_EVERY_S
         self._left_out = 0
 
-    def log(self, ignored: "sys.UnraisableHookArgs") -> None:
+    def log_exception(self, ignored: "sys.UnraisableHookArgs") -> None:
         now_s = time.monotonic()  # noqa: TID251
         if now_s - self._logged_s < _IGNORED_EVERY_S:
             self._left_out += 1
@@ -75,7 +75,8 @@ class _IgnoredExceptionLog:
         if isinstance(ignored.exc_value, UnicodeDecodeError) and isinstance(ignored.object, bytes):
             _logger.warning("A TLS server name is not ASCII; the handshake was refused.", extra=facts)
             return
-        # Without the traceback, which would keep the exception's frames in memory.
+        # The traceback is not logged, because a log record with it would keep the exception's frames in
+        # memory.
         where = repr(ignored.object)[:_IGNORED_CHARS_MAX]
         _logger.error("An exception was ignored.", extra={**facts, "where": where})
 
@@ -95,7 +96,7 @@ def _format_timestamp(record: logging.LogRecord) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ts, level, logger, event, the fields, and the error with its traceback."""
+    """Formats a record as a JSON object: ts, level, logger, event, fields, error and traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line without its line break."""
@@ -113,7 +114,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time of day, level, event, fields; a traceback follows on indented lines.
+    """Formats a record as time of day, level, event and fields; a traceback follows on indented lines.
 
     A value from outside, such as a group id, cannot imitate a line or a field: line breaks are escaped, and a
     value that is not a single plain word is quoted as in JSON.

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 _logger = logging.getLogger(__name__)
 
-# The maximum number of HTTP connections; fewer with a low limit of open files.
+# The maximum number of HTTP connections. A low limit of open files reduces it.
 HTTP_CONNECTIONS_MAX = 500
 _FILES_PER_CONNECTION = 8
 # Reserved for HTTP, segments of the journal, outgoing connections, and libraries.
@@ -37,7 +37,7 @@ def http_connection_limit() -> int:
 
 
 def connection_limit(connections_max: int) -> int:
-    """Return the number of connections to accept; if the number is lower than requested, log a warning."""
+    """Return how many connections to accept, after raising the limit of open files; log if it is too low."""
     wanted = max(connections_max + FILES_KEPT_BACK, HTTP_CONNECTIONS_MAX * _FILES_PER_CONNECTION)
     open_files = raise_open_file_limit(wanted)
     accepted = min(connections_max, max(open_files - FILES_KEPT_BACK, open_files // 2))

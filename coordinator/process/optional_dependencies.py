@@ -1,3 +1,3 @@
-"""The installation hint for users of a part whose packages are not installed."""
+"""The command that installs the packages for Kafka clients, for error messages."""
 
 KAFKA_EXTRA = "pip install share-coordinator[kafka]"

@@ -201,7 +201,7 @@ async def _list_groups(access: Mapping[str, Any]) -> Collection[str]:
     from coordinator.cluster.kafka.share_groups import ShareGroups
 
     async with closing(ShareGroups(**access)) as groups:
-        return await groups.names()
+        return await groups.list_groups()
 
 
 def compare_with_cluster(
@@ -244,7 +244,7 @@ async def _read_topics(
         names: dict[bytes, str] = {}
         wanted = sorted({topic_id for topic_id, _ in places})
         for at in range(0, len(wanted), _TOPICS_MAX):
-            names |= await topics.names(wanted[at : at + _TOPICS_MAX])
+            names |= await topics.topic_names(wanted[at : at + _TOPICS_MAX])
         there = [place for place in places if place[0] in names]
         return names, await topics.start_offsets(there), await topics.end_offsets(there)
 
@@ -294,7 +294,7 @@ def list_initialised_keys(**access: Any) -> list[SharePartitionKey]:
         from coordinator.cluster.kafka.share_groups import ShareGroups
 
         async with closing(ShareGroups(**access)) as groups:
-            initialised = await groups.offsets(await groups.names())
+            initialised = await groups.list_offsets(await groups.list_groups())
         return [SharePartitionKey(each.group_id, each.topic_id, each.partition) for each in initialised]
 
     return run_coroutine_on_thread(list_keys())

@@ -289,7 +289,9 @@ class TargetWriter:
         report: _Report = Counter()
         report["total", "rows"] = sum(map(len, tables))
         report["total", "not_copied"], report["total", "different"] = len(not_copied), len(different)
-        report.update({("action", action.value): count for action, count in migration.plan.counts().items()})
+        report.update(
+            {("action", action.value): count for action, count in migration.plan.count_actions().items()}
+        )
         for key, state in states.items():
             report["states", key.group_id] += 1
             report["batches", key.group_id] += state.batch_count

@@ -1,4 +1,4 @@
-"""Find out whether a client's first message of a TLS handshake has arrived, before anything is allocated."""
+"""Check whether the ClientHello of a TLS handshake has arrived, before TLS objects are allocated."""
 
 import asyncio
 import socket

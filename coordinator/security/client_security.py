@@ -7,14 +7,14 @@ from coordinator.config.security_groups import SaslSettings, TlsSettings
 
 def make_client_security(config: Config) -> ClientSecurity:
     """Return the settings of `security.protocol`, `sasl.*` and `ssl.*`, for connections to brokers."""
-    return combine_groups(
+    return combine_settings(
         config.security_protocol, config.ssl, config.sasl, config.ssl_endpoint_identification_algorithm
     )
 
 
 def make_peer_security(config: Config) -> ClientSecurity:
     """Return the settings for connections to other coordinators; they use the listener's certificate."""
-    return combine_groups(
+    return combine_settings(
         config.listen_security_protocol,
         config.listen_ssl,
         config.forwarding_sasl,
@@ -22,7 +22,7 @@ def make_peer_security(config: Config) -> ClientSecurity:
     )
 
 
-def combine_groups(
+def combine_settings(
     protocol: str, tls: TlsSettings, sasl: SaslSettings | None = None, identification: str = "https"
 ) -> ClientSecurity:
     """Return the settings of a connection, with those of two groups."""

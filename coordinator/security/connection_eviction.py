@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-# One in this number of an address's evictable connections is closed at a time. Finding the connections takes
-# a millisecond, so an eviction closes several.
+# An eviction closes 1/16 of an address's evictable connections, at least one. It closes several, because
+# finding the connections takes a millisecond.
 _EVICTED_SHARE = 16
 
 
@@ -27,7 +27,7 @@ class EvictableConnection(Protocol):
 
 
 def evict_oldest(connections: Iterable[EvictableConnection], at_least: int = 1) -> int:
-    """Evict the oldest of the given connections, of the addresses with most of them; return their number.
+    """Evict the oldest connections of the addresses that have the most; return the number evicted.
 
     The number is smaller than `at_least` only if there are fewer connections.
     """

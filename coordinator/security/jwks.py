@@ -55,17 +55,17 @@ class KeySource:
 
     _keys: Sequence[jwt.PyJWK] = ()
 
-    def select(self, key_id: str | None) -> list[jwt.PyJWK]:
+    def keys_with_id(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the current keys with a key id; for None, return all keys."""
         return [key for key in self._keys if key_id is None or key.key_id == key_id]
 
     def contains(self, key: jwt.PyJWK) -> bool:
         """Return whether a key is still in the set, with the same key id."""
-        return any(each.key == key.key for each in self.select(key.key_id))
+        return any(each.key == key.key for each in self.keys_with_id(key.key_id))
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id; for None, return all keys. A subclass may load the keys first."""
-        return self.select(key_id)
+        return self.keys_with_id(key_id)
 
     async def watch(self, interval_s: float) -> None:
         """Refresh the keys periodically until cancelled."""
@@ -112,23 +112,23 @@ class UrlKeySource(KeySource):
 
     async def find_keys(self, key_id: str | None) -> list[jwt.PyJWK]:
         """Return the keys with a key id, or all for None. If none match, fetch the URL, with a rate limit."""
-        found = self.select(key_id)
+        found = self.keys_with_id(key_id)
         if not found and (self._refresh_task is not None or self._age_s() >= RETRY_INTERVAL_S):
-            await self._refresh()
-            found = self.select(key_id)
+            await self._refresh_keys()
+            found = self.keys_with_id(key_id)
         return found
 
     async def watch(self, interval_s: float) -> None:
         """Fetch now and then periodically until cancelled; after a failure, fetch sooner."""
         while True:
             if not self._keys or self._age_s() >= self._refresh_s:
-                await self._refresh()
+                await self._refresh_keys()
             await asyncio.sleep(min(max(interval_s, RETRY_INTERVAL_S), self._refresh_s))
 
     def _age_s(self) -> float:
         return seconds_since_boot() - self._fetched_s
 
-    async def _refresh(self) -> None:
+    async def _refresh_keys(self) -> None:
         """Fetch the URL; concurrent callers wait for the same response."""
         if self._refresh_task is None:
             self._refresh_task = asyncio.create_task(self._fetch_keys(), name="fetching keys for tokens")

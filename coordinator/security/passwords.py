@@ -14,7 +14,7 @@ _PARTS = 3
 
 def make_validity_check(users: Users, name: str) -> Callable[[], bool]:
     """Return a function that returns whether a user's login is still valid."""
-    user = users.find(name)
+    user = users.find_user(name)
     return partial(users.is_unchanged, name, user) if user is not None else lambda: False
 
 
@@ -37,7 +37,7 @@ class PlainExchange:
 
     async def _matches_password(self, name: str, password: str) -> bool:
         # Deriving keys takes milliseconds, and clients can request it often, so it runs on a thread.
-        return await asyncio.to_thread(self._users.matches, name, password)
+        return await asyncio.to_thread(self._users.matches_password, name, password)
 
 
 class ScramExchange:
@@ -69,7 +69,7 @@ class ScramExchange:
 
     def _find_keys(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._name = name
-        user = self._users.find(name)
+        user = self._users.find_user(name)
         keys = user.keys.get(self._mechanism) if user is not None else None
         self._known = keys is not None
         return keys or self._users.decoy_keys(name, self._mechanism)

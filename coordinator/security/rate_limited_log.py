@@ -1,4 +1,4 @@
-"""Log client mistakes with a rate limit for each kind of message."""
+"""Log warnings about clients, with a rate limit for each kind of message."""
 
 import logging
 from typing import Any
@@ -35,11 +35,11 @@ class RateLimitedLog:
             self._suppressed.clear()
         self._logged_s[kind] = now_s
         more = self._suppressed.pop(kind, 0)
-        sentence, facts = _shorten_fact(sentence), {name: _shorten_fact(fact) for name, fact in facts.items()}
+        sentence, facts = _shorten_text(sentence), {name: _shorten_text(fact) for name, fact in facts.items()}
         _logger.warning(sentence, extra={**facts, **({"more_before": more} if more else {})})
 
 
-def _shorten_fact(fact: Any) -> Any:
+def _shorten_text(fact: Any) -> Any:
     """Return a value; long text is shortened."""
     if isinstance(fact, str) and len(fact) > FACT_CHARS_MAX:
         return f"{fact[:FACT_CHARS_MAX]}... ({len(fact)} characters)"

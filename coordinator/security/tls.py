@@ -41,7 +41,7 @@ class ServerTls(ReloadingFiles):
         self._settings = settings
         self._setting = setting
         self._anchors: frozenset[bytes] = frozenset()
-        # Number of times that a certificate authority was removed.
+        # Number of reloads that removed a certificate authority.
         self.removals = 0
         self._load()
 
@@ -90,14 +90,14 @@ class ServerTls(ReloadingFiles):
 
 
 class CertificateTrust:
-    """Tells whether a client certificate is still valid after its handshake."""
+    """Checks whether a client certificate is still valid after its handshake."""
 
     def __init__(self, tls: ServerTls, certificate: Mapping[str, Any]) -> None:
         self._tls = tls
         self._removals = tls.removals
         self._ends_s = ssl.cert_time_to_seconds(certificate["notAfter"])
 
-    def holds(self, now_ms: int) -> bool:
+    def is_valid(self, now_ms: int) -> bool:
         """Return False if the certificate has expired, or if any authority was removed since the handshake.
 
         After a removal, all clients must reconnect; the next handshake accepts or rejects them.

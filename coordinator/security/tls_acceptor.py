@@ -4,9 +4,9 @@ asyncio's own server creates the transports of all waiting clients in one iterat
 failed handshakes.  `FairAcceptor` closes, counts and logs each client that connects without TLS or with an
 invalid certificate.
 
-Most of the cost of a connection follows its first bytes; with TLS, these are the ClientHello. A connection is
-set up when they have arrived completely, in a turn of a `FairQueue`. Therefore, even many clients at a time
-do not block the event loop, and a client costs little before it sends something.
+Setting up a connection is expensive, especially with TLS. Therefore, a connection is set up only after its
+first bytes have arrived (with TLS, the whole ClientHello), and a `FairQueue` limits how many are set up at a
+time. Many clients do not block the event loop, and a client that sends nothing costs little.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class FairAcceptor:
         self.make_protocol = make_protocol
         self.report_rejected = report_rejected
         self.turns = turns
-        # In the order of acceptance. Times cannot order them: the clock of uvloop does not advance within an
-        # iteration of the loop.
+        # In the order of acceptance. Timestamps do not determine this order, because the clock of uvloop does
+        # not advance within an iteration of the loop.
         self.pending: dict[_PendingConnection, None] = {}
         self._vacant = vacant
         self._evictable = evictable
@@ -183,7 +183,7 @@ class FairAcceptor:
 
 
 class _PendingConnection:
-    """A connection until a protocol owns it: it waits for its first bytes, then for its turn."""
+    """An accepted connection without a protocol: it waits for its first bytes, then in the `FairQueue`."""
 
     def __init__(self, acceptor: FairAcceptor, accepted: socket.socket, address: Any) -> None:
         self.network = address_network(address)
@@ -233,9 +233,9 @@ class _PendingConnection:
             self._reject_client(error)
             return
         self._loop.remove_reader(self._accepted)
-        self._acceptor.turns.add(self.network, self._take_turn)
+        self._acceptor.turns.add(self.network, self._start_setup)
 
-    def _take_turn(self) -> None:
+    def _start_setup(self) -> None:
         if self._accepted is not None:
             self._connecting = self._loop.create_task(self._create_connection(self._accepted))
 
@@ -273,7 +273,7 @@ class _PendingConnection:
 
 
 class _ConnectionHandoff(asyncio.Protocol):
-    """Passes a connection to its protocol, with TLS after the handshake."""
+    """Passes a connection to its protocol; with TLS, after the handshake."""
 
     def __init__(self, make_protocol: ProtocolFactory, *, is_secured: bool) -> None:
         self._make_protocol = make_protocol

@@ -49,7 +49,7 @@ class ScramKeys(NamedTuple):
         stored_key = hashlib.new(digest, client_key).digest()
         return cls(salt, stored_key, hmac.digest(salted, b"Server Key", digest), iterations)
 
-    def matches(self, password: str, mechanism: str) -> bool:
+    def matches_password(self, password: str, mechanism: str) -> bool:
         """Return whether a password matches, which takes milliseconds."""
         given = ScramKeys.derive(password, mechanism, self.salt, self.iterations)
         return hmac.compare_digest(given.stored_key, self.stored_key)
@@ -82,13 +82,13 @@ class Users(ReloadingFiles):
         self._decoy_secret = secrets.token_bytes(_SALT_BYTES)
         self._load()
 
-    def find(self, name: str) -> User | None:
+    def find_user(self, name: str) -> User | None:
         """Return a user by name, or None."""
         return self._users.get(name)
 
     def is_unchanged(self, name: str, user: User) -> bool:
-        """Return whether a user from `find` still exists with the same password or keys."""
-        now = self.find(name)
+        """Return whether a user from `find_user` still exists with the same password or keys."""
+        now = self.find_user(name)
         if now is None or now.password is None or user.password is None:
             return now == user
         return _equal_in_constant_time(now.password, user.password)
@@ -107,19 +107,19 @@ class Users(ReloadingFiles):
         size = hashlib.new(DIGESTS[mechanism]).digest_size
         return ScramKeys(salt, secrets.token_bytes(size), secrets.token_bytes(size), iterations)
 
-    def matches(self, name: str, password: str) -> bool:
+    def matches_password(self, name: str, password: str) -> bool:
         """Return whether the password of a user matches, which takes milliseconds.
 
         If any user has keys and no password, keys are derived for every name. The response time therefore
         does not reveal which names exist.
         """
-        user = self.find(name)
+        user = self.find_user(name)
         if not self._has_keys_only:
             return user is not None and _equal_in_constant_time(user.password or "", password)
         found = next(iter(user.keys.items()), None) if user is not None and user.password is None else None
         mechanism = found[0] if found is not None else self._work_mechanism
         keys = found[1] if found is not None else self.decoy_keys(name, mechanism)
-        derived_fits = keys.matches(password, mechanism)
+        derived_fits = keys.matches_password(password, mechanism)
         if user is None or user.password is None:
             return derived_fits and user is not None
         return _equal_in_constant_time(user.password, password)

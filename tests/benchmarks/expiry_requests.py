@@ -74,7 +74,7 @@ async def _count_requests(coordinators: int) -> float:
         interval_s=60.0 * interval_minutes,
         clock=clock,
         metrics=Metrics(),
-        watch_all=True,
+        has_other_owners=True,
     )
     minutes = RETENTION_MINUTES // 10
     for _ in range(0, minutes, interval_minutes):

@@ -203,7 +203,7 @@ def test_shards_show_and_link_their_owner(browser: Chromium, page: Page) -> None
     with serve_admin([make_snapshot(), make_snapshot("large")]) as coordinator:
         owners = tuple(int(shard == number) for shard in range(SHARDS))
         coordinator.run_in_loop(
-            lambda: coordinator.coordinator.owners.follow(Assignment(1, (us, them), owners))
+            lambda: coordinator.coordinator.owners.set_assignment(Assignment(1, (us, them), owners))
         )
         coordinator.run_in_loop(lambda: coordinator.coordinator.runtime.resign(number))
         open_page(page, coordinator.page_url(view="shards"), "elsewhere")

@@ -24,8 +24,9 @@ def admin_server() -> Iterator[AdminServer]:
 )
 def test_invisible_character_is_escaped(page: Page, admin_server: AdminServer, hidden: str) -> None:
     page.open_url(f"{admin_server.url}/")
+    text = json.dumps("a b" + hidden)
     seen = page.evaluate(
-        f"import('/assets/elements.js').then(({{ seen }}) => seen({json.dumps('a b' + hidden)}))"
+        f"import('/assets/elements.js').then(({{ escapeInvisible }}) => escapeInvisible({text}))"
     )
     assert seen == f"a b\\u{{{ord(hidden):x}}}"
 

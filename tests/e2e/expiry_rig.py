@@ -103,7 +103,7 @@ class ThreadedCoordinator:
         )
         await runtime.start()
         await self._listener.start(config.listen)
-        expiry = make_expiry(config, runtime, self.metrics, clock=self.clock, may_act=lambda: True)
+        expiry = make_expiry(config, runtime, self.metrics, clock=self.clock, has_fresh_lease=lambda: True)
         assert expiry is not None
         self.expiry: Expiry = expiry
 

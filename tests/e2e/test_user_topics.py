@@ -18,7 +18,7 @@ async def test_names_ids_and_end_offsets_are_those_of_the_topic(built_in: BuiltI
     try:
         assert await topics.topic_id("queried") == topic_id
         assert await topics.topic_id("no-such-topic") is None
-        assert await topics.names([topic_id, bytes(15) + b"x"]) == {topic_id: "queried"}
+        assert await topics.topic_names([topic_id, bytes(15) + b"x"]) == {topic_id: "queried"}
         assert await topics.end_offsets([(topic_id, 0), (topic_id, 1), (topic_id, 9)]) == {
             (topic_id, 0): 0,
             (topic_id, 1): RECORDS,

@@ -116,7 +116,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
         def __init__(self, **access: Any) -> None:
             pass
 
-        async def names(self, wanted: Sequence[bytes]) -> dict[bytes, str]:
+        async def topic_names(self, wanted: Sequence[bytes]) -> dict[bytes, str]:
             return {topic_id: topics[topic_id] for topic_id in wanted}
 
         async def start_offsets(self, places: Sequence[Any]) -> dict[Any, int]:

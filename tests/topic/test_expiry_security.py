@@ -55,7 +55,7 @@ def check_permissions(broker: SecuredBroker, client: KafkaClient) -> None:
     assert presence.missing == {TOPIC_ID}
     described = ask(lambda groups: groups.describe_groups(["hidden", "nobody"]))
     assert {each.error_code for each in described.values()} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
-    assert ask(lambda groups: groups.names()) == set()
+    assert ask(lambda groups: groups.list_groups()) == set()
 
     broker.allow("--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
     wait_until(

@@ -114,7 +114,7 @@ async def test_group_of_70_coordinators_is_stored_and_described(built_in: BuiltI
     assert [each.assignment for each in synced] == [assigned[each.member_id] for each in joined]
     described = await members[0].link.describe(members[0].node)
     assert described.error_code == ErrorCode.NONE
-    assert read_group_view(described.members, generation, SHARDS) == decided.view(generation)
+    assert read_group_view(described.members, generation, SHARDS) == decided.make_view(generation)
     await close_members(members)
 
 

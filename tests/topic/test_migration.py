@@ -57,7 +57,7 @@ class KafkaCluster:
         self.topic_id = parse_topic_id(rig.client.create_topic("consumed", partitions=PARTITIONS))
 
     @property
-    def keeps_complete_count(self) -> bool:
+    def stores_complete_count(self) -> bool:
         return self.release != "4.1.1"
 
     def connect(self, topic: str) -> Brokers:
@@ -132,21 +132,21 @@ async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: 
     # A dry run sends no request that would make the broker create its state topic.
     dry_run = await cluster.migrate(first, cluster.builtin_coordinator(), MigrationOptions())
     assert await cluster.reader(KAFKA_STATE_TOPIC).fold(ignore_progress) is None
-    assert dry_run.plan.counts()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
+    assert dry_run.plan.count_actions()[MigrationAction.COPY] == len(GROUPS) * PARTITIONS
 
     target = cluster.builtin_coordinator()
     report = await cluster.migrate(first, target, EXECUTE)
     assert report.different == []
     assert (
         any("does not store delivery complete counts" in note for note in report.notes)
-        != cluster.keeps_complete_count
+        != cluster.stores_complete_count
     )
-    expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+    expected = {key: target.storable_state(state) for key, state in report.folded.states.items()}
     stored = await cluster.read_folded_log(KAFKA_STATE_TOPIC)
     assert stored.comparable_states() == expected
     ends = stored.ends
     second_run = await cluster.migrate(first, cluster.builtin_coordinator(), EXECUTE)
-    assert second_run.plan.counts()[MigrationAction.ALREADY_PRESENT] == len(expected)
+    assert second_run.plan.count_actions()[MigrationAction.ALREADY_PRESENT] == len(expected)
     assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).ends == ends, "looking writes nothing"
 
     back = await cluster.migrate(KAFKA_STATE_TOPIC, cluster.own_target(last, 3), EXECUTE)
@@ -165,7 +165,7 @@ async def test_replace_overwrites_state_with_newer_and_with_older_state(cluster:
         target = cluster.builtin_coordinator()
         report = await cluster.migrate(topic, target, REPLACE)
         assert report.different == []
-        expected = {key: target.as_stored(state) for key, state in report.folded.states.items()}
+        expected = {key: target.storable_state(state) for key, state in report.folded.states.items()}
         assert (await cluster.read_folded_log(KAFKA_STATE_TOPIC)).comparable_states() == expected
 
 
@@ -180,7 +180,7 @@ async def test_interrupted_migration_continues_between_two_requests(cluster: Kaf
         await client.initialize(added[1], 5, 90)
         await client.read(added[1], 7)
     report = await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)
-    assert (report.plan.keys(MigrationAction.COPY), report.different) == (added, [])
+    assert (report.plan.keys_with(MigrationAction.COPY), report.different) == (added, [])
     assert (await cluster.migrate(topic, cluster.builtin_coordinator(), EXECUTE)).plan.is_done
 
 
@@ -209,4 +209,4 @@ async def test_state_of_an_unknown_topic_is_omitted_on_request(cluster: KafkaClu
         topic, cluster.builtin_coordinator(SOON), REPLACE._replace(leave_out_unknown_topics=True)
     )
     assert report.different == []
-    assert report.plan.keys(MigrationAction.OMIT) == [gone]
+    assert report.plan.keys_with(MigrationAction.OMIT) == [gone]

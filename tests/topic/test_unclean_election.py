@@ -36,7 +36,7 @@ BROKER_SETTINGS = {
 class BrokersWithoutTransactionalIds(Brokers):
     """A client that is not authorized to use transactional ids: each owner has another producer id."""
 
-    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+    async def init_producer_id(self, transactional_id: str | None) -> ProducerId:
         return await super().producer_id(None)
 
 

@@ -1,8 +1,8 @@
 """Send the requests of the state log to the brokers of a cluster.
 
-Produce, list and fetch requests name their broker and a *channel*. A broker processes the requests of a
-connection in order, and answers an acks=all produce after the replicas have it. Each channel is a separate
-connection, so requests on different channels do not wait for each other.
+For Produce, ListOffsets and Fetch requests, the caller chooses a broker and a *channel*. A broker processes
+the requests of a connection in order, and a Produce request with acks=all waits for the replicas. Each
+channel is a separate connection, so requests on different channels do not wait for each other.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -56,7 +56,7 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 
 
 class Brokers:
-    """The brokers that bootstrap servers ("host:port,host:port") report, for one topic.
+    """A client of a cluster for one topic; `bootstrap_servers` is "host:port,host:port".
 
     Requests raise NoResponse if a broker does not answer.
     """
@@ -85,7 +85,7 @@ class Brokers:
         self._coordinators: dict[str, int] = {}
 
     async def connect(self) -> None:
-        """Find the cluster, ask several of its brokers for metadata, and keep the metadata fresh.
+        """Request metadata from several brokers, and start to refresh the metadata periodically.
 
         Raises LogUnavailable if no bootstrap server can be used, LogRefused if one of them rejects this
         client.
@@ -115,7 +115,7 @@ class Brokers:
         return self._connections.unreachable_reason()
 
     def pin_topic_id(self) -> bytes:
-        """Return the topic id and pin it: another topic with the same name is not used from now on.
+        """Return the topic id and pin it: from now on, a new topic with the same name is not used.
 
         Returns NO_TOPIC_ID if no broker has answered.
         """
@@ -145,7 +145,7 @@ class Brokers:
         """Open a connection, and send its first request through aiokafka, which checks the version."""
         connections = self._connections
         response = await connections.send(node, channel, request)
-        opened = connections.open_connection(node, channel)
+        opened = connections.find_open_connection(node, channel)
         if opened is not None:
             self._produce_connections[node, channel] = ProduceConnection(
                 opened,
@@ -209,7 +209,7 @@ class Brokers:
 
     # Requests about a producer.
 
-    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+    async def init_producer_id(self, transactional_id: str | None) -> ProducerId:
         """Get a producer id, with a higher producer epoch than any before for the same transactional id."""
         request = InitProducerIdRequest(transactional_id, _TRANSACTION_TIMEOUT_MS)
         if transactional_id is None:
@@ -244,7 +244,7 @@ class Brokers:
     async def broker_count(self) -> int:
         """Return the number of brokers."""
         await self._connections.refresh()
-        return len(self._connections.nodes())
+        return len(self._connections.node_ids())
 
     async def describe_topic(self) -> TopicDescription | None:
         """Return the topic as the brokers report it now, None if it does not exist. Never creates it."""

@@ -42,8 +42,8 @@ _METADATA_AGE_MAX_S = 60.0
 _REFRESH_PAUSE_S = 0.1
 _UNREACHABLE_PAUSE_S = 1.0
 
-# Errors before a request was sent: the broker has not executed it. LogUnavailable means that the SASL token
-# cannot be read.
+# Errors before a request was sent, so that no broker has executed it. LogUnavailable means that the SASL
+# token cannot be read.
 _NEVER_SENT = (OSError, TimeoutError, KafkaError, LogUnavailable)
 # The server rejects this client, or the server's certificate is not trusted.
 _REFUSED = (
@@ -95,7 +95,7 @@ class Connections:
             else None,
         }
         self.metadata = MetadataCache(
-            topic, self._ask_metadata, self._ask_bootstrap_servers, broker_order_seed()
+            topic, self._request_metadata, self._request_metadata_from_bootstrap_servers, broker_order_seed()
         )
         self._connections: dict[tuple[int, str], AIOKafkaConnection] = {}
         self._connecting: dict[tuple[int, str], asyncio.Lock] = {}
@@ -127,7 +127,7 @@ class Connections:
         """Return why no broker can be reached, None if one can."""
         return self.metadata.unreachable_reason
 
-    def nodes(self) -> list[int]:
+    def node_ids(self) -> list[int]:
         """Return the node ids of the known brokers."""
         return list(self.metadata.addresses)
 
@@ -174,10 +174,10 @@ class Connections:
         """Refresh the metadata; see `MetadataCache.refresh`."""
         return await self.metadata.refresh(wait_for_others=wait_for_others, ask_others=ask_others)
 
-    async def _ask_metadata(self, node: int) -> ClusterMetadata:
+    async def _request_metadata(self, node: int) -> ClusterMetadata:
         return read_metadata(await self.send(node, METADATA_CHANNEL, metadata_request(self._topics)))
 
-    async def _ask_bootstrap_servers(self) -> ClusterMetadata:
+    async def _request_metadata_from_bootstrap_servers(self) -> ClusterMetadata:
         why: object = "no bootstrap server is given"
         kind: type[LogUnavailable] = LogUnavailable
         for host, port, _ in collect_hosts(self._bootstrap):
@@ -227,7 +227,7 @@ class Connections:
             self.refresh_soon()
             raise NoResponse(f"broker {node} did not answer: {error_text(error)}", sent=True) from error
 
-    def open_connection(self, node: int, channel: str) -> AIOKafkaConnection | None:
+    def find_open_connection(self, node: int, channel: str) -> AIOKafkaConnection | None:
         """Return the connection of a channel if it is open, else None."""
         connection = self._connections.get((node, channel))
         return connection if connection is not None and connection.connected() else None
@@ -267,7 +267,7 @@ class Connections:
 
 
 class FileTokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """A token in a file that another program keeps valid; the file is read at each login."""
+    """Reads a SASL token from a file at each login, because another program renews the token."""
 
     def __init__(self, file: str) -> None:
         self._file = Path(file)

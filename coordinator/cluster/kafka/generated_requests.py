@@ -1,4 +1,4 @@
-"""Send requests of this project's message classes on aiokafka connections, which have no classes for them.
+"""Send the messages of `protocol.messages` on aiokafka connections; aiokafka has no classes for them.
 
 An aiokafka connection calls four methods of a request: choose the version, return the header, encode the
 request, and decode the response. All versions that are used here have tagged fields (KIP-482).

@@ -28,7 +28,8 @@ from protocol.messages import heartbeat as heartbeat_api
 from protocol.messages.heartbeat import HeartbeatRequest
 
 _GROUP_KEY = 0
-# Maximum wait for partition leaders: they only affect preferences, so the assignment does not wait longer.
+# Maximum wait for partition leaders. They affect only the placement of shards, so an assignment does not wait
+# longer.
 _LEADERS_WITHIN_S = 1.0
 
 # A broker delays a join, and later requests on the connection, until the other members have joined.
@@ -168,7 +169,7 @@ class KafkaGroupClient:
                 await self._connections.refresh()
         except (LogError, TimeoutError):
             pass
-        return self._fetch_leaders()
+        return self._known_leaders()
 
     async def probe_leaders(
         self, choose: Callable[[Mapping[int, int]], Collection[int]]
@@ -181,12 +182,12 @@ class KafkaGroupClient:
             await self._connections.refresh()
         except LogError:
             return None
-        leaders = self._fetch_leaders()
-        asked = sorted(set(choose(leaders)) & set(self._connections.nodes()))
+        leaders = self._known_leaders()
+        asked = sorted(set(choose(leaders)) & set(self._connections.node_ids()))
         answers = await asyncio.gather(*(self._probe_node(node) for node in asked))
         return MetadataSnapshot(leaders, {node: why for node, why in zip(asked, answers, strict=True) if why})
 
-    def _fetch_leaders(self) -> dict[int, int]:
+    def _known_leaders(self) -> dict[int, int]:
         partitions = self._connections.metadata.topic.partitions
         return {partition: known.leader for partition, known in partitions.items()}
 

@@ -1,9 +1,9 @@
 """Request metadata from several brokers, and keep the newest response.
 
-A broker that is disconnected from the controller answers at once, with old leaders. If only this broker were
-asked, the new leaders would never be found. Therefore, each refresh asks several brokers. A refresh after an
-error asks other brokers than the last refresh. A refresh ends at the first response, so that a silent broker
-cannot delay it. Responses that arrive later are also stored.
+A broker that is disconnected from the controller responds at once, with outdated leaders. Therefore, each
+refresh sends requests to several brokers. A refresh after an error uses other brokers than the last refresh.
+A refresh ends at the first response, so that a broker that does not respond cannot delay it. Responses that
+arrive later are also stored.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ class MetadataCache:
         self,
         topic: str | None,
         ask: Callable[[int], Awaitable[ClusterMetadata]],
-        ask_bootstrap_servers: Callable[[], Awaitable[ClusterMetadata]],
+        request_from_bootstrap_servers: Callable[[], Awaitable[ClusterMetadata]],
         first_broker: int = 0,
     ) -> None:
         """Create an empty cache.
 
-        `ask` raises NoResponse, and `ask_bootstrap_servers` LogUnavailable if no broker answers.
+        `ask` raises NoResponse, and `request_from_bootstrap_servers` LogUnavailable if no broker answers.
 
         `first_broker`, modulo the number of brokers, is the index of the first broker to ask. Processes with
         different numbers spread their requests over the cluster.
         """
         self._topic_name = topic
         self._ask = ask
-        self._ask_bootstrap_servers = ask_bootstrap_servers
+        self._request_metadata_from_bootstrap_servers = request_from_bootstrap_servers
         self.topic = MergedTopicMetadata()
         self.addresses: dict[int, tuple[str, int]] = {}
         self.unreachable_reason: str | None = None
@@ -100,8 +100,8 @@ class MetadataCache:
     ) -> list[ClusterMetadata]:
         """Ask several brokers, or the bootstrap servers if no broker answers; return the first responses.
 
-        With `wait_for_others`, it also waits a short time for later responses. With `ask_others`, it starts
-        with other brokers than the last refresh. Raises LogUnavailable if no server answers, LogRefused if a
+        With `wait_for_others`, also wait a short time for later responses. With `ask_others`, start with
+        other brokers than the last refresh. Raises LogUnavailable if no server answers, LogRefused if a
         bootstrap server rejects this client.
         """
         self._first += BROKERS_ASKED if ask_others else 0
@@ -115,7 +115,7 @@ class MetadataCache:
                     await asyncio.wait(asked, timeout=_LATER_ANSWERS_S)
                 return _completed_results(asked)
         try:
-            metadata = await self._ask_bootstrap_servers()
+            metadata = await self._request_metadata_from_bootstrap_servers()
         except LogUnavailable as error:
             self.unreachable_reason = str(error)
             raise
@@ -155,7 +155,7 @@ class MetadataCache:
         elif node == self._last_responder:
             self._last_responder = NO_NODE
         if self.unreachable_reason is not None:
-            _logger.info("Kafka is back")
+            _logger.info("Kafka is reachable again")
             self.unreachable_reason = None
         reason = self.recreated_reason()
         if reason is not None and not self._recreation_is_logged:

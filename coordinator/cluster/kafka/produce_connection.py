@@ -73,7 +73,9 @@ class ProduceConnection(asyncio.Protocol):
             RequestHeader(produce.API_KEY, produce.MAX_VERSION, self._correlation_id, self._client_id), 2
         )
         self._response = response = self._loop.create_future()
-        self._timer = self._loop.call_later(self._timeout_s, self._fail, TimeoutError("request timeout"))
+        self._timer = self._loop.call_later(
+            self._timeout_s, self._fail_request, TimeoutError("request timeout")
+        )
         self._transport.write(b"".join((_SIZE.pack(len(header) + len(body)), header, body)))
         return response
 
@@ -88,28 +90,28 @@ class ProduceConnection(asyncio.Protocol):
                 if header.correlation_id != self._correlation_id:
                     raise DecodeError(f"unexpected correlation id {header.correlation_id}")
                 answer = produce.decode_response(frame, offset, produce.MAX_VERSION)
-                self._complete(read_produce_response(answer))
+                self._complete_response(read_produce_response(answer))
         except (DecodeError, FrameError) as error:
-            self._fail(error)
+            self._fail_request(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the request in flight."""
         self._replaced.connection_lost(exc)
-        self._fail(exc or ConnectionError("the connection was closed"))
+        self._fail_request(exc or ConnectionError("the connection was closed"))
 
     def eof_received(self) -> bool:
         """Close the connection."""
         return False
 
-    def _fail(self, error: Exception) -> None:
+    def _fail_request(self, error: Exception) -> None:
         """Close the connection: a late response would match no request."""
         self._connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
         if self._response is not None:
             self._failed()
             why = f"broker {self._node} did not answer: {error_text(error)}"
-            self._complete(NoResponse(why, sent=True))
+            self._complete_response(NoResponse(why, sent=True))
 
-    def _complete(self, result: Mapping[int, ProduceResult] | NoResponse) -> None:
+    def _complete_response(self, result: Mapping[int, ProduceResult] | NoResponse) -> None:
         response, self._response = self._response, None
         if response is None:
             raise DecodeError("a second response to a request")

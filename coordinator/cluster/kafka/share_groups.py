@@ -1,4 +1,4 @@
-"""Describe and change share groups through Kafka's group coordinators: members, offsets, deletion.
+"""List, describe and delete share groups and their offsets, through Kafka's group coordinators.
 
 ListGroups and DescribeShareGroupOffsets go to every broker; each answers for the groups that it coordinates.
 All other requests go to the coordinator of the group.
@@ -59,8 +59,8 @@ _CHANGE_CHANNEL = "changes"
 _CHANGE_TIMEOUT_S = 60.0
 
 _DELETED_MEANWHILE = ChangeResult(ErrorCode.GROUP_ID_NOT_FOUND, "the group was deleted meanwhile")
-# An internal code, not one of Kafka's: the group has offsets.
-_NOT_BARE = -1
+# An internal error code, which Kafka does not use.
+_HAS_OFFSETS = -1
 _MOVED = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -93,7 +93,7 @@ def _delete_offsets_request(group: str, topics: Sequence[str]) -> GeneratedReque
 
 
 class ShareGroups:
-    """Describes and changes the share groups of a cluster. Made and used on one event loop.
+    """A client of the share groups of a cluster. Created and used on one event loop.
 
     `bootstrap_servers` is "host:port,host:port".
     """
@@ -123,7 +123,7 @@ class ShareGroups:
 
     # Queries.
 
-    async def names(self) -> set[str]:
+    async def list_groups(self) -> set[str]:
         """Return all share groups. Raises LogUnavailable if a broker does not answer, and UnsupportedApi."""
         found: set[str] = set()
         for response in await self._send_to_all_brokers(
@@ -134,10 +134,10 @@ class ShareGroups:
             found |= {group.group_id for group in response.groups}
         return found
 
-    async def offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
+    async def list_offsets(self, groups: Iterable[str]) -> list[GroupOffset]:
         """Return the share-partitions that these groups have initialised.
 
-        Groups and share-partitions with an error are omitted. Raises like `names`.
+        Groups and share-partitions with an error are omitted. Raises like `list_groups`.
         """
         found: list[GroupOffset] = []
         names = sorted(groups)
@@ -167,7 +167,9 @@ class ShareGroups:
         def read_results(response: Any) -> dict[str, ChangeResult]:
             return {
                 group.group_id: ChangeResult(
-                    group.error_code if group.error_code != ErrorCode.NONE or not group.topics else _NOT_BARE
+                    group.error_code
+                    if group.error_code != ErrorCode.NONE or not group.topics
+                    else _HAS_OFFSETS
                 )
                 for group in response.groups
             }
@@ -203,7 +205,7 @@ class ShareGroups:
         names: dict[bytes, str] = {}
         missing = set(topic_ids)
         is_anyone_silent = False
-        for node in self._connections.nodes():
+        for node in self._connections.node_ids():
             # If no topic ids are left, one request is still sent, because its response has the cluster id.
             wanted = sorted(missing)
             for at in range(0, max(len(wanted), 1), _TOPICS_MAX):
@@ -273,7 +275,7 @@ class ShareGroups:
             await self._connections.refresh()
             return [
                 await self._connections.send(node, METADATA_CHANNEL, request)
-                for node in self._connections.nodes()
+                for node in self._connections.node_ids()
             ]
         except NoResponse as error:
             raise LogUnavailable(str(error)) from error
@@ -333,7 +335,7 @@ class ShareGroups:
         If a coordinator is not found, the error is stored in `answers`.
         """
         unknown = [group for group in groups if group not in self._coordinators]
-        if unknown and not self._connections.nodes():
+        if unknown and not self._connections.node_ids():
             await self._connections.refresh()
         for at in range(0, len(unknown), _GROUPS_MAX):
             found = await self._connections.send_to_any_broker(

@@ -31,7 +31,7 @@ def make_topic_check(
             request_timeout_s=request_timeout_s,
         )
 
-    async def exists() -> bool | None:
+    async def topic_exists() -> bool | None:
         connections = make_connections()
         try:
             await connections.refresh()
@@ -43,4 +43,4 @@ def make_topic_check(
         return code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     make_connections()
-    return exists
+    return topic_exists

@@ -1,4 +1,4 @@
-"""Get names and offsets of the topics that share groups consume, for display.
+"""Query names and offsets of the topics that share groups consume, for display.
 
 The coordinator itself never needs these topics. Requests need DESCRIBE on the topics; topics without this
 permission are omitted from the results.
@@ -28,7 +28,7 @@ TopicPartition = tuple[bytes, int]
 
 
 class UserTopics:
-    """Queries the topics of a cluster. Made and used on one event loop."""
+    """Queries the topics of a cluster. Created and used on one event loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class UserTopics:
         """Close all connections."""
         await self._connections.close()
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the names of these topics, without those that do not exist or may not be described.
 
         Raises LogUnavailable if no broker answers.
@@ -62,17 +62,17 @@ class UserTopics:
     async def topic_id(self, name: str) -> bytes | None:
         """Return the id of a topic.
 
-        Returns None if the topic does not exist or may not be described. Raises like `names`.
+        Returns None if the topic does not exist or may not be described. Raises like `topic_names`.
         """
         found = await self._describe_topics(metadata_request([name]))
         return next(iter(found), None)
 
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the high watermarks of these partitions, without unknown ones. Raises like `names`."""
+        """Return the high watermarks of these partitions, without unknown ones. Raises like `topic_names`."""
         return await self._list_offsets(dict.fromkeys(partitions, _LATEST))
 
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the log start offsets of these partitions, without unknown ones. Raises like `names`."""
+        """Return the log start offsets of these partitions, without unknown ones. Raises LogUnavailable."""
         return await self._list_offsets(dict.fromkeys(partitions, _EARLIEST))
 
     async def offsets_at_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
@@ -83,19 +83,19 @@ class UserTopics:
         """Request the offsets of partitions at times, which may be `_LATEST` or `_EARLIEST`."""
         unknown = {topic_id for topic_id, partition in times if (topic_id, partition) not in self._leaders}
         if unknown:
-            await self.names(unknown)
+            await self.topic_names(unknown)
         by_leader: defaultdict[int, dict[TopicPartition, int]] = defaultdict(dict)
         for topic_partition, time in times.items():
             leader = self._leaders.get(topic_partition, NO_NODE)
             if leader != NO_NODE:
                 by_leader[leader][topic_partition] = time
         answers = await asyncio.gather(
-            *(self._list_end_offsets(node, asked) for node, asked in by_leader.items())
+            *(self._list_offsets_of_leader(node, asked) for node, asked in by_leader.items())
         )
         return {topic_partition: offset for answer in answers for topic_partition, offset in answer.items()}
 
     async def _describe_topics(self, request: GeneratedRequest) -> dict[bytes, str]:
-        if not self._connections.nodes():
+        if not self._connections.node_ids():
             await self._connections.refresh()
         try:
             metadata = read_metadata(await self._connections.send_to_any_broker(request))
@@ -115,7 +115,7 @@ class UserTopics:
         self._names.update(found)
         return found
 
-    async def _list_end_offsets(
+    async def _list_offsets_of_leader(
         self, node: int, asked: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         by_topic: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)

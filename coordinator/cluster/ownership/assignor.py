@@ -1,9 +1,9 @@
 """Assign shards to the members of a group; a pure function.
 
-The rules, most important first.  Only ready replicas get shards. Their numbers of shards differ by at most
-one. A shard goes to a replica that reaches the broker which leads its state partition. A shard goes to the
-replica that its owner requests. A shard stays at its owner. A shard goes to the replica on the host of the
-leading broker.
+These are the rules in descending priority. Only ready replicas get shards. Their numbers of shards differ by
+at most one. A shard goes to a replica that reaches the broker which leads its state partition. A shard goes
+to the replica that its owner requests. A shard stays at its owner. A shard goes to the replica on the host of
+the leading broker.
 
 Every member sends its claims, the shards that it owns.  Two members may claim one shard if a member returns
 that was considered lost. Then the claim of the newest generation wins. A claim with a fresh lease wins over
@@ -42,7 +42,7 @@ class AssignableMember(NamedTuple):
 
 
 class AssignmentPlan(NamedTuple):
-    """The result of an assignment. A number of a member is its position in the input.
+    """The result of an assignment. Members are identified by their index in the input.
 
     `owners` has the owner of each state partition or NOBODY, `holders` its previous owner (by the winning
     claim) or NOBODY. `doubles` maps members without shards to the newer member with the same address.
@@ -206,7 +206,7 @@ class _Balancer:
             if self._load[place] < self._load[owner]:
                 self._move_shard(partition, place)
                 return True
-            back = self._swappable_shard(place, owner)
+            back = self._find_swappable_shard(place, owner)
             if back is not None:
                 self._move_shard(partition, place)
                 self._move_shard(back, owner)
@@ -228,7 +228,7 @@ class _Balancer:
                     self._move_shard(partition, place)
                     moves_max -= 1
                     break
-                other = self._swappable_shard(place, owner)
+                other = self._find_swappable_shard(place, owner)
                 if other is not None and place not in self._members_by_broker[other] and moves_max >= 2:
                     self._move_shard(partition, place)
                     self._move_shard(other, owner)
@@ -253,12 +253,12 @@ class _Balancer:
         if self._load[to] < self._load[owner]:
             self._move_shard(partition, to)
             return
-        back = self._swappable_shard(to, owner, wished)
+        back = self._find_swappable_shard(to, owner, wished)
         if back is not None:
             self._move_shard(partition, to)
             self._move_shard(back, owner)
 
-    def _swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
+    def _find_swappable_shard(self, place: int, owner: int, kept: Collection[int] = ()) -> int | None:
         """Return a shard that `place` can give to `owner`; None if there is none.
 
         `owner` must reach the leader of the shard. Preferred in this order: `place` does not reach the

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-# Used instead of the index of a replica: the shard has no owner.
+# The index of the owner of a shard that has no owner.
 NOBODY = -1
 
 
@@ -48,7 +48,7 @@ class Assignment(msgspec.Struct, frozen=True):
 class OwnershipListener(Protocol):
     """Receives changes of ownership. All methods are called in order, on the event loop of `start`."""
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         """Use a new assignment; None if the owners are not known."""
         ...
 
@@ -68,7 +68,7 @@ class OwnershipListener(Protocol):
         ...
 
     def is_resigning(self) -> bool:
-        """Return whether some shard is not yet released. Called from any thread."""
+        """Return whether a resigned shard is not released in the log yet. Called from any thread."""
         ...
 
 
@@ -88,11 +88,11 @@ class Ownership(Protocol):
         ...
 
     def lease_is_fresh(self) -> bool:
-        """Return whether reads may be answered: False without a recent confirmation by the group."""
+        """Return whether shards may be claimed: the group has recently confirmed this process as a member."""
         ...
 
     def on_fenced(self, state_partition: int) -> None:
-        """Handle that another process has claimed a shard of this process in the log."""
+        """Record that another process has claimed a shard of this process in the log."""
         ...
 
     def hand_over(self, state_partition: int, instance: str) -> None:

@@ -1,12 +1,12 @@
 """Detect brokers that lead shards of this replica but do not answer it.
 
 If only this replica cannot reach a live broker (a firewall rule, a broken route), other replicas can serve
-its shards. For a dead broker, no shard has to move: before the next probe, Kafka elects other leaders for its
-partitions.
+the shards that the broker leads. If a broker has failed, no shard has to move: before the next probe, Kafka
+elects other leaders for the broker's partitions.
 
 A replica probes the brokers that lead its own shards, and brokers that another replica did not reach.
-Therefore, all replicas together send about one probe for each shard, not one for each pair of replica and
-broker. Before a shard moves, all replicas have probed its leader.
+Therefore, a round has about one probe for each shard, not one for each pair of replica and broker. Before a
+shard moves, all replicas have probed its leader.
 """
 
 import logging
@@ -45,7 +45,7 @@ class BrokerReachability:
             self._last_probed = chosen[-1]
         return {*chosen, *((self._silent | self._away) & all_leaders)}
 
-    def update(self, snapshot: MetadataSnapshot | None) -> None:
+    def record_probes(self, snapshot: MetadataSnapshot | None) -> None:
         """Evaluate the results of probes; None if no broker answered, so nothing is known."""
         if snapshot is None:
             self._silent = frozenset()

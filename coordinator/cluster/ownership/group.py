@@ -91,14 +91,16 @@ class GroupOwnership:
         self._loop.call_soon_threadsafe(self._start_member)
         if self._own_thread:
             self._thread = threading.Thread(
-                target=_run_loop, args=(self._loop,), name="ownership", daemon=True
+                target=_run_event_loop, args=(self._loop,), name="ownership", daemon=True
             )
             self._thread.start()
 
     async def drain(self, timeout_s: float) -> None:
         """Hand all shards over, up to the time limit, and leave the group."""
         if self._loop is not None and not self._ended:
-            await self._run_on_member_loop(self._drain(timeout_s), timeout_s + self._limits.leave_timeout_s)
+            await self._run_on_member_loop(
+                self._drain_and_leave(timeout_s), timeout_s + self._limits.leave_timeout_s
+            )
 
     async def stop(self) -> None:
         """Leave the group at once. The listener gets no further calls."""
@@ -115,13 +117,13 @@ class GroupOwnership:
         return self._lease.is_fresh()
 
     def on_fenced(self, state_partition: int) -> None:
-        """Report a shard that the log has fenced to the group."""
+        """Pass the number of a fenced shard to the group member, which requests a rebalance."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.on_fenced, state_partition)
 
     def hand_over(self, state_partition: int, instance: str) -> None:
-        """Report a shard to hand over to the group."""
+        """Pass a hand-over request to the group member, which requests a rebalance."""
         if self._loop is not None and self._member is not None:
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._member.hand_over, state_partition, instance)
@@ -130,7 +132,7 @@ class GroupOwnership:
         """Return why this process is not a member or has no shards."""
         return [] if self._member is None else self._member.health()
 
-    # Metrics, for any thread.
+    # Metrics, which any thread may read.
 
     @property
     def generation(self) -> int:
@@ -152,7 +154,7 @@ class GroupOwnership:
         """The number of assignments that this process received."""
         return 0 if self._member is None else self._member.membership.rebalances
 
-    # Between the loops.
+    # Calls between the two event loops.
 
     def _deliver_calls(self, calls: Calls) -> None:
         """Run a batch of calls on the listener's loop, after earlier batches."""
@@ -178,7 +180,7 @@ class GroupOwnership:
             async with asyncio.timeout(timeout_s + _GRACE_S):
                 await asyncio.wrap_future(future)
 
-    # On the membership's loop.
+    # Methods that run on the membership's loop.
 
     def _start_member(self) -> None:
         self._running = asyncio.ensure_future(self._run_membership())
@@ -192,7 +194,7 @@ class GroupOwnership:
                 _logger.exception("Internal error in the group membership; retrying.")
                 await asyncio.sleep(_FAILURE_PAUSE_S)
 
-    async def _drain(self, timeout_s: float) -> None:
+    async def _drain_and_leave(self, timeout_s: float) -> None:
         assert self._member is not None
         try:
             async with asyncio.timeout(timeout_s):
@@ -218,7 +220,7 @@ class GroupOwnership:
         await self._member.membership.leave()
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+def _run_event_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()

@@ -128,8 +128,8 @@ class GroupMember:
 
     # Membership callbacks.
 
-    def metadata(self) -> bytes:
-        """Return the current metadata of this replica."""
+    def encode_metadata(self) -> bytes:
+        """Return the current metadata of this replica as bytes, and remember what they report."""
         self._draining_reported = self._draining
         self._unreached_reported = self._reachability.unreached
         self._wishes_reported = {
@@ -142,7 +142,7 @@ class GroupMember:
                 setting=self._setting,
                 replica=self._replica,
                 started_ms=self._started_ms,
-                ready=self._readiness.report(),
+                ready=self._readiness.report_readiness(),
                 draining=self._draining,
                 owned=tuple(sorted(self._owned_shards.held)),
                 assignment_generation=self.membership.assignment_generation,
@@ -219,10 +219,10 @@ class GroupMember:
             # Check `leads`: if the group coordinator crashed before it stored a generation, its successor
             # uses the same generation number again, possibly for another leader and another plan.
             self._reader.cancel()
-            self._apply_view(self._decided.view(generation))
+            self._apply_view(self._decided.make_view(generation))
         else:
             # Until the new owners are read, the owners of the last generation are used.
-            self._reader.read(generation)
+            self._reader.start_reading(generation)
 
     def _apply_view(self, view: GroupView) -> None:
         self.assignment, self.members = view.assignment, len(view.assignment.replicas)
@@ -237,7 +237,7 @@ class GroupMember:
         self._published_assignment = self.assignment if self._lease.is_fresh() else None
         return [
             *(partial(self._listener.on_resigned, partition) for partition in change.resigned),
-            partial(self._listener.assignment_changed, self._published_assignment),
+            partial(self._listener.on_assignment_changed, self._published_assignment),
             *(
                 partial(self._listener.on_elected, partition, release_expected=release_expected)
                 for partition, release_expected in change.elected
@@ -316,7 +316,7 @@ class GroupMember:
 
     async def _watch_broker_reachability(self) -> None:
         while True:
-            self._reachability.update(await self._group_client.probe_leaders(self._brokers_to_probe))
+            self._reachability.record_probes(await self._group_client.probe_leaders(self._brokers_to_probe))
             if self._reachability.unreached != self._unreached_reported:
                 self._request_rebalance(improves=True)
             await asyncio.sleep(self._limits.reachability_interval_s)
@@ -378,7 +378,7 @@ class GroupMember:
         await finished.wait()
 
     def resign_remaining(self) -> None:
-        """Resign the remaining shards, so that their next owners need not wait."""
+        """Resign the remaining shards, so that their next owners need not wait for the end of a lease."""
         held = sorted(self._owned_shards.held)
         _logger.warning("Draining timed out; some shards were not handed over.", extra={"shards": len(held)})
         self._deliver([partial(self._listener.on_resigned, partition) for partition in held])

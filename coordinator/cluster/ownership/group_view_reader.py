@@ -15,7 +15,7 @@ _logger = logging.getLogger(__name__)
 
 
 class GroupViewReader:
-    """Sends DescribeGroups until it knows the owners of a generation, and passes them to `found`.
+    """Sends DescribeGroups until all owners of a generation are known, and passes them to `found`.
 
     The event `settled` is set while there is nothing to read. All methods are called on the membership's
     loop.
@@ -38,8 +38,8 @@ class GroupViewReader:
         self._generation = -1
         self._wanted = asyncio.Event()
 
-    def read(self, generation: int) -> None:
-        """Read the owners of the generation of this process's assignment."""
+    def start_reading(self, generation: int) -> None:
+        """Start to read the owners of a generation, that of this process's assignment."""
         self._generation = generation
         self.settled.clear()
         self._wanted.set()

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from protocol.errors import ErrorCode
 
-# Normal errors: the member must rejoin, possibly with a new member id.
+# Errors of normal operation, after which the member rejoins, possibly with a new member id.
 _EXPECTED_ERRORS = {
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.FENCED_INSTANCE_ID,
@@ -57,7 +57,7 @@ def make_join_failure(code: int, group: str) -> JoinFailure:
     if code in _EXPECTED_ERRORS:
         return JoinFailure(None)
     sentence = _MESSAGES.get(code, "Kafka refuses this replica in group {group}: error {code}.")
-    kind = "passes" if code in _TRANSIENT else f"error {code}"
+    kind = "transient" if code in _TRANSIENT else f"error {code}"
     return JoinFailure(
         MembershipError(kind, sentence.format(group=group, code=code), is_transient=code in _TRANSIENT)
     )

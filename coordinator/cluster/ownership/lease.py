@@ -1,4 +1,7 @@
-"""The lease of an assignment: how long the assignment is valid after the last confirmation by Kafka."""
+"""The lease of a group membership: how long an assignment is valid after its last confirmation by Kafka.
+
+This lease limits claims of shards. The lease of the state log (`owner.lease.ms`) limits reads from memory.
+"""
 
 from collections.abc import Callable
 
@@ -23,7 +26,7 @@ class Lease:
         self._renewed_s = None
 
     def age_s(self) -> float | None:
-        """Return the seconds since the request, None without a lease."""
+        """Return the seconds since the confirming request was sent, None without a lease."""
         renewed_s = self._renewed_s
         return None if renewed_s is None else self._monotonic() - renewed_s
 

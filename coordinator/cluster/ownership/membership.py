@@ -1,4 +1,4 @@
-"""The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, retry all errors.
+"""The membership in a Kafka group: find the coordinator, join, sync, send heartbeats, and retry.
 
 The join task joins when Kafka or this process requests a rebalance, and retries until it succeeds.  The
 heartbeat task sends heartbeats, also while a join waits for other members, because their responses confirm
@@ -154,7 +154,7 @@ class Membership:
         """Join the next generation and get its assignment. Raises JoinFailure and LogError."""
         node = await self._find_coordinator()
         self._cancel_rebalance_request()
-        metadata = self._callbacks.metadata()
+        metadata = self._callbacks.encode_metadata()
         name = self.instance_id
         joined = await self._wait_unless_abandoned(
             self._group_client.join(node, self.member_id, metadata, name)
@@ -211,7 +211,7 @@ class Membership:
             return {}
 
     async def _wait_unless_abandoned(self, request: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Wait for a response unless the request was abandoned. Raises JoinFailure then."""
+        """Return the response. Raises JoinFailure if `_abandoned` is set before the response arrives."""
         self._abandoned.clear()
         answering = asyncio.ensure_future(request)
         giving_up = asyncio.ensure_future(self._abandoned.wait())

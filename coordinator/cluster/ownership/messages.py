@@ -63,7 +63,7 @@ class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, array_like=True)
     unreached: tuple[int, ...] = ()
     joins: int = 0
 
-    def to_assignable(self, leaders: Mapping[int, int]) -> AssignableMember:
+    def to_assignable_member(self, leaders: Mapping[int, int]) -> AssignableMember:
         """Return the assignor's view of the member; `leaders` has the broker that leads each shard."""
         return AssignableMember(
             instance=self.replica.instance,
@@ -137,7 +137,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         """The number of members whose metadata cannot be read."""
         return sum(not instance for instance in self.instances.values())
 
-    def view(self, generation: int) -> GroupView:
+    def make_view(self, generation: int) -> GroupView:
         """Return the view of all members."""
         return GroupView(Assignment(generation, self.replicas, self.owners), self.unreached)
 
@@ -149,7 +149,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
             if place >= 0 and self.replicas[place].instance == instance
         )
 
-    def handed_over(self, state_partition: int) -> bool:
+    def is_handed_over(self, state_partition: int) -> bool:
         """Return whether another current member owned the shard before."""
         holder = self.holders[state_partition]
         return holder >= 0 and holder != self.owners[state_partition]
@@ -166,7 +166,7 @@ class GroupPlan(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def _build_assignment(self, generation: int, instance: str, owned: list[int]) -> AssignmentMessage:
-        handed_over = tuple(partition for partition in owned if self.handed_over(partition))
+        handed_over = tuple(partition for partition in owned if self.is_handed_over(partition))
         return AssignmentMessage(
             generation=generation,
             instance=instance,
@@ -296,7 +296,7 @@ def plan_assignment(
     accepted = _newest_metadata_by_replica(
         (metadata.replica.instance, metadata) for metadata in read if metadata.setting == setting
     )
-    claimants = [metadata.to_assignable(leaders) for metadata in accepted]
+    claimants = [metadata.to_assignable_member(leaders) for metadata in accepted]
     planned = assign_shards(
         claimants,
         leaders,

@@ -39,8 +39,8 @@ class Readiness:
         """Return whether readiness differs from the last reported value."""
         return self._is_ready() != self._reported_ready
 
-    def report(self) -> bool:
-        """Return whether the process is ready, and store it as reported."""
+    def report_readiness(self) -> bool:
+        """Return whether the process is ready, and remember this as the reported value."""
         self._reported_ready = self._is_ready()
         return self._reported_ready
 

@@ -17,13 +17,13 @@ class StaticOwnership:
         """Elect this process for all shards."""
         for state_partition in range(len(self._assignment.owners)):
             listener.on_elected(state_partition, release_expected=False)
-        listener.assignment_changed(self._assignment)
+        listener.on_assignment_changed(self._assignment)
 
     async def drain(self, timeout_s: float) -> None:
         """Do nothing: there is no other owner."""
 
     async def stop(self) -> None:
-        """Do nothing: the shards end with the process."""
+        """Do nothing: no other process takes the shards over."""
 
     def lease_is_fresh(self) -> bool:
         """Return True, because no other process can take over through a group."""

@@ -187,7 +187,7 @@ class ProducerIdAllocator:
             try:
                 # Calls wait for a connection to the same broker one after the other, so limit the total wait.
                 async with asyncio.timeout_at(coordinator_deadline_s if transactional else None):
-                    producer = await self._cluster.producer_id(name)
+                    producer = await self._cluster.init_producer_id(name)
                 if producer.error_code == ErrorCode.NONE:
                     return producer
                 why = f"Kafka's error {producer.error_code}"

@@ -67,7 +67,7 @@ class AppendSampler:
         self._stride = 1
 
     def add(self, batches: Sequence[bytes], prefix_bytes: int) -> None:
-        """Take a durable append: encoded record batches, each after a prefix of this many bytes."""
+        """Add a durable append: encoded record batches, each preceded by `prefix_bytes` other bytes."""
         size_bytes = sum(map(len, batches)) - prefix_bytes * len(batches)
         self._appended_bytes += size_bytes
         self._appends += 1

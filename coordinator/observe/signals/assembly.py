@@ -54,7 +54,7 @@ class SignalService:
                 window_records=config.window_records,
                 stuck_s=config.stuck_seconds,
             ),
-            event_raised=self._event_raised,
+            on_event=self._publish_event,
             sample=sample,
             read_skips=read_skips,
         )
@@ -76,10 +76,10 @@ class SignalService:
             if connection is not None:
                 await connection.close()
 
-    def _event_raised(self, event: SignalEvent) -> None:
+    def _publish_event(self, event: SignalEvent) -> None:
         _log_event(event)
         for queue in self._queues:
-            queue.send(event)
+            queue.put(event)
 
     async def _count_members(self, groups: Collection[str]) -> Mapping[str, int]:
         assert self._share_groups is not None

@@ -1,4 +1,4 @@
-"""Determine the problem of a share group from its figures. Pure: no I/O, no clock.
+"""Determine the problem of a share group from its signals. Pure: no I/O, no clock.
 
 Severity order: records lost before delivery, stuck, outage, poison, no consumers, none.
 """
@@ -26,7 +26,7 @@ class Problem(IntEnum):
 
 
 class SignalLimits(NamedTuple):
-    """Thresholds above which a figure is a problem.
+    """Thresholds above which a value in `GroupSignals` is a problem.
 
     `delivery_count_limit` is Kafka's group.share.delivery.count.limit and `window_records` its
     group.share.partition.max.record.locks.
@@ -43,7 +43,7 @@ class SignalLimits(NamedTuple):
 
 
 class GroupSignals(msgspec.Struct, kw_only=True):
-    """Figures of one share group. Counts are user records; rates are per second; -1 means unknown."""
+    """The signals of one share group. Counts are user records; rates are per second; -1 means unknown."""
 
     group: str
     share_partitions: int = 0
@@ -53,8 +53,8 @@ class GroupSignals(msgspec.Struct, kw_only=True):
     delivery_count_max: int = 0
     near_delivery_limit: int = 0
     window_usage: float = 0.0
-    # Seconds since the start offset of the worst share-partition moved although records wait, and its topic
-    # (an id if the name is not known) and partition.
+    # How long the start offset of the worst share-partition has not moved although records wait, and that
+    # share-partition as TOPIC-PARTITION (with a topic id if the name is not known).
     stuck_s: float = 0.0
     stuck_at: str = ""
     # Age of the record at the start offset of the share-partition with the largest lag.
@@ -78,14 +78,14 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
     group = signals.group
     if signals.lost_records and 0 <= signals.lost_age_s < limits.lost_shown_s:
         return Problem.LOST_BEFORE_DELIVERY, (
-            f"retention deleted {_plural(signals.lost_records)} of group {group} before their delivery, "
-            f"most recently {_format_duration(signals.lost_age_s)} ago"
+            f"retention deleted {_format_records(signals.lost_records)} of group {group} before their "
+            f"delivery, most recently {_format_duration(signals.lost_age_s)} ago"
         )
     if signals.stuck_s >= limits.stuck_s and signals.members != 0:
         return Problem.STUCK, (
             f"the start offset of group {group} in {signals.stuck_at} has not moved for "
             f"{_format_duration(signals.stuck_s)} although records wait; "
-            f"{_plural(signals.in_flight)} in flight"
+            f"{_format_records(signals.in_flight)} in flight"
         )
     failing = max(0.0, signals.released_rate) + max(0.0, signals.rejected_rate)
     finished = max(0.0, signals.acknowledged_rate)
@@ -96,19 +96,22 @@ def _find_worst_problem(signals: GroupSignals, limits: SignalLimits) -> tuple[Pr
     ):
         return Problem.OUTAGE, (
             f"consumers of group {group} release or reject {failing:.1f} records/s and acknowledge "
-            f"{finished:.1f} records/s; {_plural(signals.redelivered)} delivered more than once"
+            f"{finished:.1f} records/s; {_format_records(signals.redelivered)} delivered more than once"
         )
     if signals.near_delivery_limit:
         return Problem.POISON, (
-            f"group {group} has {_plural(signals.near_delivery_limit)} with one delivery left; the limit is "
-            f"{limits.delivery_count_limit} deliveries"
+            f"group {group} has {_format_records(signals.near_delivery_limit)} with one delivery left; the "
+            f"limit is {limits.delivery_count_limit} deliveries"
         )
     if signals.members == 0 and signals.lag > 0:
-        return Problem.NO_CONSUMERS, f"group {group} has no members and a lag of {_plural(signals.lag)}"
+        return (
+            Problem.NO_CONSUMERS,
+            f"group {group} has no members and a lag of {_format_records(signals.lag)}",
+        )
     return Problem.NONE, ""
 
 
-def _plural(count: int) -> str:
+def _format_records(count: int) -> str:
     return f"{count} record{'' if count == 1 else 's'}"
 
 

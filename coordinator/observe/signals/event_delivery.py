@@ -57,7 +57,7 @@ class EventQueue:
         self._waiting: deque[SignalEvent] = deque(maxlen=WAITING_MAX)
         self._arrived = asyncio.Event()
 
-    def send(self, event: SignalEvent) -> None:
+    def put(self, event: SignalEvent) -> None:
         """Queue an event."""
         if len(self._waiting) == WAITING_MAX:
             _logger.warning("%s is too slow; the oldest event was dropped.", self._destination.name)

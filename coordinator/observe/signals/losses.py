@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from coordinator.errors import CoordinatorError
 from coordinator.observe.signals.detectors import GroupSignals
-from coordinator.observe.signals.user_topics import TopicPartition, TopicQueries, answer_or_none
+from coordinator.observe.signals.user_topics import TopicPartition, TopicQueries, result_or_none
 from protocol.routing import state_partition
 from protocol.state_records import SharePartitionKey
 
@@ -45,7 +45,7 @@ ReadSkips = Callable[
 ]
 
 
-class _Jump(NamedTuple):
+class _StartOffsetJump(NamedTuple):
     """A start offset moved from `from_offset` to `end_offset`; `is_repeated` after one read of the log."""
 
     from_offset: int
@@ -63,35 +63,35 @@ class LossCounter:
         self._now_ms = now_ms
         self._read_skips = read_skips
         self._skips: list[tuple[SharePartitionKey, int, int]] = []
-        self._jumps: dict[SharePartitionKey, _Jump] = {}
+        self._jumps: dict[SharePartitionKey, _StartOffsetJump] = {}
         self._reading: asyncio.Task[None] | None = None
         self._read_after_s = 0.0
         # Number of lost records and the time of the last loss, by group.
         self._lost: dict[str, tuple[int, int]] = {}
 
     def record_skip(self, key: SharePartitionKey, records: int, skipped_to: int) -> None:
-        """Report incomplete records that a start offset passed."""
+        """Record that a start offset passed incomplete records."""
         self._skips.append((key, records, skipped_to))
 
     def record_jump(self, key: SharePartitionKey, from_offset: int, end_offset: int) -> None:
-        """Report a start offset that moved; the log shows whether the move skipped records."""
+        """Record that a start offset moved. The log shows whether it passed incomplete records."""
         if self._read_skips is not None:
-            known = self._jumps.get(key, _Jump(from_offset, end_offset))
+            known = self._jumps.get(key, _StartOffsetJump(from_offset, end_offset))
             self._jumps[key] = known._replace(end_offset=end_offset)
 
-    def add_to(self, signals: GroupSignals) -> None:
+    def add_losses_to(self, signals: GroupSignals) -> None:
         """Set the number of lost records of a group, and the age of the last loss."""
         lost = self._lost.get(signals.group)
         if lost is not None:
             signals.lost_records = lost[0]
             signals.lost_age_s = max(0.0, (self._now_ms() - lost[1]) / 1000)
 
-    async def count(self, state_partitions: int) -> None:
-        """Attribute the reported skips; start to read the log if jumps were reported."""
+    async def count_losses(self, state_partitions: int) -> None:
+        """Count the reported skips that retention caused; start to read the log if jumps were reported."""
         loop = asyncio.get_running_loop()
         is_reading = self._reading is not None and not self._reading.done()
         if self._jumps and not is_reading and loop.time() >= self._read_after_s:
-            self._reading = asyncio.create_task(self._explain_jumps(state_partitions), name="losses")
+            self._reading = asyncio.create_task(self._read_skips_of_jumps(state_partitions), name="losses")
         skips, self._skips = self._skips, []
         log_starts = await self._request_log_starts(key for key, _, _ in skips)
         for key, records, skipped_to in skips:
@@ -105,7 +105,7 @@ class LossCounter:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
 
-    async def _explain_jumps(self, state_partitions: int) -> None:
+    async def _read_skips_of_jumps(self, state_partitions: int) -> None:
         jumps, self._jumps = self._jumps, {}
         log_starts = await self._request_log_starts(jumps)
         offsets: defaultdict[int, dict[SharePartitionKey, int]] = defaultdict(dict)
@@ -127,15 +127,15 @@ class LossCounter:
                 # Later skips belong to the next jump.
                 end = jumps[key].end_offset
                 self._skips += [(key, records, to) for records, to in logged.skips if to <= end]
-                self._repeat_jump(key, jumps[key], logged.start_offset)
+                self._retry_jump(key, jumps[key], logged.start_offset)
         self._read_after_s = loop.time() + PAUSE_PER_READ * (loop.time() - began_s)
 
-    def _repeat_jump(self, key: SharePartitionKey, jump: _Jump, logged_offset: int | None) -> None:
+    def _retry_jump(self, key: SharePartitionKey, jump: _StartOffsetJump, logged_offset: int | None) -> None:
         """Read the log once more if the append with the end of the jump was still in flight."""
         if logged_offset is not None and logged_offset < jump.end_offset and not jump.is_repeated:
             end_offset = self._jumps[key].end_offset if key in self._jumps else jump.end_offset
             from_offset = max(jump.from_offset, logged_offset)
-            self._jumps[key] = _Jump(from_offset, end_offset, is_repeated=True)
+            self._jumps[key] = _StartOffsetJump(from_offset, end_offset, is_repeated=True)
 
     async def _request_log_starts(self, keys: Iterable[SharePartitionKey]) -> Mapping[TopicPartition, int]:
         partitions = list({(key.topic_id, key.partition) for key in keys})
@@ -144,7 +144,7 @@ class LossCounter:
             return starts
         for at in range(0, len(partitions), REQUEST_PARTITIONS_MAX):
             query = self._topics.start_offsets(partitions[at : at + REQUEST_PARTITIONS_MAX])
-            found = await answer_or_none("Log start offsets of user topics", query)
+            found = await result_or_none("Log start offsets of user topics", query)
             if found is None:
                 break
             starts |= found

@@ -9,7 +9,7 @@ _logger = logging.getLogger(__name__)
 
 
 class MissingAccess:
-    """What the signals do not know, and the permission that is missing. A change is logged."""
+    """The topics and groups without complete signals, and the missing ACLs. Changes are logged."""
 
     def __init__(self) -> None:
         self._topics = self._groups = ""
@@ -22,33 +22,33 @@ class MissingAccess:
     def set_topics(self, hidden: Collection[bytes]) -> None:
         """Set the topics of share groups that the cluster does not name.
 
-        A broker answers the same for a topic that was deleted.
+        Brokers return the same error for a topic that was deleted.
         """
         sentence = ""
         if hidden:
             example = topic_id_text(min(hidden))
             sentence = (
-                f"Lag is not known for {_count(hidden, 'topic')}, such as topic id {example}: deleted, or "
-                f"not allowed. If they exist, add the ACL: Describe on these topics."
+                f"Lag is not known for {_format_count(hidden, 'topic')}, such as topic id {example}: "
+                f"deleted, or not allowed. If they exist, add the ACL: Describe on these topics."
             )
-        self._topics = _log_change(self._topics, sentence)
+        self._topics = _log_if_changed(self._topics, sentence)
 
     def set_groups(self, denied: Collection[str]) -> None:
         """Set the groups that may not be described."""
         sentence = ""
         if denied:
             sentence = (
-                f"Members are not known for {_count(denied, 'group')}, such as {min(denied)}: not allowed. "
-                f"Add the ACL: Describe on these groups."
+                f"Members are not known for {_format_count(denied, 'group')}, such as {min(denied)}: "
+                f"not allowed. Add the ACL: Describe on these groups."
             )
-        self._groups = _log_change(self._groups, sentence)
+        self._groups = _log_if_changed(self._groups, sentence)
 
 
-def _count(names: Collection[object], noun: str) -> str:
+def _format_count(names: Collection[object], noun: str) -> str:
     return f"{len(names)} {noun}{'' if len(names) == 1 else 's'}"
 
 
-def _log_change(before: str, sentence: str) -> str:
+def _log_if_changed(before: str, sentence: str) -> str:
     if sentence and sentence != before:
         _logger.warning("%s", sentence)
     return sentence

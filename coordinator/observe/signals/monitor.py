@@ -1,6 +1,7 @@
 """Compute the signals of all share groups periodically, with data from earlier passes.
 
-A pass reads the whole state in slices, between which brokers are served, and takes at most 10 % of the time.
+A pass reads the whole state in slices, between which the event loop serves brokers. Passes take at most 10 %
+of the time.
 The stored data per share-partition (when its start offset last moved) is limited by `REMEMBERED_MAX`.
 """
 
@@ -23,8 +24,8 @@ from coordinator.observe.signals.user_topics import (
     TopicNameCache,
     TopicPartition,
     TopicQueries,
-    answer_or_none,
     find_group_ages,
+    result_or_none,
 )
 from coordinator.serve.state_view import StateView
 from coordinator.shard import Shard, ShareState
@@ -61,7 +62,7 @@ class SignalEvent:
     message: str
 
 
-class _StartOffsetMove(NamedTuple):
+class _StartOffsetHistory(NamedTuple):
     """The start offset of a share-partition at the last pass.
 
     The start offset has not moved since `since_s`. `complete` is the number of completed records above the
@@ -81,7 +82,7 @@ class _MaxLag(NamedTuple):
     start_offset: int
 
 
-def _end_message(group: str, problem: Problem) -> str:
+def _problem_ended_message(group: str, problem: Problem) -> str:
     return f"group {group} no longer has the problem {problem.label}"
 
 
@@ -96,14 +97,14 @@ class SignalMonitor:
         members: Callable[[Collection[str]], Awaitable[Mapping[str, int]]] | None,
         now_ms: Callable[[], int],
         limits: SignalLimits | None = None,
-        event_raised: Callable[[SignalEvent], None] = lambda event: None,
+        on_event: Callable[[SignalEvent], None] = lambda event: None,
         sample: AppendSampler | None = None,
         read_skips: ReadSkips | None = None,
     ) -> None:
         """Create a monitor.
 
-        An observer calls `record_followed`. A coordinator passes the appends to `sample`, calls
-        `shard_loaded`, and reads skips of start offsets from its log with `read_skips`.
+        An observer calls `on_record_followed`. A coordinator passes the appends to `sample`, calls
+        `on_shard_loaded`, and reads skips of start offsets from its log with `read_skips`.
         """
         self.groups: dict[str, GroupSignals] = {}
         self.events: deque[SignalEvent] = deque(maxlen=EVENTS_MAX)
@@ -114,13 +115,13 @@ class SignalMonitor:
         self._members = members
         self._now_ms = now_ms
         self._limits = limits or SignalLimits()
-        self._event_raised = event_raised
+        self._on_event = on_event
         self._sample = sample
         self._losses = LossCounter(topics, now_ms, read_skips)
-        self._moved: dict[SharePartitionKey, _StartOffsetMove] = {}
+        self._moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
         self._counts: defaultdict[str, RecordCounts] = defaultdict(RecordCounts)
         # Shards that were loaded since the last pass began.
-        self._loaded: dict[SharePartitionKey, _StartOffsetMove] = {}
+        self._loaded: dict[SharePartitionKey, _StartOffsetHistory] = {}
         self._most_lag: dict[str, _MaxLag] = {}
         self._rates: dict[str, list[float]] = {}
         self._last_pass_s: float | None = None
@@ -143,7 +144,9 @@ class SignalMonitor:
                 _logger.exception("The signals of share groups could not be computed; retrying.")
             await asyncio.sleep(max(PASS_INTERVAL_S, PAUSE_PER_PASS * self.pass_seconds))
 
-    def record_followed(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
+    def on_record_followed(
+        self, key: SharePartitionKey, before: ShareState | None, record: StateRecord
+    ) -> None:
         """Count the user records that a log record changed."""
         change = compute_change(before, record)
         if change.counts:
@@ -153,7 +156,7 @@ class SignalMonitor:
         if change.is_reset:
             self._moved.pop(key, None)
 
-    def shard_loaded(self, shard: Shard) -> None:
+    def on_shard_loaded(self, shard: Shard) -> None:
         """Remember the start offsets of a shard before its first write, which may skip records."""
         if self._topics is None:
             return
@@ -161,12 +164,12 @@ class SignalMonitor:
         left = max(0, REMEMBERED_MAX - len(self._loaded))
         self._loaded.update(
             # Counting the completed records would take too long here.
-            (key, _StartOffsetMove(state.start_offset, now_s, complete=0))
+            (key, _StartOffsetHistory(state.start_offset, now_s, complete=0))
             for key, state in islice(shard.items(), left)
         )
 
     async def close(self) -> None:
-        """Stop work in the background."""
+        """Stop reading the log."""
         await self._losses.close()
 
     async def compute_signals(self) -> None:
@@ -177,36 +180,36 @@ class SignalMonitor:
             return
         began_s = loop.time()
         groups: dict[str, GroupSignals] = {}
-        moved: dict[SharePartitionKey, _StartOffsetMove] = {}
-        self._add_loaded()
+        moved: dict[SharePartitionKey, _StartOffsetHistory] = {}
+        self._add_loaded_shards()
         part: list[tuple[SharePartitionKey, ShareState]] = []
         async for entry in self._view.share_partitions():
             part.append(entry)
             if len(part) == SLICE:
-                await self._add_slice(part, groups, moved, began_s)
+                await self._add_share_partitions(part, groups, moved, began_s)
                 part.clear()
-        await self._add_slice(part, groups, moved, began_s)
+        await self._add_share_partitions(part, groups, moved, began_s)
         self._moved = moved
         hidden, self._hidden_topics = self._hidden_topics, set()
-        if await self._names.add(hidden):
+        if await self._names.request_unknown(hidden):
             self.missing_access.set_topics(hidden - self._names.known_ids)
         if self._sample is not None:
             for group, counts in (await self._sample.take_sample().count_changes()).items():
                 self._counts[group].add(counts)
-        await self._losses.count(self._view.state_partitions)
+        await self._losses.count_losses(self._view.state_partitions)
         self._add_rates(groups, began_s)
-        await self._add_ages(groups)
+        await self._add_record_ages(groups)
         await self._add_members(groups)
         await self._add_stuck_topics(groups)
         for signals in groups.values():
-            self._losses.add_to(signals)
+            self._losses.add_losses_to(signals)
             set_problem(signals, self._limits)
             self._keep_unverified_problem(signals)
         self._raise_events(groups)
         self.groups = groups
         self.pass_seconds = loop.time() - began_s
 
-    def _add_loaded(self) -> None:
+    def _add_loaded_shards(self) -> None:
         loaded, self._loaded = self._loaded, {}
         for key, entry in loaded.items():
             known = self._moved.get(key)
@@ -214,15 +217,15 @@ class SignalMonitor:
             if known is None or entry.start_offset < known.start_offset:
                 self._moved[key] = entry
 
-    async def _add_slice(
+    async def _add_share_partitions(
         self,
         part: list[tuple[SharePartitionKey, ShareState]],
         groups: dict[str, GroupSignals],
-        moved: dict[SharePartitionKey, _StartOffsetMove],
+        moved: dict[SharePartitionKey, _StartOffsetHistory],
         now_s: float,
     ) -> None:
         """Update the signals of the groups that have share-partitions in this slice of the state."""
-        ends = await self._end_offsets([(key.topic_id, key.partition) for key, _ in part])
+        ends = await self._request_end_offsets([(key.topic_id, key.partition) for key, _ in part])
         if ends is not None:
             self._hidden_topics |= {key.topic_id for key, _ in part} - {topic_id for topic_id, _ in ends}
         for key, state in part:
@@ -230,21 +233,23 @@ class SignalMonitor:
             if signals is None:
                 signals = groups[key.group_id] = GroupSignals(group=key.group_id)
             end = None if ends is None else ends.get((key.topic_id, key.partition))
-            self._add_partition(signals, key, state, end, now_s, moved)
+            self._add_share_partition(signals, key, state, end, now_s, moved)
 
-    async def _end_offsets(self, partitions: list[TopicPartition]) -> Mapping[TopicPartition, int] | None:
+    async def _request_end_offsets(
+        self, partitions: list[TopicPartition]
+    ) -> Mapping[TopicPartition, int] | None:
         if self._topics is None or not partitions:
             return None
-        return await answer_or_none("End offsets of user topics", self._topics.end_offsets(set(partitions)))
+        return await result_or_none("End offsets of user topics", self._topics.end_offsets(set(partitions)))
 
-    def _add_partition(
+    def _add_share_partition(
         self,
         signals: GroupSignals,
         key: SharePartitionKey,
         state: ShareState,
         end_offset: int | None,
         now_s: float,
-        moved: dict[SharePartitionKey, _StartOffsetMove],
+        moved: dict[SharePartitionKey, _StartOffsetHistory],
     ) -> None:
         limit = self._limits.delivery_count_limit
         in_flight = last_in_flight = complete = 0
@@ -283,7 +288,7 @@ class SignalMonitor:
                 if self._last_pass_s is not None and self._is_outdated(key):
                     # The start offset may have moved meanwhile.
                     since_s += now_s - self._last_pass_s
-            before = _StartOffsetMove(state.start_offset, since_s, complete)
+            before = _StartOffsetHistory(state.start_offset, since_s, complete)
             if len(moved) < REMEMBERED_MAX:
                 moved[key] = before
             # Without in-flight records, no record prevents the start offset from moving: there is no
@@ -311,7 +316,7 @@ class SignalMonitor:
             signals.acknowledged_rate, signals.released_rate, signals.rejected_rate = rates[group]
         self._rates = rates
 
-    async def _add_ages(self, groups: dict[str, GroupSignals]) -> None:
+    async def _add_record_ages(self, groups: dict[str, GroupSignals]) -> None:
         lags, self._most_lag = self._most_lag, {}
         for signals in groups.values():
             if signals.lag == 0:
@@ -321,17 +326,19 @@ class SignalMonitor:
             return
         starts = {group: (lag.partition, lag.start_offset) for group, lag in asked}
         query = find_group_ages(self._topics.offsets_at_times, starts, self._now_ms())
-        ages = await answer_or_none("Ages of records", query)
+        ages = await result_or_none("Ages of records", query)
         for group, age_s in (ages or {}).items():
             groups[group].oldest_record_age_s = age_s
 
     async def _add_stuck_topics(self, groups: dict[str, GroupSignals]) -> None:
-        """Name the share-partitions whose start offsets do not move."""
+        """Set `stuck_at` of the groups with a share-partition whose start offset does not move."""
         stuck, self._stuck = self._stuck, {}
         waited_s = self._limits.stuck_s
-        await self._names.add({stuck[group][0] for group in stuck if groups[group].stuck_s >= waited_s})
+        await self._names.request_unknown(
+            {stuck[group][0] for group in stuck if groups[group].stuck_s >= waited_s}
+        )
         for group, (topic_id, partition) in stuck.items():
-            groups[group].stuck_at = f"{self._names.get(topic_id)}-{partition}"
+            groups[group].stuck_at = f"{self._names.name_or_id(topic_id)}-{partition}"
 
     async def _add_members(self, groups: dict[str, GroupSignals]) -> None:
         if self._members is None:
@@ -340,12 +347,12 @@ class SignalMonitor:
         if not asked:
             return
         query = self._members([each.group for each in asked])
-        members = await answer_or_none("Members of share groups", query) or {}
+        members = await result_or_none("Members of share groups", query) or {}
         for signals in asked:
             signals.members = members.get(signals.group, -1)
 
     def _keep_unverified_problem(self, signals: GroupSignals) -> None:
-        """Keep the problem `no consumers` while the cluster does not tell lag and members."""
+        """Keep the problem `no consumers` while the lag or the members are unknown."""
         before = self.groups.get(signals.group)
         is_unknown = signals.lag < 0 or (signals.lag > 0 and signals.members < 0)
         if before is None or not is_unknown or signals.problem is not Problem.NONE:
@@ -362,13 +369,19 @@ class SignalMonitor:
             if before is after:
                 continue
             if before is not Problem.NONE:
-                self._report(
-                    SignalEvent(now_ms, group, before.label, began=False, message=_end_message(group, before))
+                self._emit_event(
+                    SignalEvent(
+                        now_ms,
+                        group,
+                        before.label,
+                        began=False,
+                        message=_problem_ended_message(group, before),
+                    )
                 )
             if after is not Problem.NONE:
                 message = groups[group].message
-                self._report(SignalEvent(now_ms, group, after.label, began=True, message=message))
+                self._emit_event(SignalEvent(now_ms, group, after.label, began=True, message=message))
 
-    def _report(self, event: SignalEvent) -> None:
+    def _emit_event(self, event: SignalEvent) -> None:
         self.events.append(event)
-        self._event_raised(event)
+        self._on_event(event)

@@ -1,6 +1,6 @@
 """Query the cluster of the user topics: topic names, offsets, and the age of the oldest incomplete record.
 
-If a query fails, the figures that depend on it are unknown.
+If a query fails, the signals that depend on it are unknown.
 
 The age is found from record timestamps. A broker returns the first offset at or after a time (ListOffsets),
 which requires DESCRIBE only. The record at a start offset was written before a time if the first offset at or
@@ -29,7 +29,7 @@ class TopicQueries(Protocol):
     Results omit topics and partitions that are unknown. All queries raise CoordinatorError.
     """
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]: ...
     async def topic_id(self, name: str) -> bytes | None: ...
     async def start_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
     async def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -39,8 +39,8 @@ class TopicQueries(Protocol):
     async def close(self) -> None: ...
 
 
-async def answer_or_none(what: str, query: Awaitable[Answer]) -> Answer | None:
-    """Return the answer of the cluster, None if the query fails for any reason."""
+async def result_or_none(what: str, query: Awaitable[Answer]) -> Answer | None:
+    """Return the result of a query, None if it fails for any reason."""
     try:
         return await query
     except Exception as error:
@@ -60,16 +60,16 @@ class TopicNameCache:
         """The topic ids whose names are known."""
         return self._names.keys()
 
-    def get(self, topic_id: bytes) -> str:
+    def name_or_id(self, topic_id: bytes) -> str:
         """Return the name of a topic, or its id as text."""
         return self._names.get(topic_id) or topic_id_text(topic_id)
 
-    async def add(self, topic_ids: AbstractSet[bytes]) -> bool:
+    async def request_unknown(self, topic_ids: AbstractSet[bytes]) -> bool:
         """Request the names that are not known; return False if the cluster does not answer."""
         unknown = topic_ids - self._names.keys()
         if not unknown or self._topics is None:
             return True
-        names = await answer_or_none("Names of user topics", self._topics.names(unknown))
+        names = await result_or_none("Names of user topics", self._topics.topic_names(unknown))
         if names is None:
             return False
         if len(self._names) > _NAMES_MAX:

@@ -45,7 +45,7 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="share-coordinator"'}
 
 
 class HttpPrincipal(NamedTuple):
-    """An authenticated client: `who` is "token NAME" or a principal, `address` is its IP address."""
+    """A client: `who` is "token NAME" or a Kafka principal, `address` is its IP address."""
 
     who: str
     address: str
@@ -67,8 +67,8 @@ class AccessControl:
 
     def __init__(self, config: Config) -> None:
         """Read the files named in the configuration. Raises ConfigError if a file is invalid."""
-        self._guarded = config.http_requires_login
-        self._loopback_only = not self._guarded and is_loopback(config.http.host)
+        self._requires_login = config.http_requires_login
+        self._loopback_only = not self._requires_login and is_loopback(config.http.host)
         self._writes = config.http_allows_writes
         self._metrics_open = config.http_metrics_open == "true"
         self._by_certificate = config.http_ssl.client_auth != "none"
@@ -123,10 +123,10 @@ class AccessControl:
         principal = self._certificate_principal(address, certificate)
         if principal != ANONYMOUS and self._writers.allows_principal(principal):
             return HttpPrincipal(principal, address, may_write=True)
-        if not self._guarded or self._readers.allows_principal(principal):
+        if not self._requires_login or self._readers.allows_principal(principal):
             return HttpPrincipal(principal, address)
         if principal != ANONYMOUS:
-            self.audit_denied(address, "not allowed", principal)
+            self.audit_refusal(address, "not allowed", principal)
             raise AccessDenied(403, f"{principal} may not read; add it to http.allowed.principals")
         if self._tokens is not None:
             also = ", or connect with a certificate" if self._by_certificate else ""
@@ -140,7 +140,7 @@ class AccessControl:
     def authorize_write(self, principal: HttpPrincipal) -> None:
         """Raise AccessDenied if the client may not write."""
         if principal.who != ANONYMOUS and not (self._writes and principal.may_write):
-            self.audit_denied(principal.address, "no right to write", principal.who)
+            self.audit_refusal(principal.address, "no right to write", principal.who)
         if not self._writes:
             raise AccessDenied(
                 403, "this coordinator is read-only over HTTP; set http.writes=true to allow changes"
@@ -168,10 +168,10 @@ class AccessControl:
                 f"too many wrong tokens from {address}; try again in {ceil(wait_s)} s",
                 {"Retry-After": str(ceil(wait_s))},
             )
-        token = self._tokens.find(given)
+        token = self._tokens.find_token(given)
         if token is None:
             self._login_throttle.record_failure(address)
-            self.audit_denied(address, "wrong token")
+            self.audit_refusal(address, "wrong token")
             raise AccessDenied(401, f"the token is not valid: {_TOKEN_HINT}", _CHALLENGE)
         self._login_throttle.record_success(address, digest)
         return HttpPrincipal(f"token {token.name}", address, token.may_write)
@@ -180,14 +180,14 @@ class AccessControl:
         try:
             return principal_of_certificate(certificate, self._rules)
         except UnmappedCertificate as error:
-            self.audit_denied(address, "no rule", str(error))
+            self.audit_refusal(address, "no rule", str(error))
             raise AccessDenied(
                 403,
                 f"no rule of http.ssl.principal.mapping.rules matches the certificate of {error}",
             ) from None
 
     @staticmethod
-    def audit_denied(address: str, why: str, who: str = "-") -> None:
+    def audit_refusal(address: str, why: str, who: str = "-") -> None:
         """Write a refusal to the audit log."""
         audit.warning("refused", extra={"who": escape_unprintable(who), "address": address, "why": why})
 

@@ -56,7 +56,7 @@ class AccessMiddleware:
             principal = self._authenticate_request(scope)
             if scope["method"] not in _READ_METHODS:
                 self._check_body(scope, principal)
-                receive = _BodyLimit(receive, self._refused)
+                receive = _SizeLimitedReceive(receive, self._refused)
         except AccessDenied as denied:
             self._refused(denied.status)
             answer = {"status": denied.status, "message": denied.message}
@@ -97,7 +97,7 @@ class AccessMiddleware:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
-            self._access.audit_denied(
+            self._access.audit_refusal(
                 principal.address, f"from a page of {escape_unprintable(origin)}", principal.who
             )
             raise AccessDenied(403, f"write requests from pages of {escape_unprintable(origin)} are refused")
@@ -111,8 +111,8 @@ class AccessMiddleware:
 _TOO_LARGE = f"the body is too large; the limit is {BODY_BYTES_MAX} bytes"
 
 
-class _BodyLimit:
-    """Limits the size of a request body."""
+class _SizeLimitedReceive:
+    """An ASGI `receive` that raises HTTPException if the body exceeds `BODY_BYTES_MAX`."""
 
     def __init__(self, receive: Receive, refused: Callable[[int], None]) -> None:
         self._receive = receive

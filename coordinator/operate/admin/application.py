@@ -95,12 +95,12 @@ async def _refuse_unknown_parameters(request: Request) -> None:
 
 
 def _add_error_responses(app: FastAPI, metrics: Metrics) -> None:
-    async def access_denied(_: Request, error: Exception) -> JSONResponse:
+    async def respond_to_denied_access(_: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, AccessDenied)
         metrics.http_refused(error.status)
         return _error_response(error.status, error.message, headers=error.headers)
 
-    app.add_exception_handler(AccessDenied, access_denied)
+    app.add_exception_handler(AccessDenied, respond_to_denied_access)
     app.add_exception_handler(StarletteHTTPException, _http_exception_response)
     app.add_exception_handler(RequestValidationError, _validation_error_response)
     app.add_exception_handler(Exception, _internal_error_response)
@@ -132,10 +132,10 @@ async def _internal_error_response(_: Request, error: Exception) -> JSONResponse
 
 async def _validation_error_response(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return _error_response(422, "; ".join(map(_describe_problem, error.errors())))
+    return _error_response(422, "; ".join(map(_describe_validation_error, error.errors())))
 
 
-def _describe_problem(problem: Mapping[str, Any]) -> str:
+def _describe_validation_error(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "json_invalid":
         return f"the body is not JSON: {problem['ctx']['error']}"
     return f"{problem['loc'][-1]}: {problem['msg']}, not {problem.get('input')!r}"

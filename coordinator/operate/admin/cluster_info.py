@@ -27,7 +27,8 @@ NO_CLUSTER = "bootstrap.servers is not set"
 # Maximum wait of a response for the cluster, and the pause after a failed query.
 _WAIT_S = 1.0
 _FAILURE_PAUSE_S = 2.0
-# The name of a topic id never changes, but the coordinator may later be authorized to describe the topic.
+# The name of a topic id never changes, but an unknown name may become known: the coordinator may be granted
+# DESCRIBE on the topic later.
 _NAME_REFRESH_S = 60.0
 _END_REFRESH_S = 2.0
 # Maximum age of end offsets while the cluster does not respond. Names are kept without a limit.
@@ -45,14 +46,15 @@ class ClusterInfo(NamedTuple):
 class ClusterInfoCache:
     """Cached results of cluster queries. All methods must be called on one event loop.
 
-    No method raises an exception.
+    Lookups raise no exception. If the cluster does not answer, entries are missing and `failure` has the
+    reason.
     """
 
     def __init__(self, topics: TopicQueries | None) -> None:
         self._topics = topics
         self._names = self._end_offsets = None
         if topics is not None:
-            self._names = _RefreshingCache(topics.names, _NAME_REFRESH_S, float("inf"))
+            self._names = _RefreshingCache(topics.topic_names, _NAME_REFRESH_S, float("inf"))
             self._end_offsets = _RefreshingCache(topics.end_offsets, _END_REFRESH_S, _END_KEPT_S)
 
     @property
@@ -62,7 +64,7 @@ class ClusterInfoCache:
             return NO_CLUSTER
         return self._names.failure or self._end_offsets.failure
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         """Return the topic names that are available within a second."""
         return {} if self._names is None else await self._names.get_all(topic_ids)
 
@@ -87,7 +89,7 @@ class ClusterInfoCache:
         if self._end_offsets is None:
             return ClusterInfo({}, {})
         names, ends = await asyncio.gather(
-            self.names({topic_id for topic_id, _ in partitions}), self._end_offsets.get_all(partitions)
+            self.topic_names({topic_id for topic_id, _ in partitions}), self._end_offsets.get_all(partitions)
         )
         return ClusterInfo(names, ends)
 
@@ -117,7 +119,7 @@ class _RefreshingCache(Generic[Key, Value]):
         self._ask = ask
         self._refresh_interval_s = refresh_interval_s
         self._kept_s = kept_s
-        # The time of each query and its result; None means that the cluster has no result.
+        # By key: the event loop's time of the last query in seconds, and the result or None.
         self._answers: dict[Key, tuple[float, Value | None]] = {}
         self._one_at_a_time = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

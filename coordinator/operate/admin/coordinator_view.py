@@ -31,7 +31,7 @@ class CoordinatorView(NamedTuple):
     cluster: ClusterInfoCache
     # Requests the hand-over of a shard to an instance, or to any other instance if it is "".
     hand_over: Callable[[int, str], None] = lambda state_partition, instance: None
-    # None if no cluster is configured, because abandoned state is not known then.
+    # None if no cluster is configured: only the cluster knows which groups and topics are unused.
     expiry: Expiry | None = None
     signals: SignalMonitor | None = None
     history: HistoryProcess | None = None
@@ -43,7 +43,7 @@ class CoordinatorView(NamedTuple):
 
     @property
     def is_observer(self) -> bool:
-        """True if this process shows the state of other coordinators."""
+        """True if this process is an observer, which owns no shards."""
         return not isinstance(self.runtime, Runtime)
 
     @property
@@ -53,7 +53,7 @@ class CoordinatorView(NamedTuple):
         return self.runtime
 
     def shards(self) -> list[Shard]:
-        """Return all shards, including those of other coordinators. The cost is independent of the state."""
+        """Return all shards, including those of other coordinators, without iterating over their state."""
         here = set(self.runtime.owned_shards())
         return [
             Shard(

@@ -1,4 +1,4 @@
-"""Routes that list abandoned state with its expiration time, and run a round of expiry on request."""
+"""Routes that list abandoned state with its expiration time, and that remove expired state on request."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -30,7 +30,7 @@ RetentionMinutes = Annotated[
 ]
 
 
-# Conversions of the fields of expiry to those of the API.
+# Field types that convert the values of `coordinator.operate.expiry` to those of the API.
 _TopicId = Annotated[
     str, BeforeValidator(topic_id_text), Field(description="The topic id as Kafka writes it: base64url.")
 ]
@@ -121,7 +121,7 @@ def expiry_routes(view: CoordinatorView) -> APIRouter:
                 409, "share.coordinator.group.state.retention.minutes is -1, so state never expires"
             )
         if not order.execute:
-            return _plan_round(await _await_or_503(expiry.forecast()))
+            return _preview_round(await _await_or_503(expiry.forecast()))
         return await run_audited(request, "expiry", order, lambda: _run_round(expiry))
 
     return routes
@@ -159,7 +159,7 @@ def _make_page(forecast: ExpiryForecast, missing_shards: list[int], limit: int, 
     )
 
 
-def _plan_round(forecast: ExpiryForecast) -> ExpiryRound:
+def _preview_round(forecast: ExpiryForecast) -> ExpiryRound:
     due = [each for each in forecast.items if each.status is ExpiryStatus.DUE]
     removals = [RemovalResult(each, len(each.partitions)) for each in due]
     return _make_round(removals, "would remove", executed=False)

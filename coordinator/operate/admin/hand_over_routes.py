@@ -38,7 +38,7 @@ class HandOverResponse(BaseModel):
 
 
 def hand_over_routes(view: CoordinatorView) -> APIRouter:
-    """Create the route."""
+    """Create the route of hand-overs."""
     routes = APIRouter(tags=["writes"])
 
     @routes.post("/api/v1/hand-overs")
@@ -47,7 +47,7 @@ def hand_over_routes(view: CoordinatorView) -> APIRouter:
         if request_body.execute:
             # Before the validation, whose errors name the members of the group.
             authorize_write(request)
-        instance = _target_instance(view, request_body)
+        instance = _find_target_instance(view, request_body)
         previous_owner = view.owners.owner(request_body.shard)
         if not request_body.execute:
             to = f"to {request_body.to}" if request_body.to else "to the coordinator with the fewest shards"
@@ -78,7 +78,7 @@ def _check_shard_is_loaded(view: CoordinatorView, shard: int) -> None:
         raise OwnedElsewhereError(f"shard {shard} is {views[shard].status} here", view.owners.owner(shard))
 
 
-def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
+def _find_target_instance(view: CoordinatorView, request_body: HandOverRequest) -> str:
     """Return the instance that should get a shard, "" for any instance. Raises HTTPException."""
     shard = request_body.shard
     _check_shard_is_loaded(view, shard)
@@ -86,7 +86,7 @@ def _target_instance(view: CoordinatorView, request_body: HandOverRequest) -> st
         raise HTTPException(
             409, "this coordinator owns all shards (ownership=static), so there is no other owner"
         )
-    assignment = view.owners.map
+    assignment = view.owners.assignment
     if assignment is None:
         raise HTTPException(409, "the owners are not known, because the group has not answered for too long")
     previous_owner = assignment.owner(shard)

@@ -4,8 +4,8 @@ uvicorn alone has none of these limits. uvicorn queues all requests that arrive,
 timeout, and keeps a response that the client does not read. uvicorn's `limit_concurrency` does not limit
 connections.
 
-Received bytes are parsed in a turn of the server's `FairQueue`, so one iteration of the event loop begins at
-most one request. The server does not read from a connection until the connection's turn.
+Received bytes wait in the server's `FairQueue`, which processes the bytes of one connection in each iteration
+of the event loop. Meanwhile, the server does not read from that connection.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Connection(HttpToolsProtocol):
         self.trust: CertificateTrust | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
+        """Start the timeout of the first request's headers."""
         super().connection_made(transport)
         certificate: Mapping[str, Any] | None = transport.get_extra_info("peercert")
         self._certificate = certificate
@@ -66,7 +66,7 @@ class Connection(HttpToolsProtocol):
         self._in_head = True
         self.last_active_s = self.loop.time()
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
-        self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+        self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_gracefully)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all timers, and drop pipelined requests, which form cycles with this connection."""
@@ -84,9 +84,9 @@ class Connection(HttpToolsProtocol):
         self._received.append(data)
         if len(self._received) == 1:
             self.transport.pause_reading()
-            self._turns.add(self.network, self._take_turn)
+            self._turns.add(self.network, self._process_received)
 
-    def _take_turn(self) -> None:
+    def _process_received(self) -> None:
         data = b"".join(self._received)
         self._received.clear()
         if self.transport.is_closing():
@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _parse_bytes(self, data: bytes) -> None:
-        """Process bytes; refuse headers or pipelines that exceed their limits."""
+        """Parse bytes; refuse requests if their headers or their number in the pipeline exceed the limits."""
         if self._in_head:
             self._head_bytes += len(data)
         self._unset_keepalive_if_required()
@@ -127,7 +127,7 @@ class Connection(HttpToolsProtocol):
         cast(dict[str, Any], self.scope)[CERTIFICATE] = self._certificate
         if not self._in_head:
             self._in_head, self._head_bytes = True, 0
-            self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_slow_request)
+            self._start_deadline("head", _HEAD_TIMEOUT_S, self._close_gracefully)
 
     def on_headers_complete(self) -> None:
         """Start the timers of body and response, and process the request."""
@@ -151,8 +151,8 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection without a further request."""
-        self._close_slow_request()
+        """Close a connection that received no further request within the keep-alive time."""
+        self._close_gracefully()
 
     def pause_writing(self) -> None:
         """Start the timer for a client that does not read."""
@@ -166,7 +166,7 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def evict(self) -> None:
-        """Close the connection at once, because another client needs it."""
+        """Close the connection at once, because the server is at its connection limit."""
         self.transport.abort()
 
     @property
@@ -191,9 +191,9 @@ class Connection(HttpToolsProtocol):
     def _respond_and_close(self, status: HTTPStatus) -> None:
         line = f"HTTP/1.1 {status.value} {status.phrase}\r\nConnection: close\r\n\r\n"
         self.transport.write(line.encode())
-        self._close_slow_request()
+        self._close_gracefully()
 
-    def _close_slow_request(self) -> None:
+    def _close_gracefully(self) -> None:
         if not self.transport.is_closing():
             self.transport.close()
         self._start_deadline("unread", _UNREAD_WITHIN_S, self.transport.abort)

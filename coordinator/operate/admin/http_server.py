@@ -1,4 +1,4 @@
-"""Run uvicorn inside the coordinator's event loop, with its tokens and certificates."""
+"""Run uvicorn on the coordinator's event loop, and reload token and certificate files when they change."""
 
 import asyncio
 import logging
@@ -63,7 +63,7 @@ class HttpService:
         if (risk := self._view.config.http_exposure_warning(self._view.config.http)) is not None:
             _logger.warning("%s", risk)
         await self._server.start()
-        self._watching.append(asyncio.create_task(self._watch_tokens(), name="tokens"))
+        self._watching.append(asyncio.create_task(self._run_periodic_checks(), name="http checks"))
         if self._tls is not None:
             watching = self._tls.watch(_FILE_CHECK_INTERVAL_S)
             self._watching.append(asyncio.create_task(watching, name="certificates of http"))
@@ -78,7 +78,7 @@ class HttpService:
         await self._server.stop()
         await self._view.cluster.close()
 
-    async def _watch_tokens(self) -> None:
+    async def _run_periodic_checks(self) -> None:
         while True:
             await asyncio.sleep(_FILE_CHECK_INTERVAL_S)
             self._server.close_untrusted_connections(self._clock.now_ms())
@@ -170,7 +170,7 @@ class HttpServer:
         """Abort connections whose certificate is no longer valid."""
         for connection in list(self._server.server_state.connections):
             trust = cast(Connection, connection).trust
-            if trust is not None and not trust.holds(now_ms):
+            if trust is not None and not trust.is_valid(now_ms):
                 connection.transport.abort()
 
     def _record_refusal(self, status: HTTPStatus) -> None:
@@ -199,7 +199,7 @@ class HttpServer:
 
 
 class _EmbeddedServer(uvicorn.Server):
-    """uvicorn without signal handlers; `up` is set after startup."""
+    """A uvicorn server without signal handlers. The event `up` is set after startup."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

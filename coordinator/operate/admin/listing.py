@@ -28,11 +28,11 @@ Entry = TypeVar("Entry")
 # the cost of skipping a share-partition.
 SLICE = 1_000
 
-# Maximum number of requests that wait for the list of another request.
+# Maximum number of requests that wait while another request lists state.
 WAITING_MAX = 32
 
-# If at most this number of entries is requested, entries after the page are discarded during the selection.
-# With more entries, discarding would block the event loop for too long.
+# Up to this number of entries (offset + limit), entries after the page are discarded during the selection.
+# For more entries, discarding would block the event loop for too long.
 _SELECTED_MAX = 5 * SLICE
 
 # Cost of ranking or summing one offset range, relative to skipping a share-partition.

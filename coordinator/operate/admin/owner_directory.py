@@ -22,11 +22,11 @@ class OwnerDirectory:
     def __init__(self) -> None:
         self._owners: tuple[Owner | None, ...] = ()
         self.generation: int | None = None
-        self.map: Assignment | None = None
+        self.assignment: Assignment | None = None
 
-    def follow(self, assignment: Assignment | None) -> None:
-        """Use a new assignment; None if the owners are unknown."""
-        self.map = assignment
+    def set_assignment(self, assignment: Assignment | None) -> None:
+        """Replace the assignment; None if the owners are unknown."""
+        self.assignment = assignment
         if assignment is None:
             self._owners, self.generation = (), None
             return

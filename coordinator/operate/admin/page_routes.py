@@ -25,7 +25,7 @@ _HEAD = """<!doctype html>
 <p class="crumbs"><a href="/">Share groups</a> /</p>
 <h1>Alerts</h1>
 """
-# Links of the page lead to other pages, which the coordinator does not serve, so only their text is kept.
+# The coordinator does not serve the pages that the links lead to, so only the text of a link is kept.
 _LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 _CODE = re.compile(r"`([^`]+)`")
 _BOLD = re.compile(r"\*\*([^*]+)\*\*")
@@ -33,7 +33,7 @@ _ITALIC = re.compile(r"\*([^*]+)\*")
 
 
 def render_runbook(operations: bytes) -> bytes:
-    """Convert the section from Markdown to HTML: headings, paragraphs, tables and code as plain blocks."""
+    """Return the section "Alerts" of a Markdown file as HTML; tables become preformatted text."""
     section = operations.decode().partition("\n## Alerts\n")[2].partition("\n## ")[0]
     blocks = section[section.index("### ") :].strip().split("\n\n")
     return (_HEAD + "\n".join(map(_render_block, blocks)) + "\n</main>\n").encode()
@@ -72,7 +72,7 @@ _HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    # The files are small, so the browser revalidates them each time and always gets the present release.
+    # The browser revalidates the files each time, so that it never shows files of an earlier release.
     "Cache-Control": "no-cache",
 }
 

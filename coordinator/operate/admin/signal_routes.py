@@ -19,8 +19,8 @@ def _none_if_unknown(value: float) -> float | None:
 
 
 # The monitor has -1 for an unknown value.
-_Count = Annotated[int | None, BeforeValidator(_none_if_unknown)]
-_Figure = Annotated[float | None, BeforeValidator(_none_if_unknown)]
+_OptionalCount = Annotated[int | None, BeforeValidator(_none_if_unknown)]
+_OptionalFloat = Annotated[float | None, BeforeValidator(_none_if_unknown)]
 _Rounded = Annotated[float, BeforeValidator(lambda value: round(value, 3))]
 
 
@@ -34,7 +34,7 @@ class GroupSignalsAnswer(BaseModel):
     severity: int = Field(validation_alias="problem")
     message: str
     share_partitions: int
-    lag: _Count
+    lag: _OptionalCount
     in_flight_records: int = Field(validation_alias="in_flight")
     redelivered_records: int = Field(validation_alias="redelivered")
     delivery_count_max: int
@@ -42,12 +42,12 @@ class GroupSignalsAnswer(BaseModel):
     window_usage: _Rounded
     stuck_seconds: _Rounded = Field(validation_alias="stuck_s")
     stuck_at: Annotated[str | None, BeforeValidator(lambda text: text or None)]
-    oldest_record_age_seconds: _Figure = Field(validation_alias="oldest_record_age_s")
-    acknowledged_per_second: _Figure = Field(validation_alias="acknowledged_rate")
-    released_per_second: _Figure = Field(validation_alias="released_rate")
-    rejected_per_second: _Figure = Field(validation_alias="rejected_rate")
+    oldest_record_age_seconds: _OptionalFloat = Field(validation_alias="oldest_record_age_s")
+    acknowledged_per_second: _OptionalFloat = Field(validation_alias="acknowledged_rate")
+    released_per_second: _OptionalFloat = Field(validation_alias="released_rate")
+    rejected_per_second: _OptionalFloat = Field(validation_alias="rejected_rate")
     lost_records: int
-    members: _Count
+    members: _OptionalCount
 
 
 class SignalsAnswer(BaseModel):

@@ -173,7 +173,7 @@ def _add_share_partition_routes(routes: APIRouter, view: CoordinatorView, turns:
     ) -> Response:
         """Return the state of a share-partition; `limit` and `offset` select its in-flight offset ranges."""
         key = SharePartitionKey(group, await resolve_topic(view.cluster, topic), partition)
-        return await _show_detail(view, key, limit, offset, from_offset)
+        return await _make_detail_response(view, key, limit, offset, from_offset)
 
 
 def _check_after_parameter(after: str | None, *, in_order: bool, offset: int) -> None:
@@ -200,7 +200,7 @@ def require_loaded(view: CoordinatorView, key: SharePartitionKey) -> int:
     return number
 
 
-async def _show_detail(
+async def _make_detail_response(
     view: CoordinatorView, key: SharePartitionKey, limit: int, offset: int, from_offset: int | None
 ) -> Response:
     """Return a share-partition, a page of its offset ranges, and the ranges from an offset on."""
@@ -208,7 +208,7 @@ async def _show_detail(
     if view.runtime.share_partition(key) is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
     cluster_info = await view.cluster.lookup([(key.topic_id, key.partition)])
-    # Read the state again, because it may have changed while waiting for the cluster.
+    # Read the state again: it may have changed during the lookup in the cluster.
     state = view.runtime.share_partition(key)
     if state is None:
         raise HTTPException(404, f"share-partition {key} has no state here")
@@ -249,12 +249,12 @@ async def _make_share_partitions(
     return items
 
 
-# Maximum number of requests that wait, because one process reads the logs one after another.
+# Maximum number of waiting requests for histories: one process reads the logs, one at a time.
 _WAITING_MAX = 4
 
 
 def history_routes(view: CoordinatorView) -> APIRouter:
-    """Create the route."""
+    """Create the route of delivery histories."""
     routes = APIRouter(tags=["state"])
     limiter = ListingLimiter(_WAITING_MAX)
 

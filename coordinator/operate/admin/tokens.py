@@ -50,7 +50,7 @@ class TokenFile(ReloadingFiles):
     def _load(self) -> None:
         self._tokens = _read_tokens(self._path)
 
-    def find(self, given: str) -> Token | None:
+    def find_token(self, given: str) -> Token | None:
         """Return the token, or None; takes the same time for every wrong token."""
         digest = sha256(given.encode("utf-8", "surrogateescape")).digest()
         found = None

@@ -1,7 +1,7 @@
 """Convert the states of share-partitions and groups to API responses.
 
-Sums over offset ranges are computed range by range, so that the caller can yield to the event loop: a
-share-partition may have two ranges or a million.
+A share-partition may have a million offset ranges. Therefore, the caller adds them to `DeliverySums` in
+slices, and yields to the event loop in between.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from protocol.routing import state_partition
 from protocol.state_batches import BATCH_BYTES, StateBatch, delivery_state_name, unpack
 from protocol.state_records import SharePartitionKey, topic_id_text
 
-# KIP-932 and, for ARCHIVING, KIP-1191. The coordinator stores any number that a request contains.
+# The delivery states of complete records: ACKNOWLEDGED and ARCHIVED.
 _COMPLETE = (2, 4)
 
 # Maximum length of the list of ranges with the highest delivery counts.
@@ -135,7 +135,7 @@ class GroupTotals:
 
 
 def make_group(group_id: str, totals: GroupTotals, all_signals: Mapping[str, GroupSignals]) -> Group:
-    """Create the response for a group, which has no signals before the first pass that saw it."""
+    """Create the response for a group. A new group has no signals until the monitor's next pass."""
     signals = all_signals.get(group_id)
     return Group(
         lag=None if signals is None or signals.lag < 0 else signals.lag,

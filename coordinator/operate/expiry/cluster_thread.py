@@ -25,9 +25,9 @@ class ClusterThread:
     """
 
     def __init__(self, make: Callable[[], GroupAdmin]) -> None:
-        """Start no thread yet: the first request starts it, and the thread calls `make`."""
+        """Create the object without a thread; the first request starts the thread, which calls `make`."""
         self._make = make
-        self._made: GroupAdmin | None = None
+        self._admin: GroupAdmin | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -36,7 +36,7 @@ class ClusterThread:
         """Return the method of `GroupAdmin` with this name; a call runs on the thread."""
         if name not in _METHODS:
             raise AttributeError(name)
-        return partial(self._run, name)
+        return partial(self._call_on_thread, name)
 
     async def close(self) -> None:
         """Cancel pending calls, close the connections, and end the thread. May be called twice."""
@@ -55,14 +55,14 @@ class ClusterThread:
         for each in asked:
             each.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-        if self._made is not None:
-            await self._made.close()
+        if self._admin is not None:
+            await self._admin.close()
 
-    async def _run(self, name: str, *args: Any) -> Any:
-        async def run() -> Any:
-            if self._made is None:
-                self._made = self._make()
-            return await getattr(self._made, name)(*args)
+    async def _call_on_thread(self, name: str, *args: Any) -> Any:
+        async def call_method() -> Any:
+            if self._admin is None:
+                self._admin = self._make()
+            return await getattr(self._admin, name)(*args)
 
         if self._closed:
             raise LogUnavailable(_CLOSED)
@@ -70,7 +70,7 @@ class ClusterThread:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name="expiry", daemon=True)
             self._thread.start()
-        asked = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        asked = asyncio.run_coroutine_threadsafe(call_method(), self._loop)
         try:
             return await asyncio.wrap_future(asked)
         except asyncio.CancelledError:

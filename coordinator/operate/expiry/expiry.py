@@ -34,10 +34,11 @@ _logger = logging.getLogger(__name__)
 _OBSERVATION_AGE_MAX_S = 2.0
 # If two observations are more than this number of intervals apart, the history of a group has a gap.
 _GAP_INTERVALS = 3
-# How often a coordinator observes the groups of other owners in a retention time. The state of a shard that
-# moves expires later by this fraction of the retention time at most.
-_WATCHES_PER_RETENTION = 20
+# How many times in a retention time a coordinator also observes the groups of other owners. When a shard
+# moves, its state expires late, but by at most 1/20 of the retention time.
+_FULL_OBSERVATIONS_PER_RETENTION = 20
 _MINUTE_MS = 60_000
+# `ExpiryRules.leftover_ms` as a number of intervals.
 _LEFTOVER_INTERVALS = 6
 
 
@@ -77,38 +78,38 @@ class Expiry:
         interval_s: float,
         clock: Clock,
         metrics: Metrics,
-        may_act: Callable[[], bool] = lambda: True,
+        has_fresh_lease: Callable[[], bool] = lambda: True,
         file: ObservationStore | None = None,
-        watch_all: bool = False,
+        has_other_owners: bool = False,
     ) -> None:
-        """`may_act` returns whether this process's lease of its shards is fresh."""
+        """`has_fresh_lease` returns whether the group has recently confirmed this process as an owner."""
         interval_ms = round(interval_s * 1000)
-        self._watch_ms = max(
-            interval_ms, (rules.retention_minutes or 0) * _MINUTE_MS // _WATCHES_PER_RETENTION
+        self._full_interval_ms = max(
+            interval_ms, (rules.retention_minutes or 0) * _MINUTE_MS // _FULL_OBSERVATIONS_PER_RETENTION
         )
-        gaps = ObservationGaps(_GAP_INTERVALS * interval_ms, _GAP_INTERVALS * self._watch_ms)
+        gaps = ObservationGaps(_GAP_INTERVALS * interval_ms, _GAP_INTERVALS * self._full_interval_ms)
         self.rules = rules._replace(gap_ms=gaps.unchanged_ms, leftover_ms=_LEFTOVER_INTERVALS * interval_ms)
         self._groups = groups
         self._interval_s = interval_s
         self._clock = clock
         self._metrics = metrics
-        self._may_act = may_act
+        self._has_fresh_lease = has_fresh_lease
         self._observer = GroupObserver(
             runtime,
             groups,
             clock=clock,
             gaps=gaps,
             file=file if self.enabled else None,
-            watch_all=watch_all,
+            has_other_owners=has_other_owners,
         )
-        self._remover = StateRemover(runtime, groups, may_act)
+        self._remover = StateRemover(runtime, groups, has_fresh_lease)
         self._round_lock = asyncio.Lock()
         self._observation: ClusterObservation | None = None
         self._observed_s = float("-inf")
-        self._watched_ms: int | None = None
+        self._fully_observed_ms: int | None = None
         self._last_round_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
-        self._trouble: str | None = None
+        self._last_failure: str | None = None
 
     @property
     def enabled(self) -> bool:
@@ -140,7 +141,7 @@ class Expiry:
                 observation = self._observation
                 age_s = asyncio.get_running_loop().time() - self._observed_s
                 if observation is None or age_s > _OBSERVATION_AGE_MAX_S:
-                    observation = await self._current_observation()
+                    observation = await self._observe_cluster()
         rules = self.rules
         if retention_minutes is not None:
             rules = rules._replace(retention_minutes=retention_minutes)
@@ -163,7 +164,7 @@ class Expiry:
         Without `all_groups`, observe the groups of other owners only if their last observation is too old.
         """
         async with self._round_lock:
-            observation = await self._current_observation(all_groups=all_groups or self._is_watch_due())
+            observation = await self._observe_cluster(all_groups=all_groups or self._is_full_round_due())
             due = [
                 each
                 for each in await _find_abandoned(observation, self.rules)
@@ -172,8 +173,8 @@ class Expiry:
             removals: list[RemovalResult] = []
             # The next forecast must not show the removed state.
             self._observed_s = float("-inf")
-            if self.enabled and self._may_act():
-                async for removal in self._remover.remove(due):
+            if self.enabled and self._has_fresh_lease():
+                async for removal in self._remover.remove_due_state(due):
                     removals.append(removal)
                     self._log_removal(removal)
             self._last_round_ms = observation.now_ms
@@ -186,30 +187,30 @@ class Expiry:
                 await self.run_round(all_groups=False)
             except CoordinatorError as error:
                 self._metrics.count("expiry_failures")
-                if self._trouble is None:
+                if self._last_failure is None:
                     _logger.warning("Expiry failed, retrying in %g s: %s", self._interval_s, error)
-                self._trouble = str(error)
+                self._last_failure = str(error)
             except Exception:
                 self._metrics.count("expiry_failures")
                 _logger.exception("Internal error in expiry. Retrying in %g s.", self._interval_s)
             else:
-                if self._trouble is not None:
+                if self._last_failure is not None:
                     _logger.info("Expiry works again.")
-                self._trouble = None
+                self._last_failure = None
             await asyncio.sleep(self._interval_s)
 
-    def _is_watch_due(self) -> bool:
-        """Return whether the groups of other owners must be observed before the next round."""
+    def _is_full_round_due(self) -> bool:
+        """Return whether this round must also observe the groups of other owners."""
         before_next_ms = round(500 * self._interval_s)
         return (
-            self._watched_ms is None
-            or self._clock.now_ms() - self._watched_ms >= self._watch_ms - before_next_ms
+            self._fully_observed_ms is None
+            or self._clock.now_ms() - self._fully_observed_ms >= self._full_interval_ms - before_next_ms
         )
 
-    async def _current_observation(self, *, all_groups: bool = True) -> ClusterObservation:
+    async def _observe_cluster(self, *, all_groups: bool = True) -> ClusterObservation:
         observation = await self._observer.observe(all_groups=all_groups)
         if all_groups:
-            self._watched_ms = observation.now_ms
+            self._fully_observed_ms = observation.now_ms
         self._observation, self._observed_s = observation, asyncio.get_running_loop().time()
         return observation
 
@@ -248,11 +249,11 @@ _CLIENT_ID = "share-coordinator-expiry"
 
 
 def make_expiry(
-    config: Config, runtime: Runtime, metrics: Metrics, *, clock: Clock, may_act: Callable[[], bool]
+    config: Config, runtime: Runtime, metrics: Metrics, *, clock: Clock, has_fresh_lease: Callable[[], bool]
 ) -> Expiry | None:
     """Return the expiry, or None if there is no Kafka cluster to query.
 
-    `clock` must not jump. `may_act` returns whether this coordinator's lease is fresh.
+    `clock` must not jump. For `has_fresh_lease`, see `Expiry`.
     """
     if not config.bootstrap_servers:
         if config.can_state_expire:
@@ -278,7 +279,7 @@ def make_expiry(
         interval_s=config.state_retention_check_interval_ms / 1000,
         clock=clock,
         metrics=metrics,
-        may_act=may_act,
+        has_fresh_lease=has_fresh_lease,
         file=ObservationStore(config.data_dir / _FILE),
-        watch_all=config.ownership == "group",
+        has_other_owners=config.ownership == "group",
     )

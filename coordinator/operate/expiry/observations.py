@@ -1,4 +1,4 @@
-"""Track since when no member of a share group has subscribed to a topic. Pure.
+"""Track since when no member of a share group has been subscribed to a topic. Pure: no I/O, no clock.
 
 A group is observed every few minutes. The group epoch shows whether the group changed in between. The group
 coordinator increments and persists the group epoch when a member joins, leaves or changes its subscription.

@@ -44,7 +44,7 @@ class StoredObservations(msgspec.Struct, frozen=True):
 
 
 class ObservationStore:
-    """A file that is replaced atomically. A failure to write is logged once and has no other effect."""
+    """Stores observations in a file, which is replaced atomically. Write errors are logged and not raised."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -95,8 +95,8 @@ SLICE = 500
 class GroupAdmin(Protocol):
     """Requests about groups and topics; implemented by `coordinator.cluster.kafka.share_groups`."""
 
-    async def names(self) -> set[str]: ...
-    async def offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
+    async def list_groups(self) -> set[str]: ...
+    async def list_offsets(self, groups: Collection[str]) -> list[GroupOffset]: ...
     async def groups_without_offsets(self, groups: Collection[str]) -> set[str]: ...
     async def describe_groups(self, groups: Collection[str]) -> dict[str, GroupDescription]: ...
     async def delete_offsets(self, group: str, topics: Sequence[str]) -> dict[str, ChangeResult]: ...
@@ -129,15 +129,19 @@ class GroupObserver:
         clock: Clock,
         gaps: ObservationGaps,
         file: ObservationStore | None,
-        watch_all: bool,
+        has_other_owners: bool,
     ) -> None:
-        """With `watch_all`, other coordinators own shards, which may move here: observe their groups too."""
+        """Create the observer.
+
+        If other coordinators own shards (`has_other_owners`), their groups are observed too, because the
+        shards may move to this coordinator.
+        """
         self._runtime = runtime
         self._groups = groups
         self._clock = clock
         self._gaps = gaps
         self._file = file
-        self._watch_all = watch_all
+        self._has_other_owners = has_other_owners
         self._loaded = False
         self._cluster_id = ""
         self._observations: dict[str, GroupObservation] = {}
@@ -152,18 +156,18 @@ class GroupObserver:
         """
         if not self._loaded:
             await self._load_observations()
-        # If a shard is still being loaded, groups without local state must keep their history.
+        # While a shard is being loaded, its groups seem to have no local state, but must keep their history.
         is_whole = self._runtime.initial_load_done
         held = await self._list_held_states()
         groups = {part.group_id for part in held if part.leads or all_groups}
         topic_ids = {part.topic_id for part in held}
         presence = await self._groups.resolve_topic_ids(sorted(topic_ids))
-        if self._watch_all and all_groups:
+        if self._has_other_owners and all_groups:
             groups |= await self._list_groups()
         described = await self._groups.describe_groups(groups)
-        # Take the time after the last response, so that retention times start late rather than early.
+        # Take the time after the last response: retention times may start late, but never early.
         now_ms = self._clock.now_ms()
-        self._check_cluster_id(presence.cluster_id)
+        self._reset_if_cluster_changed(presence.cluster_id)
         warning = self._update_topics(topic_ids, presence, now_ms)
         initialized_ms: dict[str, int] = {}
         for part in held:
@@ -185,7 +189,7 @@ class GroupObserver:
     async def _list_groups(self) -> set[str]:
         """Return all groups; if a broker does not list its groups, return the groups observed before."""
         try:
-            return await self._groups.names()
+            return await self._groups.list_groups()
         except LogUnavailable:
             return set(self._observations)
 
@@ -217,7 +221,7 @@ class GroupObserver:
                 await asyncio.sleep(0)
         return held
 
-    def _check_cluster_id(self, cluster_id: str) -> None:
+    def _reset_if_cluster_changed(self, cluster_id: str) -> None:
         if not cluster_id:
             # No broker returned the cluster id.
             return

@@ -1,4 +1,4 @@
-"""Delete abandoned state: through Kafka's group coordinator, or locally if Kafka no longer has it."""
+"""Delete abandoned state through Kafka's group coordinator, or locally if Kafka lacks the group or topic."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ GROUPS_MAX = 100
 SHARE_PARTITIONS_MAX = 1_000
 
 # Errors that mean, after all retries, that the group's coordinator is unavailable.
-_NOT_FOUND_NOW = (
+_COORDINATOR_UNAVAILABLE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -45,20 +45,23 @@ class RemovalResult(NamedTuple):
     unanswered: bool = False
 
 
-class _Deletion(Operation):
-    """Deletes the state of a share-partition if it is unchanged; `refused` gets the reason or ""."""
+class _ConditionalDeletion(Operation):
+    """An operation that deletes the state of a share-partition if it equals `seen`.
+
+    The future `refused` gets the reason if the state was not deleted, else "".
+    """
 
     __slots__ = ("refused",)
 
     def __init__(self, key: SharePartitionKey, seen: ShareState, now_s: float) -> None:
-        def decide(
+        def decide_deletion(
             shard: Shard, key: SharePartitionKey, unit: Sequence[Any], facts: RequestContext
         ) -> CoordinatorResult:
             if shard.state(key) != seen:
                 return CoordinatorResult((), _USED)
             return CoordinatorResult([StateRecord(key, None)], "")
 
-        super().__init__(decide, key, (), writes=True, origin=None, received_s=now_s)
+        super().__init__(decide_deletion, key, (), writes=True, origin=None, received_s=now_s)
         self.refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def answer(self, result: Any) -> None:
@@ -73,16 +76,16 @@ class _Deletion(Operation):
 class StateRemover:
     """Removes due state. Each method raises LogError if Kafka does not answer."""
 
-    def __init__(self, runtime: Runtime, groups: GroupAdmin, may_act: Callable[[], bool]) -> None:
+    def __init__(self, runtime: Runtime, groups: GroupAdmin, has_fresh_lease: Callable[[], bool]) -> None:
         self._runtime = runtime
         self._groups = groups
-        self._may_act = may_act
+        self._has_fresh_lease = has_fresh_lease
         # Groups whose last offsets may have been deleted.
         self._emptied_groups: set[str] = set()
         # Groups for which the last attempt failed; the others are processed first.
         self._deferred_groups: set[str] = set()
 
-    async def remove(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
+    async def remove_due_state(self, due: Sequence[AbandonedState]) -> AsyncIterator[RemovalResult]:
         """Remove due state up to the limits of a round; yield each result."""
         deleted = [
             each
@@ -99,7 +102,7 @@ class StateRemover:
         groups = sorted(by_group, key=lambda group: group in self._deferred_groups)[:GROUPS_MAX]
         self._deferred_groups &= by_group.keys()
         for group in groups:
-            removals = await self._remove_by_kafka(group, by_group[group])
+            removals = await self._remove_through_kafka(group, by_group[group])
             if any(removal.refused for removal in removals):
                 self._deferred_groups.add(group)
             for removal in removals:
@@ -111,7 +114,7 @@ class StateRemover:
 
     # Deletion through Kafka.
 
-    async def _remove_by_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[RemovalResult]:
+    async def _remove_through_kafka(self, group: str, due: Sequence[AbandonedState]) -> list[RemovalResult]:
         """Delete topics of a group through Kafka, which refuses if the group is not empty."""
         owned = [each for each in due if self._is_still_owned(each)]
         if not owned:
@@ -146,7 +149,7 @@ class StateRemover:
     async def _list_offsets(self, group: str) -> list[GroupOffset]:
         """Return the group's offsets in Kafka, which are only counted; [] if Kafka does not answer."""
         try:
-            return await self._groups.offsets([group])
+            return await self._groups.list_offsets([group])
         except LogError:
             return []
 
@@ -182,7 +185,9 @@ class StateRemover:
         """Return whether this coordinator still owns a shard of the item."""
         shards = self._runtime.state_partitions
         keys = (SharePartitionKey(each.group_id, each.topic_id, partition) for partition in each.partitions)
-        return self._may_act() and any(self._runtime.owns(state_partition(key, shards)) for key in keys)
+        return self._has_fresh_lease() and any(
+            self._runtime.owns(state_partition(key, shards)) for key in keys
+        )
 
     # Local deletion.
 
@@ -195,7 +200,7 @@ class StateRemover:
                 break
             total += len(each.partitions)
             chosen[each] = self._local_states(each)
-        # The states were read before Kafka is queried, so state that is written later is not deleted.
+        # The states were read before this query, so `_delete_unchanged` keeps state that is written after it.
         missing = await self._confirm_missing(chosen)
         return [
             await self._delete_unchanged(each, states)
@@ -231,7 +236,7 @@ class StateRemover:
     ) -> RemovalResult:
         """Delete the states that have not changed."""
         now_s = asyncio.get_running_loop().time()
-        deletions = [_Deletion(key, state, now_s) for key, state in states.items()]
+        deletions = [_ConditionalDeletion(key, state, now_s) for key, state in states.items()]
         for deletion in deletions:
             self._runtime.submit(deletion)
         refusals = await asyncio.gather(*(deletion.refused for deletion in deletions))
@@ -250,7 +255,7 @@ def _is_unchanged(
 def _make_refusal(each: AbandonedState, error_code: int, message: str) -> RemovalResult:
     failed = error_code not in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
     why = message or f"Kafka's error {error_code}"
-    return RemovalResult(each, 0, why, failed, error_code in _NOT_FOUND_NOW)
+    return RemovalResult(each, 0, why, failed, error_code in _COORDINATOR_UNAVAILABLE)
 
 
 def topic_label(each: AbandonedState) -> str:

@@ -103,17 +103,20 @@ def find_abandoned_state(
 ) -> Iterator[AbandonedState]:
     """Yield the abandoned state. State that is used, or may be used, is not included."""
     for held_state in held:
-        found = _check_deleted_in_kafka(held_state, seen, rules, now_ms) or _check_unsubscribed(
+        found = _find_deleted_in_kafka(held_state, seen, rules, now_ms) or _find_unsubscribed(
             held_state, seen, rules, now_ms
         )
         if found is not None:
             yield found
 
 
-def _check_deleted_in_kafka(
+def _find_deleted_in_kafka(
     held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
-    """Return the state of a deleted topic or group. Each coordinator removes the partitions that it owns."""
+    """Return the state as abandoned if Kafka has no such topic or group, else None.
+
+    Each coordinator removes the partitions that it owns.
+    """
     observation = seen.groups.get(held_state.group_id)
     is_confirmed = True
     if held_state.topic_id in seen.missing:
@@ -144,7 +147,7 @@ def _check_deleted_in_kafka(
     )
 
 
-def _check_unsubscribed(
+def _find_unsubscribed(
     held_state: HeldState, seen: ClusterView, rules: ExpiryRules, now_ms: int
 ) -> AbandonedState | None:
     """Return the state as abandoned if its group is no longer subscribed to the topic, else None.
@@ -159,8 +162,8 @@ def _check_unsubscribed(
         return None
     since_ms = unsubscribed_since_ms
     if held_state.initialized_ms >= unsubscribed_since_ms:
-        # The state was initialised later than the observed history explains. Offsets were set before the
-        # group was used, a member joined and left between two observations, or the group was created again.
+        # The state was initialised after the last observed subscription: offsets were set while the group was
+        # not used, a member joined and left between two observations, or the group was created again.
         since_ms = held_state.initialized_ms + rules.gap_ms
     expires_ms = None
     status = ExpiryStatus.LATER

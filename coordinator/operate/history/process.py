@@ -44,16 +44,16 @@ class HistoryProcess:
 
     def __init__(self, open_log: OpenLog) -> None:
         self._open_log = open_log
-        self._exchanging = threading.Lock()
+        self._worker_lock = threading.Lock()
         self._worker: _Worker | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
     async def read(
         self, state_partition: int, key: SharePartitionKey, offset: int | None, before: int | None, limit: int
     ) -> dict[str, Any]:
         """Return a page as values for JSON. Raises CoordinatorError."""
-        page: dict[str, Any] = await self._request(
+        page: dict[str, Any] = await self._request_from_worker(
             state_partition,
             lambda log: HistoryRequest(log, state_partition, key, offset, before, limit),
         )
@@ -63,22 +63,22 @@ class HistoryProcess:
         self, state_partition: int, from_offsets: Mapping[SharePartitionKey, int]
     ) -> Mapping[SharePartitionKey, LoggedSkips]:
         """Return the skips of share-partitions that began at or above an offset. Raises CoordinatorError."""
-        found: Mapping[SharePartitionKey, LoggedSkips] = await self._request(
+        found: Mapping[SharePartitionKey, LoggedSkips] = await self._request_from_worker(
             state_partition, lambda log: SkipsRequest(log, state_partition, from_offsets)
         )
         return found
 
-    async def _request(
+    async def _request_from_worker(
         self, state_partition: int, make_request: Callable[[LogLocation], HistoryRequest | SkipsRequest]
     ) -> Any:
         self._cancel_idle_timer()
         try:
             with self._open_log(state_partition) as log:
-                return await asyncio.to_thread(self._exchange, make_request(log))
+                return await asyncio.to_thread(self._send_request, make_request(log))
         finally:
             loop = asyncio.get_running_loop()
             self._cancel_idle_timer()
-            self._idle = loop.call_later(IDLE_S, loop.run_in_executor, None, self._end_idle_worker)
+            self._idle_timer = loop.call_later(IDLE_S, loop.run_in_executor, None, self._end_idle_worker)
 
     @property
     def pid(self) -> int | None:
@@ -92,28 +92,28 @@ class HistoryProcess:
         self._cancel_idle_timer()
         if self._worker is not None:
             self._worker.process.kill()
-        with self._exchanging:
+        with self._worker_lock:
             self._end_worker()
 
     def _cancel_idle_timer(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
 
     def _end_idle_worker(self) -> None:
         # A request that holds the lock starts the timer again.
-        if self._exchanging.acquire(blocking=False):
+        if self._worker_lock.acquire(blocking=False):
             try:
                 self._end_worker()
             finally:
-                self._exchanging.release()
+                self._worker_lock.release()
 
     def _end_worker(self) -> int:
         """End the worker, if there is one; return its exit code."""
         worker, self._worker = self._worker, None
-        return 0 if worker is None else worker.end()
+        return 0 if worker is None else worker.terminate()
 
-    def _exchange(self, request: HistoryRequest | SkipsRequest) -> Any:
-        with self._exchanging:
+    def _send_request(self, request: HistoryRequest | SkipsRequest) -> Any:
+        with self._worker_lock:
             if self._worker is not None and self._worker.process.poll() is not None:
                 self._end_worker()
             worker = self._worker = self._worker or _Worker()
@@ -141,7 +141,7 @@ class _Worker:
             fd = theirs.fileno()
             self.process = subprocess.Popen([*COMMAND, str(fd)], pass_fds=[fd], stderr=subprocess.DEVNULL)
 
-    def end(self) -> int:
+    def terminate(self) -> int:
         """End the process, unless it has ended; return its exit code."""
         self.connection.close()
         if self.process.poll() is None:

@@ -1,4 +1,4 @@
-"""The program of the process that reads the log: requests, which are pickled, and how they are answered.
+"""The program of the process that reads the log: it receives pickled requests and sends responses.
 
 A timer ends the process if a request takes longer than `SECONDS_MAX`. The memory of the process is limited.
 """
@@ -81,7 +81,7 @@ class HistoryRequest(NamedTuple):
         if has_more:
             events.popleft()
         return {
-            "events": [_as_row(event) for event in reversed(events)],
+            "events": [_event_fields(event) for event in reversed(events)],
             "next": events[0].step.log_offset if has_more else None,
             "records": count,
             "summary": describe_state(state, self.offset),
@@ -117,7 +117,7 @@ class SkipsRequest(NamedTuple):
 
 
 class _ValidRecords:
-    """Iterates over the valid records of some share-partitions, given all records of a state partition."""
+    """Iterates over the records of some share-partitions in a log, without those of fenced owners."""
 
     def __init__(self, log: LogLocation, state_partition: int, keys: Iterable[SharePartitionKey]) -> None:
         self._batches = log.batches(state_partition)
@@ -143,7 +143,7 @@ class _ValidRecords:
                                 yield logged, record
 
 
-def _as_row(event: HistoryEvent) -> dict[str, Any]:
+def _event_fields(event: HistoryEvent) -> dict[str, Any]:
     step = event.step
     state = step.after
     return {
@@ -160,13 +160,13 @@ def _as_row(event: HistoryEvent) -> dict[str, Any]:
     }
 
 
-# Below the timeouts of the page and of the command line, which include the start of the process.
+# This is below the timeouts of the page and of the command line, which include the start of the process.
 SECONDS_MAX = 25
 _MEMORY_BYTES_MAX = 512 << 20
 
 
 class HistoryResponse(NamedTuple):
-    """The result, or the reason why there is none, and the memory of the process after it."""
+    """The result or, in `problem`, the reason why there is none; and the memory of the process afterwards."""
 
     result: Any
     problem: str
@@ -183,11 +183,11 @@ def main() -> None:
             except EOFError:
                 return
             signal.alarm(SECONDS_MAX)
-            connection.send(_make_answer(request))
+            connection.send(_make_response(request))
             signal.alarm(0)
 
 
-def _make_answer(request: HistoryRequest | SkipsRequest) -> HistoryResponse:
+def _make_response(request: HistoryRequest | SkipsRequest) -> HistoryResponse:
     result: Any = None
     problem = ""
     try:

@@ -41,7 +41,7 @@ from protocol.state_records import SharePartitionKey
 # Maximum number of share-partitions and bytes in one request, and of concurrent requests.
 CHUNK_KEYS_MAX = 200
 CHUNK_BYTES_MAX = 1 << 20
-CHUNKS_AT_A_TIME = 8
+CONCURRENT_CHUNKS_MAX = 8
 
 # Delays of about 0.5, 1, 2, 4 and 8 s. Retries are needed because a broker creates its state topic at the
 # first request.
@@ -55,7 +55,7 @@ _METADATA_API_KEY = 3
 class _ServerFeatures(NamedTuple):
     """The features of a share coordinator. `is_broker` is False for coordinators of this project."""
 
-    keeps_complete_count: bool
+    stores_complete_count: bool
     is_broker: bool
 
 
@@ -78,7 +78,7 @@ class CoordinatorTarget(MigrationTarget):
         self._security = security
         self._topic = topic
         self._retry = retry
-        self._server = _ServerFeatures(keeps_complete_count=True, is_broker=False)
+        self._server = _ServerFeatures(stores_complete_count=True, is_broker=False)
 
     async def query_features(self) -> None:
         """Query the API versions. Raises MigrationRefused if no address answers."""
@@ -96,16 +96,16 @@ class CoordinatorTarget(MigrationTarget):
             if write_api.API_KEY not in versions:
                 raise MigrationRefused(f"{host}:{port} is no share coordinator: it does not serve its RPCs")
             self._server = _ServerFeatures(
-                keeps_complete_count=versions[write_api.API_KEY][1] >= 1,
+                stores_complete_count=versions[write_api.API_KEY][1] >= 1,
                 is_broker=_METADATA_API_KEY in versions,
             )
             return
         raise MigrationRefused(f"the target cannot be reached: {why}")
 
-    def as_stored(self, state: ShareState) -> ComparableState:
+    def storable_state(self, state: ShareState) -> ComparableState:
         """Return the state as the target can store it."""
         held = ComparableState.from_state(state)._replace(leader_epoch=state.leader_epoch_max)
-        if self._server.keeps_complete_count:
+        if self._server.stores_complete_count:
             return held
         return held._replace(delivery_complete_count=NO_COMPLETE_COUNT)
 
@@ -113,7 +113,7 @@ class CoordinatorTarget(MigrationTarget):
         """Return one sentence for each part of the states that the target cannot store."""
         notes = []
         counted = sum(state.delivery_complete_count > 0 for state in states.values())
-        if counted and not self._server.keeps_complete_count:
+        if counted and not self._server.stores_complete_count:
             notes.append(
                 f"the target does not store delivery complete counts (Kafka before 4.2), so the counts of "
                 f"{counted} share-partitions are not copied; they only affect the displayed lag"
@@ -159,7 +159,7 @@ class CoordinatorTarget(MigrationTarget):
                 {key: wanted[key] for key in keys},
                 held,
                 unknown,
-                keeps_complete_count=self._server.keeps_complete_count,
+                stores_complete_count=self._server.stores_complete_count,
             )
             done += len(keys)
             progress("reading the target", done, len(wanted))
@@ -176,23 +176,23 @@ class CoordinatorTarget(MigrationTarget):
         progress: Progress,
     ) -> list[MigrationDifference]:
         """Apply the plan. If a share-partition fails, the other share-partitions are still written."""
-        wanted = {key: self.as_stored(state) for key, state in states.items()}
+        wanted = {key: self.storable_state(state) for key, state in states.items()}
         plan = plan_for(await self.lookup(wanted, progress))
         failures: Failures = {}
-        deleted = plan.keys(MigrationAction.DELETE)
-        written = plan.keys(MigrationAction.COPY, MigrationAction.REPLACE)
+        deleted = plan.keys_with(MigrationAction.DELETE)
+        written = plan.keys_with(MigrationAction.COPY, MigrationAction.REPLACE)
         done = 0
 
         async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
-            await requests.delete(client, keys, failures)
+            await requests.delete_states(client, keys, failures)
 
         async def write(client: ShareCoordinatorClient, keys: list[SharePartitionKey]) -> None:
             nonlocal done
-            await requests.replace(
+            await requests.replace_states(
                 client,
                 {key: wanted[key] for key in keys},
                 failures,
-                keeps_complete_count=self._server.keeps_complete_count,
+                stores_complete_count=self._server.stores_complete_count,
             )
             done += len(keys)
             progress("writing", done, len(written))
@@ -208,7 +208,7 @@ class CoordinatorTarget(MigrationTarget):
         work: Callable[[ShareCoordinatorClient, list[SharePartitionKey]], Awaitable[None]],
     ) -> None:
         """Call `work` with chunks of keys of one group, several chunks concurrently."""
-        at_a_time = asyncio.Semaphore(CHUNKS_AT_A_TIME)
+        at_a_time = asyncio.Semaphore(CONCURRENT_CHUNKS_MAX)
 
         async def run_chunk(chunk: list[SharePartitionKey]) -> None:
             async with at_a_time:

@@ -82,8 +82,8 @@ class LogFold:
         self._shards = [Shard(number, SnapshotPolicy()) for number in range(state_partitions)]
         self._unknown_records = 0
 
-    def take(self, state_partition: int, record: LogRecord) -> None:
-        """Take the next record. Raises MigrationRefused if its key cannot be decoded."""
+    def add_record(self, state_partition: int, record: LogRecord) -> None:
+        """Apply the next record. Raises MigrationRefused if its key cannot be decoded."""
         try:
             decoded = decode_record(record.key, record.value)
         except DecodeError as error:

@@ -158,7 +158,7 @@ def _make_topic_reader(
     bootstrap_servers: str | None = None,
     only: Sequence[int] | None = None,
 ) -> TopicReader:
-    def connect(topic: str) -> "Brokers":
+    def make_unconnected_brokers(topic: str) -> "Brokers":
         return make_brokers(
             config,
             topic,
@@ -167,4 +167,6 @@ def _make_topic_reader(
             value=f"kafka:{topic}",
         )
 
-    return TopicReader(topic, connect, timeout_s=config.delivery_timeout_ms / 1000, only=only)
+    return TopicReader(
+        topic, make_unconnected_brokers, timeout_s=config.delivery_timeout_ms / 1000, only=only
+    )

@@ -63,7 +63,7 @@ class LogTarget(MigrationTarget):
         self._only = only
 
     @property
-    def _numbers(self) -> Sequence[int]:
+    def _target_partitions(self) -> Sequence[int]:
         return range(self._state_partitions) if self._only is None else self._only
 
     async def lookup(
@@ -92,27 +92,27 @@ class LogTarget(MigrationTarget):
         try:
             await log.open()
             if isinstance(log, SharedLog):
-                await asyncio.gather(*map(log.acquire_ownership, self._numbers))
+                await asyncio.gather(*map(log.acquire_ownership, self._target_partitions))
             plan = plan_for(await self._read_existing(log))
             if isinstance(log, SharedLog):
-                await asyncio.sleep(max(map(log.serving_delay_s, self._numbers)))
-            await self._write(log, states, plan, progress)
+                await asyncio.sleep(max(map(log.serving_delay_s, self._target_partitions)))
+            await self._append_plan_records(log, states, plan, progress)
             if isinstance(log, SharedLog):
-                await asyncio.gather(*map(log.release, self._numbers))
+                await asyncio.gather(*map(log.release, self._target_partitions))
         finally:
             await log.close()
         return []
 
     async def _read_existing(self, log: StateLog) -> LookupResult:
         fold = LogFold(self._state_partitions)
-        async for chunk in log.read(self._numbers):
+        async for chunk in log.read(self._target_partitions):
             for state_partition, batch_bytes in chunk:
                 for batch in decode_batches(batch_bytes):
                     for record in batch.records:
-                        fold.take(state_partition, record)
+                        fold.add_record(state_partition, record)
         return LookupResult(fold.make_folded_log((), {}).comparable_states())
 
-    async def _write(
+    async def _append_plan_records(
         self,
         log: StateLog,
         states: Mapping[SharePartitionKey, ShareState],
@@ -120,21 +120,21 @@ class LogTarget(MigrationTarget):
         progress: Progress,
     ) -> None:
         keys_of: defaultdict[int, list[SharePartitionKey]] = defaultdict(list)
-        for key in plan.keys(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
+        for key in plan.keys_with(MigrationAction.COPY, MigrationAction.REPLACE, MigrationAction.DELETE):
             keys_of[routed_to(key, self._state_partitions)].append(key)
         total = sum(map(len, keys_of.values()))
         done = 0
 
-        async def write_one(state_partition: int) -> None:
+        async def write_state_partition(state_partition: int) -> None:
             nonlocal done
             for count, records in _combine_appends(
                 self._make_records(states, plan, key) for key in keys_of[state_partition]
             ):
-                await _append_durably(log, state_partition, records, self._clock.now_ms())
+                await _append_and_wait(log, state_partition, records, self._clock.now_ms())
                 done += count
                 progress("writing", done, total)
 
-        await asyncio.gather(*map(write_one, keys_of))
+        await asyncio.gather(*map(write_state_partition, keys_of))
 
     def _make_records(
         self, states: Mapping[SharePartitionKey, ShareState], plan: MigrationPlan, key: SharePartitionKey
@@ -163,15 +163,15 @@ def _combine_appends(pieces: Iterable[_Records]) -> Iterator[tuple[int, _Records
         yield count, records
 
 
-async def _append_durably(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
-    """Append and wait until it is durable. Raises LogError."""
+async def _append_and_wait(log: StateLog, state_partition: int, records: _Records, now_ms: int) -> None:
+    """Append records and wait until they are durable. Raises LogError."""
     durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def done(base_offset: int, error: LogError | None) -> None:
+    def on_appended(base_offset: int, error: LogError | None) -> None:
         if error is not None:
             durable.set_exception(error)
         else:
             durable.set_result(None)
 
-    log.append(state_partition, records, now_ms, done)
+    log.append(state_partition, records, now_ms, on_appended)
     await durable

@@ -35,11 +35,11 @@ class MigrationPlan(NamedTuple):
 
     steps: Mapping[SharePartitionKey, MigrationAction]
 
-    def keys(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
+    def keys_with(self, *wanted: MigrationAction) -> list[SharePartitionKey]:
         """Return the share-partitions with one of these actions."""
         return [key for key, step in self.steps.items() if step in wanted]
 
-    def counts(self) -> dict[MigrationAction, int]:
+    def count_actions(self) -> dict[MigrationAction, int]:
         """Return the number of share-partitions for each action."""
         counted = Counter(self.steps.values())
         return {step: counted[step] for step in MigrationAction}
@@ -47,7 +47,7 @@ class MigrationPlan(NamedTuple):
     @property
     def is_done(self) -> bool:
         """True if there is nothing to write."""
-        return not self.keys(MigrationAction.COPY, *DESTRUCTIVE)
+        return not self.keys_with(MigrationAction.COPY, *DESTRUCTIVE)
 
 
 class LookupResult(NamedTuple):
@@ -114,7 +114,7 @@ class MigrationTarget:
     async def query_features(self) -> None:
         """Query the features of the target. Changes nothing. Raises MigrationRefused."""
 
-    def as_stored(self, state: ShareState) -> ComparableState:
+    def storable_state(self, state: ShareState) -> ComparableState:
         """Return the state as the target stores it."""
         return ComparableState.from_state(state)
 
@@ -137,7 +137,7 @@ class MigrationTarget:
         plan_for: Callable[[LookupResult], MigrationPlan],
         progress: Progress,
     ) -> list[MigrationDifference]:
-        """Write the states; return the share-partitions that could not be written.
+        """Write the states according to the plan; return the share-partitions that could not be written.
 
         `plan_for` is called after the target is claimed or locked. If `plan_for` raises an exception, nothing
         is changed.

@@ -54,7 +54,7 @@ class _OffsetBounds(NamedTuple):
     ends: dict[int, int]
 
     @property
-    def records(self) -> int:
+    def record_count(self) -> int:
         return sum(self.ends.values()) - sum(self.starts.values())
 
     @property
@@ -84,18 +84,18 @@ class TopicReader(LogReader):
 
     async def fold(self, progress: Progress) -> FoldedLog | None:
         """Fold the valid records up to the high watermarks."""
-        async with self._open() as opened:
+        async with self._open_topic() as opened:
             return None if opened is None else await self._fold_topic(*opened, progress)
 
     async def end_offsets(self) -> tuple[int, ...]:
         """Return the high watermarks."""
-        async with self._open() as opened:
+        async with self._open_topic() as opened:
             if opened is None:
                 raise LogUnavailable(f"topic {self.topic} is gone")
             return opened[1].all_ends
 
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
+    async def _open_topic(self) -> AsyncIterator[tuple["Brokers", _OffsetBounds] | None]:
         """Connect and find the offsets of all partitions; None without the topic, which is not created."""
         cluster = self._connect(self.topic)
         try:
@@ -104,11 +104,11 @@ class TopicReader(LogReader):
                 yield None
             else:
                 await cluster.connect()
-                yield cluster, await self._offset_bounds(cluster, shape.partitions)
+                yield cluster, await self._find_offset_bounds(cluster, shape.partitions)
         finally:
             await cluster.close()
 
-    async def _offset_bounds(self, cluster: "Brokers", partitions: int) -> _OffsetBounds:
+    async def _find_offset_bounds(self, cluster: "Brokers", partitions: int) -> _OffsetBounds:
         ends = OffsetFinder(cluster, ("ends",), cluster.list_end_offsets, timeout_s=self._timeout_s)
         starts = OffsetFinder(cluster, ("starts",), cluster.list_start_offsets, timeout_s=self._timeout_s)
         numbers = range(partitions) if self._only is None else self._only
@@ -126,14 +126,14 @@ class TopicReader(LogReader):
         )
 
     async def _fold_topic(self, cluster: "Brokers", bounds: _OffsetBounds, progress: Progress) -> FoldedLog:
-        taking = _RecordFilter(bounds)
+        topic_fold = _TopicFold(bounds)
         looked_at = read = 0
         async for chunk in PartitionReader(cluster, timeout_s=self._timeout_s).batches(
             bounds.starts, bounds.ends
         ):
             for partition, batch_bytes in chunk:
                 try:
-                    read += taking.take(partition, batch_bytes)
+                    read += topic_fold.add_batch(partition, batch_bytes)
                 except DecodeError as error:
                     raise MigrationRefused(
                         f"{self.topic}-{partition} is damaged at log offset "
@@ -141,14 +141,14 @@ class TopicReader(LogReader):
                     ) from error
                 looked_at += 1
                 if looked_at % SLICE_BATCHES == 0:
-                    progress(f"reading {self.topic}", read, bounds.records)
+                    progress(f"reading {self.topic}", read, bounds.record_count)
                     await asyncio.sleep(0)
-        progress(f"reading {self.topic}", bounds.records, bounds.records)
-        return taking.fold.make_folded_log(bounds.all_ends, taking.owners)
+        progress(f"reading {self.topic}", bounds.record_count, bounds.record_count)
+        return topic_fold.fold.make_folded_log(bounds.all_ends, topic_fold.owners)
 
 
-class _RecordFilter:
-    """Drops the records of fenced owners, and tracks the owner of each state partition."""
+class _TopicFold:
+    """Folds the records of a topic except those of fenced owners, and tracks the owner of each partition."""
 
     def __init__(self, bounds: _OffsetBounds) -> None:
         self.fold = LogFold(bounds.partitions)
@@ -156,17 +156,17 @@ class _RecordFilter:
         self._starts = bounds.starts
         self._fencing_filters = {partition: FencingFilter() for partition in bounds.ends}
 
-    def take(self, partition: int, batch_bytes: bytes) -> int:
-        """Take the next batch of a partition and return its number of records. Raises DecodeError."""
+    def add_batch(self, partition: int, batch_bytes: bytes) -> int:
+        """Fold the next batch of a partition; return its number of records. Raises DecodeError."""
         count = 0
         for batch in decode_batches(batch_bytes):
             count += len(batch.records)
             if not batch.is_control:
                 for record in batch.records:
-                    self._process_record(partition, record)
+                    self._fold_record(partition, record)
         return count
 
-    def _process_record(self, partition: int, record: LogRecord) -> None:
+    def _fold_record(self, partition: int, record: LogRecord) -> None:
         fencing_filter = self._fencing_filters[partition]
         if record.offset < self._starts[partition] or not fencing_filter.accepts(record):
             return
@@ -178,7 +178,7 @@ class _RecordFilter:
             if fencing_filter.owner_epoch is not None:
                 # The claim of this owner was pruned, so its name is not known.
                 self.owners.setdefault(partition, "an unknown owner")
-            self.fold.take(partition, record)
+            self.fold.add_record(partition, record)
 
 
 class JournalReader(LogReader):
@@ -222,7 +222,7 @@ class JournalReader(LogReader):
         read = 0
         for number, dumped in enumerate(dump_journal(self.folder)):
             for record in dumped.batch.records:
-                fold.take(dumped.state_partition, record)
+                fold.add_record(dumped.state_partition, record)
             read += len(dumped.batch.records)
             if number % SLICE_BATCHES == 0:
                 progress(what, min(read, records), records)

@@ -38,12 +38,12 @@ async def read_held_states(
     held: dict[SharePartitionKey, ComparableState],
     unknown_topics: set[SharePartitionKey],
     *,
-    keeps_complete_count: bool,
+    stores_complete_count: bool,
 ) -> None:
     """Read the states of share-partitions into `held`, and those without a topic into `unknown_topics`.
 
-    The state that an interrupted `replace` leaves is treated as no state.  Batches are read only if all other
-    fields are equal.  Changes nothing.  Raises MigrationRefused if the target returns another error.
+    The state that an interrupted `replace_states` leaves is treated as no state. Batches are read only if all
+    other fields are equal. Changes nothing. Raises MigrationRefused if the target returns another error.
     """
     to_read: dict[SharePartitionKey, ComparableState] = {}
     parts: dict[SharePartitionKey, Any] = {key: summary_api.PartitionData(key.partition, 0) for key in wanted}
@@ -55,7 +55,7 @@ async def read_held_states(
             raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
         shown = (result.state_epoch, result.leader_epoch, result.start_offset, result.delivery_complete_count)
         there = ComparableState(shown[0], shown[1], shown[1], shown[2], shown[3], None)
-        begun = _is_empty_initialization(there, wanted[key], keeps_complete_count)
+        begun = _is_interrupted_replacement(there, wanted[key], stores_complete_count)
         if begun or shown == _NOTHING or there == wanted[key]._replace(batches=None):
             to_read[key] = there
         else:
@@ -71,14 +71,16 @@ async def read_held_states(
             held[key] = there = there._replace(
                 state_epoch=result.state_epoch, start_offset=result.start_offset, batches=batches
             )
-            begun = not batches and _is_empty_initialization(there, wanted[key], keeps_complete_count)
+            begun = not batches and _is_interrupted_replacement(there, wanted[key], stores_complete_count)
             if begun and there != wanted[key]:
                 del held[key]
         elif result.error_code != ErrorCode.FENCED_LEADER_EPOCH:
             raise MigrationRefused(f"the target did not return the state of {_result_error(key, result)}")
 
 
-async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures) -> None:
+async def delete_states(
+    client: ShareCoordinatorClient, keys: list[SharePartitionKey], failures: Failures
+) -> None:
     """Delete the state of share-partitions. If the topic no longer exists, its state counts as deleted."""
     parts = {key: delete_api.PartitionData(key.partition) for key in keys}
     for key, result in (await send_group_request(client, DELETE, parts)).items():
@@ -86,21 +88,21 @@ async def delete(client: ShareCoordinatorClient, keys: list[SharePartitionKey], 
             failures[key] = _result_error(key, result)
 
 
-async def replace(
+async def replace_states(
     client: ShareCoordinatorClient,
     wanted: Mapping[SharePartitionKey, ComparableState],
     failures: Failures,
     *,
-    keeps_complete_count: bool,
+    stores_complete_count: bool,
 ) -> None:
     """Replace the state of share-partitions at a coordinator.
 
     Delete is sent first: Initialize alone keeps the highest leader epoch of the older state, and a Read with
     that epoch or a lower one could not set it.
     """
-    await delete(client, list(wanted), failures)
+    await delete_states(client, list(wanted), failures)
     wanted = {key: state for key, state in wanted.items() if key not in failures}
-    begun = {key: _initialize_start_offset(state, keeps_complete_count) for key, state in wanted.items()}
+    begun = {key: _initialize_start_offset(state, stores_complete_count) for key, state in wanted.items()}
     parts: dict[SharePartitionKey, Any] = {
         key: initialize_api.PartitionData(key.partition, wanted[key].state_epoch, start_offset)
         for key, start_offset in begun.items()
@@ -127,23 +129,23 @@ async def replace(
     await _send_collecting_failures(client, WRITE, parts, failures)
 
 
-def _initialize_start_offset(state: ComparableState, keeps_complete_count: bool) -> int:
+def _initialize_start_offset(state: ComparableState, stores_complete_count: bool) -> int:
     """Return the start offset for Initialize: the state's, or -1 if its complete count is unknown.
 
     Initialize with an offset sets the complete count to 0, and no Write makes it unknown again.  If the count
     is unknown and the target stores complete counts, the offset is therefore sent with the Write.
     """
-    if keeps_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
+    if stores_complete_count and state.delivery_complete_count == NO_COMPLETE_COUNT:
         return NO_START_OFFSET
     return state.start_offset
 
 
-def _is_empty_initialization(
-    there: ComparableState, wanted: ComparableState, keeps_complete_count: bool
+def _is_interrupted_replacement(
+    there: ComparableState, wanted: ComparableState, stores_complete_count: bool
 ) -> bool:
-    """Return whether a state is the intermediate one that an interrupted `replace` leaves."""
-    first_offset = _initialize_start_offset(wanted, keeps_complete_count)
-    counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not keeps_complete_count else 0
+    """Return whether a state is the intermediate one that an interrupted `replace_states` leaves."""
+    first_offset = _initialize_start_offset(wanted, stores_complete_count)
+    counted = NO_COMPLETE_COUNT if first_offset == NO_START_OFFSET or not stores_complete_count else 0
     return (there.state_epoch, there.start_offset, there.delivery_complete_count) == (
         wanted.state_epoch,
         first_offset,

@@ -68,7 +68,7 @@ class PeerConnections:
             try:
                 yield connection
             except asyncio.CancelledError:
-                connection.abandon(Disconnected(ErrorCode.NETWORK_EXCEPTION, "A request was given up."))
+                connection.abort(Disconnected(ErrorCode.NETWORK_EXCEPTION, "A request was given up."))
                 raise
         finally:
             self._users[index] -= 1
@@ -77,7 +77,7 @@ class PeerConnections:
         try:
             # HAProxy accepts connections even if the coordinator behind it is down.
             async with asyncio.timeout(self._limits.connect_s):
-                return await self._nodes.connection(Node(index, *self._address))
+                return await self._nodes.get_connection(Node(index, *self._address))
         except TimeoutError:
             message = f"No connection to {self.wire} within {self._limits.connect_s} s."
             raise TimedOut(ErrorCode.REQUEST_TIMED_OUT, message) from None

@@ -94,7 +94,7 @@ class Connection:
 
     def is_trusted(self, now_ms: int) -> bool:
         """Return False if the certificate expired or an authority was removed after the handshake."""
-        return self._trust is None or self._trust.holds(now_ms)
+        return self._trust is None or self._trust.is_valid(now_ms)
 
     def abort(self) -> None:
         """End the connection at once."""

@@ -111,7 +111,7 @@ class Listener:
 
     def _on_connection_done(self, connection: Connection, _: "asyncio.Task[None]") -> None:
         del self._connections[connection]
-        self._freed_memory.connection_closed()
+        self._freed_memory.record_closed_connection()
 
     async def _close_idle_connections(self) -> None:
         """Close idle connections periodically, and return the memory of closed ones to the system."""

@@ -13,7 +13,7 @@ from coordinator.config.admin import is_loopback
 from coordinator.errors import CoordinatorError
 from coordinator.process import event_loop
 from coordinator.process.open_files import raise_open_file_limit
-from coordinator.security.client_security import combine_groups
+from coordinator.security.client_security import combine_settings
 from coordinator.security.principals import AllowedPrincipals, MappingRules, parse_setting
 from coordinator.security.tls import ServerTls
 from coordinator.serve.relay.connection import UpstreamRoute
@@ -53,12 +53,12 @@ def make_route(config: Config) -> UpstreamRoute:
         server_tls = ServerTls(config.relay_ssl, "relay")
         # The relay does not log in: it forwards the logins of peers.
         broker_tls = ClientTls(
-            combine_groups("SSL", config.ssl, identification=config.ssl_endpoint_identification_algorithm),
+            combine_settings("SSL", config.ssl, identification=config.ssl_endpoint_identification_algorithm),
             "ssl.",
         )
     if config.relay_coordinator_security_protocol == "SSL":
         coordinator_tls = ClientTls(
-            combine_groups("SSL", config.relay_coordinator_ssl), "relay.coordinator.ssl."
+            combine_settings("SSL", config.relay_coordinator_ssl), "relay.coordinator.ssl."
         )
     elif not is_loopback(config.relay_coordinator.host):
         _logger.warning(

@@ -353,7 +353,7 @@ class Connection:
 
     def timeout_reason(self, now_s: float, now_ms: int) -> str | None:
         """Return the reason for closing a timed-out connection, or None; takes loop and wall-clock time."""
-        if self._trust is not None and not self._trust.holds(now_ms):
+        if self._trust is not None and not self._trust.is_valid(now_ms):
             return "certificate_revoked"
         if self.partial_bytes and now_s - self._partial_since_s > self._limits.frame_s:
             return "slow_frame"

@@ -192,7 +192,7 @@ class Listener:
         """Count a client that was rejected during its handshake, and log a warning if `sentence` is set."""
         self._metrics.count("connections_opened")
         self._metrics.count("connections_closed", reason)
-        self._freed_memory.connection_closed()
+        self._freed_memory.record_closed_connection()
         if sentence:
             self.warn_client(sentence, peer)
 
@@ -214,7 +214,7 @@ class Listener:
         """Remove a closed connection."""
         self._connections.pop(connection, None)
         self.request_memory.waiting.discard(connection)
-        self._freed_memory.connection_closed()
+        self._freed_memory.record_closed_connection()
         self.connection_idle()
 
     def connection_idle(self) -> None:

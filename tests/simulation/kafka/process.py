@@ -127,8 +127,8 @@ class KafkaProcess(CoordinatorProcess):
             # A clock that does not jump.
             clock=SimClock(self._loop),
             metrics=metrics,
-            may_act=self._ownership.lease_is_fresh,
-            watch_all=True,
+            has_fresh_lease=self._ownership.lease_is_fresh,
+            has_other_owners=True,
         )
         self._expiry.start()
 
@@ -175,10 +175,10 @@ class KafkaProcess(CoordinatorProcess):
 
     # The methods of OwnershipListener.
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         """Adopt an assignment of all shards."""
         self.assignment = assignment
-        self._owners.follow(assignment)
+        self._owners.set_assignment(assignment)
         self._directory.set_assignment(assignment)
         self._forwarder.set_assignment(assignment)
 

@@ -56,7 +56,7 @@ class TopicsInMemory:
         self.requests: list[Collection[object]] = []
         self.closed = False
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         await self._answer_request(topic_ids)
         return {key: name for key, name in self.known_names.items() if key in topic_ids}
 

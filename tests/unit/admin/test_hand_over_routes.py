@@ -79,7 +79,7 @@ async def test_invalid_write_request_is_refused(
 async def test_lone_surrogate_in_a_write_request_is_refused(write_settings: dict[str, str]) -> None:
     async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
-        coordinator.owners.follow(make_assignment(US, OTHER))
+        coordinator.owners.set_assignment(make_assignment(US, OTHER))
         order = json.dumps({"shard": 0, "to": "\ud800"})
         headers = {**bearer_header(WRITING), "Content-Type": "application/json"}
         answer = await coordinator.post_bytes("/api/v1/hand-overs", order.encode(), headers)
@@ -95,7 +95,7 @@ async def test_write_request_for_a_shard_elsewhere_names_its_owner(
     async with run_admin([record], **write_settings) as coordinator:
         coordinator.runtime.resign(shard)
         owners = tuple(int(number == shard) for number in range(SHARDS))
-        coordinator.owners.follow(Assignment(1, (US, OTHER), owners))
+        coordinator.owners.set_assignment(Assignment(1, (US, OTHER), owners))
         order = {"shard": shard, "execute": True}
         answer = await post_write_request(coordinator, "hand-overs", order, 503)
         assert answer["message"] == f"shard {shard} is CLOSED here"
@@ -111,7 +111,7 @@ async def test_shard_is_handed_over_to_the_named_member(
 ) -> None:
     async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
-        coordinator.owners.follow(make_assignment(US, OTHER))
+        coordinator.owners.set_assignment(make_assignment(US, OTHER))
         dry = await post_write_request(coordinator, "hand-overs", {"shard": 2, "to": "two:9095"})
         assert dry["outcome"] == "would request the hand-over of shard 2 to two:9095"
         assert (dry["previous_owner"]["wire"], dry["new_owner"]) == ("one:9095", None)
@@ -123,7 +123,7 @@ async def test_shard_is_handed_over_to_the_named_member(
             await asyncio.sleep(0)
         assert coordinator.requested_hand_overs == [(2, "other")]
         coordinator.runtime.resign(2)
-        coordinator.owners.follow(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
+        coordinator.owners.set_assignment(Assignment(2, (US, OTHER), (0, 0, 1, 0)))
         done = await handing
         assert (done["previous_owner"]["wire"], done["new_owner"]["wire"]) == ("one:9095", "two:9095")
         assert done["outcome"] == "shard 2 was released and is owned by two:9095"
@@ -133,14 +133,14 @@ async def test_shard_is_handed_over_to_the_named_member(
 async def test_hand_over_refused_by_the_group_leader_returns_409(write_settings: dict[str, str]) -> None:
     async with run_admin([make_snapshot()], **write_settings) as coordinator:
         enable_group_ownership(coordinator)
-        coordinator.owners.follow(make_assignment(US, OTHER))
+        coordinator.owners.set_assignment(make_assignment(US, OTHER))
         handing = asyncio.ensure_future(
             post_write_request(coordinator, "hand-overs", {"shard": 1, "execute": True}, 409)
         )
         while not coordinator.requested_hand_overs:  # noqa: ASYNC110
             await asyncio.sleep(0)
         assert coordinator.requested_hand_overs == [(1, "")]
-        coordinator.owners.follow(make_assignment(US, OTHER, generation=2))
+        coordinator.owners.set_assignment(make_assignment(US, OTHER, generation=2))
         assert (await handing)["message"].startswith("the group's leader left shard 1 here")
 
 
@@ -158,6 +158,6 @@ async def test_hand_over_requires_another_member(write_settings: dict[str, str])
                 "there is no coordinator three:9095 in the group; its members are two",
             ),
         ):
-            coordinator.owners.follow(assignment)
+            coordinator.owners.set_assignment(assignment)
             answer = await post_write_request(coordinator, "hand-overs", {"shard": 0, "to": to}, status)
             assert answer["message"].startswith(said)

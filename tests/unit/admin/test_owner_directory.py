@@ -23,7 +23,7 @@ def make_assignment(*places: int) -> Assignment:
 
 async def test_shards_show_their_owners() -> None:
     async with run_admin([make_snapshot()]) as coordinator:
-        coordinator.owners.follow(make_assignment(0, 1, -1, 0))
+        coordinator.owners.set_assignment(make_assignment(0, 1, -1, 0))
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
     assert [shard["owner"] and shard["owner"]["wire"] for shard in shards] == [
         "10.0.0.1:9095",
@@ -54,7 +54,7 @@ async def test_shards_show_their_owners() -> None:
 )
 def test_owner_page_is_a_reachable_url_or_none(http: str, page: str | None) -> None:
     directory = OwnerDirectory()
-    directory.follow(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
+    directory.set_assignment(Assignment(1, (Replica("a", "10.0.0.2:9095", http),), (0,)))
     owner = directory.owner(0)
     assert owner is not None
     assert owner.page == page
@@ -62,7 +62,7 @@ def test_owner_page_is_a_reachable_url_or_none(http: str, page: str | None) -> N
 
 def test_loopback_page_is_kept_if_the_owner_is_on_this_machine() -> None:
     directory = OwnerDirectory()
-    directory.follow(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
+    directory.set_assignment(Assignment(1, (Replica("a", "localhost:9095", "127.0.0.1:9096"),), (0,)))
     owner = directory.owner(0)
     assert owner is not None
     assert owner.page == "http://127.0.0.1:9096"
@@ -72,16 +72,18 @@ async def test_request_for_a_shard_of_another_owner_names_the_owner() -> None:
     record = make_snapshot()
     number = state_partition(record.key, SHARDS)
     async with run_admin([record]) as coordinator:
-        coordinator.owners.follow(make_assignment(*(int(shard == number) for shard in range(SHARDS))))
+        coordinator.owners.set_assignment(make_assignment(*(int(shard == number) for shard in range(SHARDS))))
         coordinator.runtime.resign(number)
         while coordinator.runtime.resigning_shards:  # noqa: ASYNC110 (event-loop steps, not time)
             await asyncio.sleep(0)
         answer = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
         shards = (await coordinator.get("/api/v1/shards")).json()["items"]
         unreachable = Replica("b", "10.0.0.2:9095", "127.0.0.1:9096", 2)
-        coordinator.owners.follow(Assignment(4, (US, unreachable), make_assignment(*[1] * SHARDS).owners))
+        coordinator.owners.set_assignment(
+            Assignment(4, (US, unreachable), make_assignment(*[1] * SHARDS).owners)
+        )
         named = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
-        coordinator.owners.follow(None)
+        coordinator.owners.set_assignment(None)
         unknown = await coordinator.get(f"/api/v1/share-partition?group=orders&topic={TOPIC}&partition=0")
     assert answer.status_code == 503
     assert answer.json()["owner"] == {"wire": "10.0.0.2:9095", "page": "http://10.0.0.2:9096", "broker_id": 2}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.errors import ConfigError
-from coordinator.operate.admin.login_throttle import FAILED_LOGIN_FORGIVEN_S, FAILED_LOGINS_MAX, LoginThrottle
+from coordinator.operate.admin.login_throttle import FAILED_LOGIN_EXPIRY_S, FAILED_LOGINS_MAX, LoginThrottle
 from coordinator.operate.admin.tokens import TokenFile
 
 READING, WRITING = "reading-0123456789", "writing-0123456789"
@@ -29,13 +29,13 @@ def test_token_has_a_name_and_a_scope(tmp_path: Path) -> None:
             )
         )
     )
-    reading, writing = tokens.find(READING), tokens.find(WRITING)
+    reading, writing = tokens.find_token(READING), tokens.find_token(WRITING)
     assert reading is not None
     assert writing is not None
     assert (reading.name, reading.may_write) == ("prometheus", False)
     assert (writing.name, writing.may_write) == ("alice", True)
     for wrong in ("", READING[:-1], READING + "x", digest, f"sha256:{digest}", "é", "\udcff"):
-        assert tokens.find(wrong) is None
+        assert tokens.find_token(wrong) is None
 
 
 def test_sample_tokens_in_the_docs_are_refused(tmp_path: Path) -> None:
@@ -97,13 +97,13 @@ def test_failed_logins_delay_the_client_address(tmp_path: Path) -> None:
     for _ in range(FAILED_LOGINS_MAX):
         assert throttle.wait_s("10.0.0.1") == 0
         throttle.record_failure("10.0.0.1")
-    assert throttle.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_FORGIVEN_S)
+    assert throttle.wait_s("10.0.0.1") == pytest.approx(FAILED_LOGIN_EXPIRY_S)
     assert throttle.wait_s("10.0.0.2") == 0
-    clock.now_s += FAILED_LOGIN_FORGIVEN_S
+    clock.now_s += FAILED_LOGIN_EXPIRY_S
     assert throttle.wait_s("10.0.0.1") == 0
     throttle.record_failure("10.0.0.1")
     assert throttle.wait_s("10.0.0.1") > 0
-    clock.now_s += FAILED_LOGIN_FORGIVEN_S * FAILED_LOGINS_MAX
+    clock.now_s += FAILED_LOGIN_EXPIRY_S * FAILED_LOGINS_MAX
     for _ in range(FAILED_LOGINS_MAX - 1):
         throttle.record_failure("10.0.0.1")
     assert throttle.wait_s("10.0.0.1") == 0
@@ -123,4 +123,4 @@ def test_login_throttle_has_bounded_memory() -> None:
     for number in range(20_000):
         throttle.record_failure(str(number))
         throttle.record_success(str(number), b"digest")
-    assert len(throttle._forgiven_s) == len(throttle._known_good) == 10_000
+    assert len(throttle._expiry_s) == len(throttle._known_good) == 10_000

@@ -139,9 +139,9 @@ def test_scram_keys_reads_the_password_from_standard_input(
     assert said.exit_code == 0
     assert "between brokers" not in said.out
     (tmp_path / "users").write_text(said.out)
-    user = Users(str(tmp_path / "users"), "setting", ()).find("kafka")
+    user = Users(str(tmp_path / "users"), "setting", ()).find_user("kafka")
     assert user is not None
-    assert user.keys["SCRAM-SHA-256"].matches("between brokers", "SCRAM-SHA-256")
+    assert user.keys["SCRAM-SHA-256"].matches_password("between brokers", "SCRAM-SHA-256")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert share_coordinator("config", "scram-keys", "kafka").exit_code == 2
 
@@ -171,10 +171,10 @@ def test_client_security_comes_from_the_given_file_or_the_settings(tmp_path: Pat
     ours = load_config(
         {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "cluster", "sasl.password": "x"}
     ).config
-    assert flags.client_security(None, ours).username == "cluster"
+    assert flags.load_security(None, ours).username == "cluster"
     file = tmp_path / "client.properties"
     file.write_text("sasl.username=not-used\n")
-    assert flags.client_security(file, ours) == ClientSecurity(username="not-used")
+    assert flags.load_security(file, ours) == ClientSecurity(username="not-used")
 
 
 def test_demo_uses_the_login_of_the_client_file(share_coordinator: CommandLine, tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ async def test_group_has_no_offsets_only_if_its_coordinator_confirms_it(state: s
 
 async def test_brokers_removed_from_the_cluster_receive_no_more_requests() -> None:
     cluster, client = make_cluster("g", nodes=2)
-    assert await client.offsets(["g"]) == []
+    assert await client.list_offsets(["g"]) == []
     cluster.requests.clear()
     cluster.unanswered_nodes.add(2)
     del cluster.brokers.addresses[2]
     async with asyncio.timeout(1):
-        assert await client.offsets(["g"]) == []
+        assert await client.list_offsets(["g"]) == []
     assert [request.node for request in cluster.requests if request.api == "offsets"] == [1]

@@ -26,8 +26,8 @@ async def test_periodic_round_describes_only_groups_of_which_this_coordinator_ow
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with (
-        run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
-        run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
+        run_replica(cluster, clock, records, shards=first, has_other_owners=True) as owner,
+        run_replica(cluster, clock, records, shards=others, has_other_owners=True) as other,
     ):
         for replica in (owner, other):
             await replica.expiry.run_round(all_groups=False)
@@ -47,7 +47,7 @@ async def test_retention_time_continues_when_a_shard_moves_to_another_coordinato
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     rules = ExpiryRules(10 * RETENTION, GRACE)
     records = [KNOWN, make_state("g", "t")]
-    async with run_replica(cluster, clock, records, shards=others, watch_all=True, rules=rules) as other:
+    async with run_replica(cluster, clock, records, shards=others, has_other_owners=True, rules=rules) as other:
         for _ in range(10 * RETENTION // INTERVAL_MINUTES - 1):
             await other.expiry.run_round(all_groups=False)
             clock.advance(INTERVAL_MINUTES)

@@ -232,8 +232,8 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
     records = [KNOWN, *(make_state("g", "t", number) for number in range(20))]
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     async with (
-        run_replica(cluster, clock, records, shards=first, watch_all=True) as owner,
-        run_replica(cluster, clock, records, shards=others, watch_all=True) as other,
+        run_replica(cluster, clock, records, shards=first, has_other_owners=True) as owner,
+        run_replica(cluster, clock, records, shards=others, has_other_owners=True) as other,
     ):
         await owner.expiry.run_round()
         await other.expiry.run_round()
@@ -248,7 +248,7 @@ async def test_owner_of_the_first_partition_deletes_the_state() -> None:
 
 async def test_round_continues_if_a_broker_does_not_list_its_groups() -> None:
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
-    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], watch_all=True) as replica:
+    async with run_replica(cluster, clock, [KNOWN, make_state("g", "t")], has_other_owners=True) as replica:
         await replica.expiry.run_round()
         clock.advance(RETENTION)
         cluster.unanswered.add("list")
@@ -273,7 +273,7 @@ async def test_nothing_is_deleted_without_a_fresh_lease() -> None:
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     lease = [False]
     async with run_replica(
-        cluster, clock, [KNOWN, make_state("g", "t")], may_act=lambda: lease[0]
+        cluster, clock, [KNOWN, make_state("g", "t")], has_fresh_lease=lambda: lease[0]
     ) as replica:
         await replica.expiry.run_round()
         await replica.advance_with_rounds(RETENTION)
@@ -287,7 +287,7 @@ async def test_deletions_stop_when_the_lease_ends_during_a_round() -> None:
     cluster, clock = make_cluster("t", g1=ShareGroup("t"), g2=ShareGroup("t")), ManualClock()
     lease = [True]
     records = [KNOWN, make_state("g1", "t"), make_state("g2", "t")]
-    async with run_replica(cluster, clock, records, may_act=lambda: lease[0]) as replica:
+    async with run_replica(cluster, clock, records, has_fresh_lease=lambda: lease[0]) as replica:
         await replica.expiry.run_round()
         clock.advance(RETENTION)
 

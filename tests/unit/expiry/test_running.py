@@ -84,8 +84,8 @@ async def test_requests_to_kafka_run_in_a_separate_thread() -> None:
     assert (await cluster_thread.describe_groups(["g"]))["g"].is_empty
     cluster.before["resolve"] = record_thread
     assert (await cluster_thread.resolve_topic_ids([])).cluster_id == "cluster"
-    assert await cluster_thread.names() == {"g"}
-    assert len(await cluster_thread.offsets(["g"])) == 3
+    assert await cluster_thread.list_groups() == {"g"}
+    assert len(await cluster_thread.list_offsets(["g"])) == 3
     assert (await cluster_thread.delete_offsets("g", ["t"]))["t"].error_code == 0
     assert (await cluster_thread.delete_groups(["g"]))["g"].error_code == 0
     (thread,) = threads
@@ -137,7 +137,7 @@ async def test_pending_request_fails_when_the_thread_is_closed() -> None:
         with pytest.raises(LogUnavailable, match="The coordinator is stopping"):
             await describing
         with pytest.raises(LogUnavailable, match="The coordinator is stopping"):
-            await cluster_thread.names()
+            await cluster_thread.list_groups()
     assert "expiry" not in {thread.name for thread in threading.enumerate()}
 
 
@@ -154,7 +154,7 @@ async def test_expiry_without_bootstrap_servers_is_disabled_with_a_warning(
         def make_expiry_from_settings(**settings: object) -> Expiry | None:
             config = Config(data_dir=tmp_path, **settings)  # type: ignore[arg-type]
             metrics, clock = Metrics(), ManualClock()
-            return make_expiry(config, replica.runtime, metrics, clock=clock, may_act=lambda: True)
+            return make_expiry(config, replica.runtime, metrics, clock=clock, has_fresh_lease=lambda: True)
 
         assert make_expiry_from_settings() is None
         assert caplog.messages == []

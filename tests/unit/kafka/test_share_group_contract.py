@@ -154,11 +154,11 @@ async def test_initialised_share_partitions_of_a_group_are_described(cluster: Cl
     ids = {topic: cluster.create_topic(topic) for topic in ("offsets-a", "offsets-b")}
     with cluster.member("reading", "offsets-a"):
         pass
-    described = await client.offsets(["reading", "nobody"])
+    described = await client.list_offsets(["reading", "nobody"])
     assert {(offset.group_id, offset.topic_id) for offset in described} == {("reading", ids["offsets-a"])}
     assert 0 in {offset.partition for offset in described}
     assert await client.groups_without_offsets(["reading", "nobody"]) == {"nobody"}
-    assert "reading" in await client.names()
+    assert "reading" in await client.list_groups()
 
 
 async def test_topic_ids_are_resolved_or_missing(cluster: ClusterUnderTest) -> None:
@@ -182,7 +182,7 @@ async def test_offsets_can_be_deleted_only_while_the_group_is_empty(cluster: Clu
     outcomes = await client.delete_offsets("deleting", topics)
     assert outcomes["deleted-a"] == outcomes["deleted-b"] == DONE
     assert outcomes["deleted-c"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await client.offsets(["deleting"]) == []
+    assert await client.list_offsets(["deleting"]) == []
     assert await client.groups_without_offsets(["deleting"]) == {"deleting"}
     again = await client.delete_offsets("deleting", ["deleted-a"])
     assert again["deleted-a"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -200,4 +200,4 @@ async def test_group_can_be_deleted_only_while_it_is_empty(cluster: ClusterUnder
         assert refused["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert await client.delete_groups(["deleted"]) == {"deleted": DONE}
     assert (await describe_group(client, "deleted")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "deleted" not in await client.names()
+    assert "deleted" not in await client.list_groups()

@@ -28,7 +28,7 @@ class FakeTransactionCoordinators:
         self.behaviour = behaviour
         self.names: list[str | None] = []
 
-    async def producer_id(self, transactional_id: str | None) -> ProducerId:
+    async def init_producer_id(self, transactional_id: str | None) -> ProducerId:
         self.names.append(transactional_id)
         await asyncio.sleep(0.001)
         if transactional_id is None:

@@ -53,7 +53,7 @@ async def test_coordinator_returns_the_state_of_the_source() -> None:
     async with prepare_migration(make_sample_records()) as migration:
         report = await migration.migrate()
         assert report.is_good
-        assert report.plan.counts()[MigrationAction.COPY] == 19
+        assert report.plan.count_actions()[MigrationAction.COPY] == 19
         states = report.folded.states
         assert len(states) == 19
         for share_partition, state in states.items():
@@ -102,7 +102,7 @@ async def test_states_with_boundary_values_are_migrated() -> None:
         assert (await migration.client.read(make_key(0), 0)).state_epoch == 0
         assert (await migration.client.summary(make_key(1))).delivery_complete_count == -1
         again = await migration.migrate()
-        assert again.plan.counts()[MigrationAction.ALREADY_PRESENT] == 4
+        assert again.plan.count_actions()[MigrationAction.ALREADY_PRESENT] == 4
 
 
 async def test_dry_run_changes_no_state_of_the_coordinator() -> None:
@@ -161,7 +161,7 @@ async def test_interrupted_migration_is_continued() -> None:
         await migration.client.read(make_key(5), 4)
         await migration.client.initialize(make_key(30), 3, -1)
         report = await migration.migrate()
-        assert (report.plan.counts()[MigrationAction.COPY], report.is_good) == (20, True)
+        assert (report.plan.count_actions()[MigrationAction.COPY], report.is_good) == (20, True)
         assert (await migration.migrate()).plan.is_done
 
 
@@ -199,10 +199,10 @@ async def test_unreachable_target_is_refused() -> None:
 
 async def test_target_without_delivery_complete_count_is_noted() -> None:
     target = CoordinatorTarget("nowhere:1", MigrationLogs().reader(SOURCE))
-    target._server = target._server._replace(keeps_complete_count=False)
+    target._server = target._server._replace(stores_complete_count=False)
 
     states = (await MigrationLogs(make_sample_records(2)).read_folded_log(SOURCE)).states
     assert "the counts of 3 share-partitions are not copied" in target.describe_losses(states)[0]
-    assert target.as_stored(states[make_key(0)]) == ComparableState.from_state(states[make_key(0)])._replace(
-        delivery_complete_count=-1
-    )
+    assert target.storable_state(states[make_key(0)]) == ComparableState.from_state(
+        states[make_key(0)]
+    )._replace(delivery_complete_count=-1)

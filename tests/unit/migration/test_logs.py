@@ -41,7 +41,7 @@ async def test_target_holds_the_state_of_the_source_with_another_partition_count
     logs = MigrationLogs(make_sample_records())
     report = await logs.migrate()
     assert (report.is_good, report.executed) == (True, True)
-    assert report.plan.counts()[MigrationAction.COPY] == 19
+    assert report.plan.count_actions()[MigrationAction.COPY] == 19
     held = await logs.read_comparable_states(TARGET)
     assert held == await logs.read_comparable_states(SOURCE)
     assert len(held) == 19
@@ -113,7 +113,7 @@ async def test_large_state_is_written_in_many_appends() -> None:
 async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     logs, folder = MigrationLogs(make_sample_records()), tmp_path / "data"
     report = await logs.migrate(MigrationOptions())
-    assert (report.executed, report.plan.counts()[MigrationAction.COPY]) == (False, 19)
+    assert (report.executed, report.plan.count_actions()[MigrationAction.COPY]) == (False, 19)
     assert TARGET not in logs.kafka.topics
     logs.make_topic(TARGET, TARGET_PARTITIONS)
     await logs.migrate(MigrationOptions())
@@ -128,7 +128,7 @@ async def test_present_state_is_not_written_again() -> None:
     produced = logs.count_produce_requests()
     report = await logs.migrate()
     assert report.is_good
-    assert report.plan.counts()[MigrationAction.ALREADY_PRESENT] == 19
+    assert report.plan.count_actions()[MigrationAction.ALREADY_PRESENT] == 19
     assert logs.count_produce_requests() == produced
 
 
@@ -176,7 +176,7 @@ async def test_interrupted_migration_continues_where_it_stopped() -> None:
     assert 0 < there < 19
     report = await logs.migrate()
     assert report.is_good
-    counts = report.plan.counts()
+    counts = report.plan.count_actions()
     assert (counts[MigrationAction.ALREADY_PRESENT], counts[MigrationAction.COPY]) == (there, 19 - there)
     assert await logs.read_comparable_states(TARGET) == await logs.read_comparable_states(SOURCE)
 

@@ -56,7 +56,7 @@ async def test_different_target_state_is_refused_unless_replace_is_given() -> No
     assert logs.count_produce_requests() == 0
     report = await logs.migrate(MigrationOptions(execute=True, replace=True))
     assert report.is_good
-    counts = report.plan.counts()
+    counts = report.plan.count_actions()
     assert (
         counts[MigrationAction.REPLACE],
         counts[MigrationAction.DELETE],
@@ -182,7 +182,7 @@ async def test_omitted_share_partition_is_not_a_difference() -> None:
     logs.append_records(TARGET, [StateRecord(make_key(4), make_snapshot(4, start_offset=7))])
     options = MigrationOptions(execute=True, leave_out_unknown_topics=True)
     report = await logs.migrate(options, target=MissingTopicTarget(logs))
-    assert report.plan.keys(MigrationAction.OMIT) == [make_key(4)]
+    assert report.plan.keys_with(MigrationAction.OMIT) == [make_key(4)]
     assert report.different == []
 
 

@@ -44,7 +44,7 @@ class FollowedTopic:
         self.fake.create(TOPIC, PARTITIONS)
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
         self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC)
-        self.follower.record_followed = self._record_change
+        self.follower.on_record_followed = self._record_change
 
     def _record_change(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
         assert key == KEY

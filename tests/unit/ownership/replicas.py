@@ -31,7 +31,7 @@ class RecordingListener:
     fenced: set[int] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         self.assignment = assignment
         self.maps.append(assignment)
 

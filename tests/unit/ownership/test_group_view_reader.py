@@ -24,7 +24,7 @@ def test_failed_reads_are_repeated_with_growing_pauses() -> None:
     async def run_test() -> None:
         reader = GroupViewReader(describe, lambda view: None, state_partitions=4, limits=LIMITS)
         running = asyncio.create_task(reader.run())
-        reader.read(1)
+        reader.start_reading(1)
         await asyncio.sleep(6)
         assert not reader.settled.is_set()
         reader.cancel()

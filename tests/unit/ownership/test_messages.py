@@ -115,13 +115,13 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
     }
     decided = plan_assignment(members, {})
     view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
-    assert view == decided.view(9)
+    assert view == decided.make_view(9)
     assert [view.assignment.owner(partition) for partition in range(4)] == [
         *[make_metadata(1).replica] * 2,
         *[make_metadata(2).replica] * 2,
     ]
     assert decided.partitions_owned_by("i2") == {2, 3}
-    assert [decided.handed_over(partition) for partition in range(4)] == [False, False, True, True]
+    assert [decided.is_handed_over(partition) for partition in range(4)] == [False, False, True, True]
 
 
 def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> None:
@@ -133,7 +133,7 @@ def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> Non
     }
     decided = plan_assignment(members, {})
     view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
-    assert view == decided.view(9)
+    assert view == decided.make_view(9)
     assert view.unreached == {7}
     assert [replica.instance for replica in view.assignment.replicas] == ["i1", "i2"]
     assert decided.partitions_owned_by("i2") == {2, 3}
@@ -148,7 +148,7 @@ def test_owners_are_known_despite_refused_or_draining_members() -> None:
     }
     decided = plan_assignment(members, {})
     view = read_group_view(stored_members(members, decided.compute_assignments(9)), 9, 4)
-    assert view == decided.view(9)
+    assert view == decided.make_view(9)
     assert view.assignment.replicas == (make_metadata(1).replica, make_metadata(3).replica)
 
 
@@ -210,4 +210,4 @@ def test_no_shard_has_an_owner_if_all_members_drain() -> None:
     decision = plan_assignment({"a": encode_message(make_metadata(1, draining=True, owned=(0,)))}, {})
     assert decision.owners == (NOBODY,) * 4
     assert decision.holders == (0, NOBODY, NOBODY, NOBODY)
-    assert decision.handed_over(0)
+    assert decision.is_handed_over(0)

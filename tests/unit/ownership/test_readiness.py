@@ -14,16 +14,16 @@ def test_replica_whose_main_loop_hangs_reports_that_it_is_not_ready() -> None:
     readiness = Readiness(RecordingListener(), lease, LIMITS, lambda: now_s[0])
     for _ in range(2):
         readiness.record_loop_alive()
-        assert readiness.report()
+        assert readiness.report_readiness()
         hangs_s = LIMITS.session_timeout_s + LIMITS.unready_after_s
         while hangs_s > 0:
-            assert readiness.report()
+            assert readiness.report_readiness()
             now_s[0] += 1.0
             hangs_s -= 1.0
             lease.renew(now_s[0])
             readiness.has_changed()
         now_s[0] += 1.0
-        assert not readiness.report()
+        assert not readiness.report_readiness()
         now_s[0] += 1.0
         readiness.record_loop_alive()
         assert readiness.has_changed()

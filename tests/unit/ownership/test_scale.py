@@ -83,7 +83,7 @@ def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:
     record_bytes = group.record_bytes(stored)
     assert 100_000 < record_bytes < GROUP_RECORD_BYTES_MAX
     view = read_group_view([(members[member], stored[member]) for member in members], 1_000, shards)
-    assert view == decided.view(1_000)
+    assert view == decided.make_view(1_000)
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ class RuntimeMember:
         await self.runtime.start(elect_all=False)
         await self.ownership.start(self)
 
-    def assignment_changed(self, assignment: Assignment | None) -> None:
+    def on_assignment_changed(self, assignment: Assignment | None) -> None:
         pass
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:

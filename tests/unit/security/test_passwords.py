@@ -157,7 +157,7 @@ def test_new_password_of_equal_length_is_detected(
         os.utime(fresh, ns=(before.st_atime_ns, before.st_mtime_ns))
         fresh.replace(file)
     assert users.reload_if_changed() is True
-    alice = users.find("alice")
+    alice = users.find_user("alice")
     assert alice is not None
     assert alice.password == "two"
 
@@ -190,7 +190,7 @@ def test_missing_users_file_is_refused() -> None:
 
 
 def test_repr_of_a_user_hides_its_secrets(make_users: Callable[[str], Users]) -> None:
-    user = make_users("alice=alice-secret\n").find("alice")
+    user = make_users("alice=alice-secret\n").find_user("alice")
     assert user is not None
     assert repr(user) == "User()"
     assert repr(user.keys["SCRAM-SHA-256"]) == "ScramKeys(iterations=4096)"
@@ -199,11 +199,11 @@ def test_repr_of_a_user_hides_its_secrets(make_users: Callable[[str], Users]) ->
 @pytest.mark.parametrize("name", ["alice", "O=org,CN=b 1", "#x", "a:b\\c"])
 def test_formatted_user_line_is_read_by_the_users_file(make_users: Callable[[str], Users], name: str) -> None:
     users = make_users(format_user_line(name, "the word", 4096) + "\n")
-    user = users.find(name)
+    user = users.find_user(name)
     assert user is not None
     assert user.password is None
     assert set(user.keys) == set(BOTH)
-    assert all(keys.matches("the word", mechanism) for mechanism, keys in user.keys.items())
+    assert all(keys.matches_password("the word", mechanism) for mechanism, keys in user.keys.items())
 
 
 async def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
@@ -246,6 +246,6 @@ def test_plain_derives_keys_for_every_name_if_any_user_has_keys(
         ("bob", "wrong", False),
         ("nobody", "wrong", False),
     ):
-        assert users.matches(name, password) is fits
+        assert users.matches_password(name, password) is fits
     assert len(derived) == 5
     assert set(derived) <= {4096, 8192}

@@ -20,7 +20,7 @@ BLOCK_BYTES, BLOCKS = 4_096, 20_000
 def count_closed_connections(memory: HeapTrimmer, count: int) -> None:
     """Report `count` closed connections."""
     for _ in range(count):
-        memory.connection_closed()
+        memory.record_closed_connection()
 
 
 def test_many_closed_connections_are_followed_by_two_trims() -> None:

@@ -290,8 +290,8 @@ def test_expired_client_certificate_ends_trust(tls_listener: TlsListener) -> Non
     certificate = {"notAfter": "Jan  5 09:34:43 2018 GMT"}
     tls = ServerTls(tls_listener.server.listener_tls(), "listen")
     trust = CertificateTrust(tls, certificate)
-    assert trust.holds(1_515_144_882_999)
-    assert not trust.holds(1_515_144_883_000)
+    assert trust.is_valid(1_515_144_882_999)
+    assert not trust.is_valid(1_515_144_883_000)
 
 
 @pytest.mark.run_with(fixture="tls_listener")

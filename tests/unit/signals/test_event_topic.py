@@ -36,7 +36,7 @@ def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord
         queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
         running = asyncio.create_task(queue.run())
         for each in events:
-            queue.send(each)
+            queue.put(each)
         # Virtual time: longer than all retries.
         await asyncio.sleep(600)
         running.cancel()
@@ -90,7 +90,7 @@ async def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureF
     kafka.create("other", 1)
     queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
     running = asyncio.create_task(queue.run())
-    queue.send(make_event(1))
+    queue.put(make_event(1))
     await asyncio.sleep(600)
     running.cancel()
     assert TOPIC not in kafka.topics

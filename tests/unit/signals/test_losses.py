@@ -144,7 +144,7 @@ async def test_reset_of_offsets_loses_nothing(coordinator: SkippingCoordinator) 
 
 
 async def test_first_write_after_a_load_can_skip_records(coordinator: SkippingCoordinator) -> None:
-    coordinator.monitor.shard_loaded(coordinator.shard)
+    coordinator.monitor.on_shard_loaded(coordinator.shard)
     coordinator.log_start = 8
     coordinator.update(start_offset=8)
     assert await coordinator.count_lost() == 8
@@ -203,9 +203,9 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
         losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
         for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
             losses.record_skip(KEY._replace(partition=number), 1, 5)
-        await losses.count(1)
+        await losses.count_losses(1)
         signals = GroupSignals(group=KEY.group_id)
-        losses.add_to(signals)
+        losses.add_losses_to(signals)
         assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
         assert topics.requested_max <= REQUEST_PARTITIONS_MAX
 

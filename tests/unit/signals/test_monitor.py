@@ -58,7 +58,7 @@ class FakeTopics:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(partitions, self.end)
 
-    async def names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
+    async def topic_names(self, topic_ids: Collection[bytes]) -> Mapping[bytes, str]:
         if self.fails:
             raise OSError("no broker")
         return {} if self.is_hidden else dict.fromkeys(topic_ids, "parcels")
@@ -88,7 +88,7 @@ class MonitorSetup:
             topics=self.topics,
             members=self._members,
             now_ms=lambda: self.now_ms,
-            event_raised=self.events.append,
+            on_event=self.events.append,
             sample=sample,
         )
 
@@ -109,7 +109,7 @@ class MonitorSetup:
         """Record an update of the share-partition KEY and store the new state."""
         before = self.view.states[KEY]
         record = StateRecord(KEY, ShareUpdateValue(0, 0, start_offset, pack_batches(*batches), 0))
-        self.monitor.record_followed(KEY, before, record)
+        self.monitor.on_record_followed(KEY, before, record)
         self.view.states[KEY] = make_state(*batches, start_offset=start_offset)
 
 

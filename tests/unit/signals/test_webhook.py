@@ -70,7 +70,7 @@ def send_events(
         queue = EventQueue(webhook(endpoint.url), retry_after_s=(0.0, 0.0))
         running = asyncio.create_task(queue.run())
         for each in events:
-            queue.send(each)
+            queue.put(each)
         bodies = [await asyncio.to_thread(endpoint.received.get, timeout=60) for _ in range(count)]
         running.cancel()
         return bodies

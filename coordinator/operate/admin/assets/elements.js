@@ -18,18 +18,18 @@ export function el(name, attributes, ...children) {
     else if (name === "style") for (const [key, text] of Object.entries(value)) node.style.setProperty(key, text);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...present(children));
+  node.append(...withoutEmpty(children));
   return node;
 }
 
 // Omit null, undefined and false, so that a caller can write `condition && element`.
-const present = (children) => children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
+const withoutEmpty = (children) => children.flat(2).filter((child) => child !== null && child !== undefined && child !== false);
 
 // Replace the children of a container; keep the focus and the horizontal scroll positions.
-export function refill(container, ...children) {
+export function replaceContent(container, ...children) {
   const key = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
   const scrolled = new Map([...container.querySelectorAll(".scroll")].map((node) => [node.dataset.key, node.scrollLeft]));
-  container.replaceChildren(...present(children));
+  container.replaceChildren(...withoutEmpty(children));
   for (const node of container.querySelectorAll(".scroll")) node.scrollLeft = scrolled.get(node.dataset.key) ?? 0;
   if (key === undefined) return;
   for (const node of container.querySelectorAll("[data-key]")) {
@@ -38,11 +38,11 @@ export function refill(container, ...children) {
 }
 
 // Show a name chosen by a user: invisible characters are escaped, and its text direction is isolated.
-export function named(text) {
-  return el("bdi", { class: "name" }, seen(text));
+export function nameElement(text) {
+  return el("bdi", { class: "name" }, escapeInvisible(text));
 }
 
-export function seen(text) {
+export function escapeInvisible(text) {
   if (text === "") return "(empty)";
   return text.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`)
     .replace(/^ +| +$/g, (spaces) => "\u2423".repeat(spaces.length));

@@ -1,6 +1,6 @@
 // The view of the delivery history: what the state log contains about a share-partition or about one record.
 
-import { count, el, link, named, pagerLinks, plural, refill, seen } from "./elements.js";
+import { count, el, link, nameElement, pagerLinks, plural, replaceContent, escapeInvisible } from "./elements.js";
 import { stateMark } from "./offsets.js";
 import { number, query, table, topicName } from "./views.js";
 
@@ -9,7 +9,7 @@ const PAGE = 100;
 export const deliveryHistory = {
   // Each request reads the log, so the view is not refreshed.
   once: true,
-  title: (view) => `Delivery history · ${seen(view.group)} · ${view.topic}-${view.partition}`,
+  title: (view) => `Delivery history · ${escapeInvisible(view.group)} · ${view.topic}-${view.partition}`,
   requests: (view) => ({
     found: query("/api/v1/delivery-history", {
       group: view.group, topic: view.topic, partition: view.partition,
@@ -20,17 +20,17 @@ export const deliveryHistory = {
     const whole = { group: view.group, topic: view.topic, partition: view.partition };
     const heading = el("h1"), back = el("span"), body = el("div");
     const node = el("div", {},
-      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, named(view.group)), " / ", back),
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, nameElement(view.group)), " / ", back),
       heading, body);
     const update = ({ found }, context) => {
       const at = found.record_offset;
-      refill(back, link({ ...whole, at: at === null ? undefined : String(at) }, { "data-key": "window" },
+      replaceContent(back, link({ ...whole, at: at === null ? undefined : String(at) }, { "data-key": "window" },
         topicName(found), el("span", { class: "dash" }, "-"), String(found.partition)), " / ");
-      refill(heading, at === null ? "Delivery history" : `Delivery history of record ${at}`);
-      refill(body,
-        el("p", {}, el("b", {}, "Now: "), seen(found.summary), "."),
+      replaceContent(heading, at === null ? "Delivery history" : `Delivery history of record ${at}`);
+      replaceContent(body,
+        el("p", {}, el("b", {}, "Now: "), escapeInvisible(found.summary), "."),
         at !== null && el("p", {}, link({ ...whole, view: "history" }, { "data-key": "all" }, "History of the whole share-partition")),
-        found.pruned && el("p", { class: "notice" }, "Incomplete: ", seen(found.pruned), "."),
+        found.pruned && el("p", { class: "notice" }, "Incomplete: ", escapeInvisible(found.pruned), "."),
         found.events.length ? eventTable(found, context) : el("p", { class: "quiet" }, "The log has no event of this record."),
         pager(found, context.view),
         el("p", { class: "quiet" },
@@ -51,7 +51,7 @@ function eventTable(found, context) {
   return table("Delivery history", [
     { label: "Time (UTC)", cell: (event) => el("time", { datetime: event.time }, event.time?.replace("T", " ").replace("Z", "") ?? "–") },
     ...(found.record_offset === null ? [] : recordColumns),
-    { label: "Event", class: "what", cell: (event) => seen(event.what) },
+    { label: "Event", class: "what", cell: (event) => escapeInvisible(event.what) },
     { label: "Log record", cell: (event) => [el("b", {}, String(event.log_offset)), " ", event.record] },
     { label: "Owner epoch", class: "n", cell: (event, place) => [orDash(event.owner_epoch), isNewOwner(event, place) && " (new owner)"] },
     { label: "Leader epoch", class: "n", cell: (event) => orDash(event.leader_epoch) },

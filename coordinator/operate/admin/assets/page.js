@@ -2,7 +2,7 @@
 // its shards. A changed shard triggers a request for the data of the view.
 
 import * as api from "./api.js";
-import { address, bytes, el, refill, seen, since } from "./elements.js";
+import { address, bytes, el, replaceContent, escapeInvisible, since } from "./elements.js";
 import { deliveryHistory } from "./history.js";
 import * as views from "./views.js";
 
@@ -180,7 +180,7 @@ function showRefusal(problem) {
   const there = problem.owner && views.ownerLink(problem.owner);
   const notice = el("div", { class: "refused" },
     el("h1", {}, REFUSALS[problem.status] ?? "Not available"),
-    el("p", {}, seen(String(problem.message ?? "The coordinator did not answer.")), "."),
+    el("p", {}, escapeInvisible(String(problem.message ?? "The coordinator did not answer.")), "."),
     there && el("p", {}, "The owner is ", there, "."),
     el("p", {}, el("a", { href: "/" }, "All share groups")));
   $("main").querySelector(".refused")?.remove();
@@ -196,14 +196,14 @@ function showTokenForm(problem) {
   api.storeToken("");
   stopPolling();
   viewRequest?.abort();
-  pill("bad", "token required");
+  showStatusPill("bad", "token required");
   shown.node.hidden = true;
   const field = el("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true });
   const form = el("form", { class: "token", on: { submit: (event) => { event.preventDefault(); submitToken(field.value.trim()); } } },
     el("h1", {}, "This coordinator requires a token"),
     el("p", { role: had ? "alert" : null }, had ? "The token is not valid." : "The token identifies you."),
     el("label", { for: "token" }, "Token"), field, el("button", { type: "submit" }, "Continue"),
-    el("p", { class: "quiet", title: seen(String(problem.message ?? "")) }, "The token is kept in this tab until you close it."));
+    el("p", { class: "quiet", title: escapeInvisible(String(problem.message ?? "")) }, "The token is kept in this tab until you close it."));
   $("main").querySelectorAll(".token, .refused").forEach((node) => node.remove());
   $("main").append(form);
   field.focus();
@@ -214,7 +214,7 @@ function submitToken(token) {
   if (!token) return;
   api.storeToken(token);
   needsToken = false;
-  pill("", "…");
+  showStatusPill("", "…");
   $("main").querySelector(".token")?.remove();
   shown.node.hidden = false;
   requested = "";
@@ -225,7 +225,7 @@ function submitToken(token) {
 
 // Keep the data that is shown, with a notice that this data may be old.
 function showConnectionLost() {
-  pill("bad", lastResponseMs ? `no connection, data as of ${new Date(lastResponseMs).toLocaleTimeString("en-GB")}` : "no connection");
+  showStatusPill("bad", lastResponseMs ? `no connection, data as of ${new Date(lastResponseMs).toLocaleTimeString("en-GB")}` : "no connection");
   const waiting = shown.node.querySelector(".waiting");
   if (waiting) waiting.textContent = "The coordinator does not answer. Retrying every few seconds.";
 }
@@ -281,13 +281,13 @@ function affectsView(shard) {
 function showSummary(now) {
   context.overview = now;
   $("address").textContent = now.observes ? "observer" : now.advertise;
-  pill(now.status === "ready" ? "good" : "bad", now.status);
+  showStatusPill(now.status === "ready" ? "good" : "bad", now.status);
   const reasons = $("reasons");
   const said = now.reasons.join("\n");
   if (reasons.dataset.said !== said) {
     reasons.dataset.said = said;
     reasons.hidden = !said;
-    refill(reasons, el("ul", {}, now.reasons.map((reason) => el("li", {}, seen(reason)))));
+    replaceContent(reasons, el("ul", {}, now.reasons.map((reason) => el("li", {}, escapeInvisible(reason)))));
   }
   const role = now.observes ? `observes ${now.observes}` : `brokers connect to ${now.listen} · log: ${now.log} · ownership: ${now.ownership}`;
   $("about").textContent = `Release ${now.version} · ${role} · ` +
@@ -295,7 +295,7 @@ function showSummary(now) {
   draw();
 }
 
-function pill(kind, text) {
+function showStatusPill(kind, text) {
   const node = $("ready");
   node.className = `pill ${kind}`;
   if (node.textContent !== text) node.textContent = text;

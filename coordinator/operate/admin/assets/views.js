@@ -2,7 +2,7 @@
 // its element from the responses. The content depends only on the responses and the URL.
 
 import { hasToken } from "./api.js";
-import { ago, bytes, count, duration, el, link, named, pagerLinks, plural, refill, seen, unknown } from "./elements.js";
+import { ago, bytes, count, duration, el, link, nameElement, pagerLinks, plural, replaceContent, escapeInvisible, unknown } from "./elements.js";
 import { STATES, blockLinks, blockOf, cells, describeOffset, legend, stateStyle, stateBar, stateMark, times, windowOf } from "./offsets.js";
 
 const PAGE = 100;
@@ -82,17 +82,17 @@ function unknownData({ overview }) {
   if (!overview) return null;
   const error = overview.cluster_error && `Lag, members and topic names are not known: ${overview.cluster_error.replace(/\.$/, "")}.`;
   const sentences = [error, ...overview.missing_access].filter(Boolean);
-  return sentences.length > 0 && el("div", { class: "notice" }, sentences.map((sentence) => el("p", {}, seen(sentence))));
+  return sentences.length > 0 && el("div", { class: "notice" }, sentences.map((sentence) => el("p", {}, escapeInvisible(sentence))));
 }
 
 // Link to the same view on another coordinator; `of` distinguishes several links to it.
 export function ownerLink(owner, of = "") {
-  if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, seen(owner.wire));
-  return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire} ${of}` }, seen(owner.wire));
+  if (!owner.page || !/^https?:\/\//.test(owner.page)) return el("span", {}, escapeInvisible(owner.wire));
+  return el("a", { href: owner.page + "/" + location.search, "data-key": `owner ${owner.wire} ${of}` }, escapeInvisible(owner.wire));
 }
 
 export function topicName(item) {
-  return item.topic === null ? el("span", { class: "id", title: "The topic name is not known." }, item.topic_id) : named(item.topic);
+  return item.topic === null ? el("span", { class: "id", title: "The topic name is not known." }, item.topic_id) : nameElement(item.topic);
 }
 
 const lagOf = (item, context) => (item.lag === null ? unknown(whyNoLag(item, context)) : count(item.lag));
@@ -125,11 +125,11 @@ export const groups = {
     const node = el("div", {}, el("h1", {}, "Share groups"), problems, figures, notice,
       el("p", { class: "tools" }, el("label", { for: "find" }, "Find "), find), list);
     const update = ({ page, signals }, context) => {
-      refill(problems, problemList(signals));
+      replaceContent(problems, problemList(signals));
       if (document.activeElement !== find) find.value = context.view.find ?? "";
-      refill(figures, overviewFacts(context, page));
-      refill(notice, [otherOwners(context), unknownData(context)]);
-      refill(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context));
+      replaceContent(figures, overviewFacts(context, page));
+      replaceContent(notice, [otherOwners(context), unknownData(context)]);
+      replaceContent(list, page.total ? [table("Share groups", GROUP_COLUMNS, page.items, context.view), pager(page, context.view)] : emptyList(context));
     };
     return { node, update };
   },
@@ -140,7 +140,7 @@ function problemList(signals) {
   if (!signals.total) return null;
   const items = signals.items.map((item) => el("li", {},
     problemMark(item), " ",
-    link({ group: item.group }, { "data-key": `problem ${item.group}` }, named(item.group)), ": ", seen(item.message), "."));
+    link({ group: item.group }, { "data-key": `problem ${item.group}` }, nameElement(item.group)), ": ", escapeInvisible(item.message), "."));
   const more = signals.total - signals.items.length;
   return el("section", { class: "problems", "aria-label": "Problems" },
     el("h2", {}, plural(signals.total, "group"), " with a problem"),
@@ -152,7 +152,7 @@ const problemMark = ({ problem }) =>
   el("span", { class: SEVERE.includes(problem) ? "problem severe" : "problem" }, problem.replaceAll("-", " "));
 
 function groupProblem(item) {
-  return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", seen(item.message), "."));
+  return el("section", { class: "problems", "aria-label": "Problem" }, el("p", {}, problemMark(item), ": ", escapeInvisible(item.message), "."));
 }
 
 function emptyList({ view, overview }) {
@@ -174,7 +174,7 @@ function overviewFacts({ overview, view }, page) {
 }
 
 const GROUP_COLUMNS = [
-  { label: "Group", sort: "group", isHeader: true, cell: (item) => link({ group: item.group }, { "data-key": `group ${item.group}` }, named(item.group)) },
+  { label: "Group", sort: "group", isHeader: true, cell: (item) => link({ group: item.group }, { "data-key": `group ${item.group}` }, nameElement(item.group)) },
   { label: "Problem", sort: "problem", cell: (item) => (item.problem === "none" ? "–" : problemMark(item)) },
   { label: "Lag", sort: "lag", class: "n", cell: (item) => countOrDash(item.lag) },
   { label: "In flight", class: "n", cell: (item) => countOrDash(item.in_flight_records) },
@@ -183,7 +183,7 @@ const GROUP_COLUMNS = [
 ];
 
 export const group = {
-  title: (view) => seen(view.group),
+  title: (view) => escapeInvisible(view.group),
   requests: (view) => ({
     page: query("/api/v1/share-partitions", {
       group: view.group, sort: view.sort, descending: Boolean(view.desc), offset: number(view.offset, 0), limit: PAGE,
@@ -193,12 +193,12 @@ export const group = {
   build(view) {
     const list = el("div"), notice = el("div"), problem = el("div"), figures = el("div");
     const node = el("div", {},
-      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, named(view.group)), problem, figures, notice, list);
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / "), el("h1", {}, nameElement(view.group)), problem, figures, notice, list);
     const update = ({ page, signals }, context) => {
-      refill(problem, signals.problems ? groupProblem(signals.items[0]) : null);
-      refill(figures, signals.items.map(signalFacts));
-      refill(notice, [otherOwners(context), unknownData(context)]);
-      refill(list, page.total
+      replaceContent(problem, signals.problems ? groupProblem(signals.items[0]) : null);
+      replaceContent(figures, signals.items.map(signalFacts));
+      replaceContent(notice, [otherOwners(context), unknownData(context)]);
+      replaceContent(list, page.total
         ? [el("p", {}, plural(page.total, "share-partition"), page.missing_shards.length ? " here" : ""),
           table("Share-partitions", sharePartitionColumns(context), page.items, context.view), pager(page, context.view)]
         : el("p", { class: "quiet" }, "This group has no state in this coordinator."));
@@ -246,7 +246,7 @@ const sharePartitionColumns = (context) => [
 ];
 
 export const sharePartition = {
-  title: (view) => `${seen(view.group)} · ${view.topic}-${view.partition}`,
+  title: (view) => `${escapeInvisible(view.group)} · ${view.topic}-${view.partition}`,
   requests: (view) => ({
     // Request only what is drawn, because the number of offset ranges is not limited.
     detail: query("/api/v1/share-partition", {
@@ -258,19 +258,19 @@ export const sharePartition = {
     const heading = el("h1"), figures = el("div"), readout = el("p", { class: "readout", "aria-live": "polite" });
     const strip = el("section", { "aria-label": "Window" }), lists = el("div", { class: "lists" });
     const node = el("div", {},
-      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, named(view.group)), " / "),
+      el("p", { class: "crumbs" }, link({}, {}, "Share groups"), " / ", link({ group: view.group }, {}, nameElement(view.group)), " / "),
       heading, figures, strip, lists);
     const update = ({ detail }, context) => {
-      refill(heading, topicName(detail), el("span", { class: "dash" }, "-"), String(detail.partition));
-      refill(figures, detail.unreadable
-        && el("p", { class: "notice bad" }, `This state cannot be served: ${seen(detail.unreadable)}.`), windowFacts(detail, context));
+      replaceContent(heading, topicName(detail), el("span", { class: "dash" }, "-"), String(detail.partition));
+      replaceContent(figures, detail.unreadable
+        && el("p", { class: "notice bad" }, `This state cannot be served: ${escapeInvisible(detail.unreadable)}.`), windowFacts(detail, context));
       const { first, last } = windowOf(detail);
       const chosen = number(context.view.at, first);
       const block = blockOf(chosen);
-      refill(readout, describeOffset(detail, chosen));
-      refill(strip, el("h2", {}, "Window"), legend(detail),
+      replaceContent(readout, describeOffset(detail, chosen));
+      replaceContent(strip, el("h2", {}, "Window"), legend(detail),
         cells(detail, block, chosen, go), readout, historyLinks(detail, chosen), blockLinks(detail, block, { ...context.view, run: undefined }), recordsAfterWindow(detail, last));
-      refill(lists, el("div", {}, mostDelivered(detail, context.view), epochFacts(detail, context)), allRanges(detail, context.view));
+      replaceContent(lists, el("div", {}, mostDelivered(detail, context.view), epochFacts(detail, context)), allRanges(detail, context.view));
     };
     return { node, update };
   },
@@ -353,8 +353,8 @@ export const shards = {
       el("p", { class: "quiet" }, "Each share-partition belongs to one shard. A shard has its own log and one owner."), figures, list);
     const update = (_, context) => {
       const all = [...context.shards.values()].sort((a, b) => a.state_partition - b.state_partition);
-      refill(figures, shardCounts(all));
-      refill(list, all.length
+      replaceContent(figures, shardCounts(all));
+      replaceContent(list, all.length
         ? table("Shards", SHARD_COLUMNS, all, context.view, shardRow(context))
         : el("p", { class: "quiet" }, "No shard is known yet."));
     };
@@ -383,7 +383,7 @@ const SHARD_COLUMNS = [
   { label: "Shard", class: "n", isHeader: true, cell: (shard) => String(shard.state_partition) },
   {
     label: "Status",
-    cell: (shard) => [el("span", { class: `status t-${shardStatus(shard)}` }, shardStatus(shard)), shard.failure ? el("div", { class: "bad" }, seen(shard.failure)) : null],
+    cell: (shard) => [el("span", { class: `status t-${shardStatus(shard)}` }, shardStatus(shard)), shard.failure ? el("div", { class: "bad" }, escapeInvisible(shard.failure)) : null],
   },
   {
     label: "Owner", class: "whole",
