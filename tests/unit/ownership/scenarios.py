@@ -40,7 +40,7 @@ async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
     began = fleet.now()
     await replicas[0].ownership.drain(20.0)
     assert replicas[0].owned == set()
-    given_away = [assignment for assignment in replicas[0].listener.maps if assignment is not None][-1]
+    given_away = [assignment for assignment in replicas[0].listener.assignments if assignment is not None][-1]
     await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
     took_s = fleet.now() - began
     for one, owned in zip(replicas[1:], before[1:], strict=True):
@@ -51,7 +51,7 @@ async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
         # assignment, which has no hand-over.
         released = {expected for _, expected in one.listener.elections}
         assert len(released) == 1
-        if given_away in one.listener.maps:
+        if given_away in one.listener.assignments:
             assert released == {True}
     assert not replicas[0].ownership.lease_is_fresh()
     return took_s
