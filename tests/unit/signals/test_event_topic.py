@@ -32,17 +32,17 @@ def read_records(kafka: KafkaInMemory) -> list[list[LogRecord]]:
 def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
-    async def run_queue() -> None:
+    async def send_and_wait() -> None:
         queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
         running = asyncio.create_task(queue.run())
         for each in events:
             queue.send(each)
-        # Virtual time: longer than all retries.
+        # Longer than all retries; the time is virtual.
         await asyncio.sleep(600)
         running.cancel()
         await queue.close()
 
-    run_simulated(run_queue())
+    run_simulated(send_and_wait())
     return [record for partition in read_records(kafka) for record in partition]
 
 
