@@ -66,7 +66,7 @@ def sum_over_coordinators(rig: ReplicatedRig, name: str, **labels: str) -> list[
     return [read_metric(coordinator, name, **labels) for coordinator in rig.coordinators]
 
 
-def start_all(rig: ReplicatedRig) -> None:
+def start_coordinators(rig: ReplicatedRig) -> None:
     """Start the coordinators, and wait until the shards are distributed."""
     for coordinator in rig.coordinators:
         coordinator.process.start()
@@ -183,7 +183,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
 
         migrate_to_ours(rig, ledger)
         route_to_our_coordinators(rig)
-        start_all(rig)
+        start_coordinators(rig)
         ledger.phase = "after the migration"
         consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
         ledger.consume_until_acknowledged(
@@ -232,7 +232,7 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
-        start_all(rig)
+        start_coordinators(rig)
         client, ledger = rig.client, Ledger()
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)

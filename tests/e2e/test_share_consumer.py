@@ -63,19 +63,19 @@ def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
     consumer.close()
 
     assert state is not None
-    runs = {run["first_offset"]: run for run in state["in_flight"]["items"]}
-    assert (runs[5]["delivery_state"], runs[5]["delivery_count"]) == ("AVAILABLE", 1)
-    assert (runs[7]["delivery_state"], runs[7]["last_offset"]) == ("ARCHIVED", 7)
+    batches = {batch["first_offset"]: batch for batch in state["in_flight"]["items"]}
+    assert (batches[5]["delivery_state"], batches[5]["delivery_count"]) == ("AVAILABLE", 1)
+    assert (batches[7]["delivery_state"], batches[7]["last_offset"]) == ("ARCHIVED", 7)
 
 
-def is_done(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
+def is_in_final_state(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
     """Return whether the coordinator has stored `record` in a final delivery state."""
     partition, offset = record
     state = rig.coordinator.share_partition(group, topic_id, partition)
     assert state is not None
     return offset < state["start_offset"] or any(
-        run["first_offset"] <= offset <= run["last_offset"] and run["delivery_state"] in FINAL_STATES
-        for run in state["in_flight"]["items"]
+        batch["first_offset"] <= offset <= batch["last_offset"] and batch["delivery_state"] in FINAL_STATES
+        for batch in state["in_flight"]["items"]
     )
 
 
@@ -98,20 +98,24 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
         consumer.close()
     consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
 
-    def is_nothing_open() -> bool:
+    def are_all_records_final() -> bool:
         ledger.consume(consumer, mixed_acknowledgements)
         known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
-        return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
+        return known and all(
+            is_in_final_state(standalone, group, topic_id, record) for record in ledger.in_doubt
+        )
 
-    wait_until(is_nothing_open, seconds=120, what="every record is acknowledged, or stored in a final state")
+    wait_until(
+        are_all_records_final, seconds=120, what="every record is acknowledged, or stored in a final state"
+    )
     consumer.close()
 
     assert consume_rest(client, group, topic, partitions, end=kills * per_round) == []
     assert ledger.broken_promises == []
 
 
-def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
-    """Deliver records once, twice or three times, with a `disaster` after the first and second delivery.
+def check_delivery_counts_after(rig: BuiltInRig, name: str, fail_and_recover: Callable[[], None]) -> None:
+    """Deliver records once, twice or three times, with a failure after the first and the second delivery.
 
     Records are released one commit before the failure. The next delivery must have the stored count plus one.
     """
@@ -120,9 +124,9 @@ def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> No
     consumer = rig.client.share_consumer(group, topic)
     ledger = Ledger()
     ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
-    disaster()
+    fail_and_recover()
     ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
-    disaster()
+    fail_and_recover()
     ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
     consumer.close()
 
@@ -137,7 +141,7 @@ def test_delivery_counts_continue_after_kill_of_broker(rig: BuiltInRig) -> None:
         rig.broker.kill()
         rig.broker.start()
 
-    run_disaster(rig, "broker-killed", kill_and_restart)
+    check_delivery_counts_after(rig, "broker-killed", kill_and_restart)
 
 
 @only_ours
@@ -150,7 +154,7 @@ def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalon
         standalone.coordinator.start()
         standalone.broker.start()
 
-    run_disaster(standalone, "both-killed", kill_and_restart)
+    check_delivery_counts_after(standalone, "both-killed", kill_and_restart)
 
 
 @pytest.mark.parametrize("rig", STANDALONE[-1:], indirect=True)

@@ -30,7 +30,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDicti
 _Client = TypeVar("_Client")
 
 
-def close_with_loop(client: _Client) -> _Client:
+def register_for_close(client: _Client) -> _Client:
     """Return a client that `close_clients` closes."""
     _clients.setdefault(asyncio.get_running_loop(), []).append(client)
     return client
@@ -103,7 +103,7 @@ class KafkaInMemory:
                 broker.on_request = lambda request, node=node: self._record(request.api_key, node)  # type: ignore[misc]
         self._networks[topic].join(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
-        return close_with_loop(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
+        return register_for_close(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
 
     def _record(self, api_key: int, node: int) -> None:
         if api_key in _RECORDED:

@@ -75,7 +75,7 @@ class MixedGroup:
         assert errors == [], "\n".join(errors)
 
 
-async def _roll_coordinators(
+async def _replace_coordinators(
     group: MixedGroup, clients: HistoryRecordingClients, earlier: ProgramBuild
 ) -> None:
     """Replace each coordinator by this working tree, and then by the earlier commit, under load."""
@@ -108,7 +108,7 @@ def main() -> int:
         for place in range(PLACES):
             group.replace(place, earlier, "earlier")
         clients = HistoryRecordingClients(keys_of_each_shard("rolling"), group.ports[:PLACES], Random())
-        asyncio.run(_roll_coordinators(group, clients, earlier))
+        asyncio.run(_replace_coordinators(group, clients, earlier))
         group.stop()
         clients.check()
         print(f"{len(clients.history.ops)} operations, no acknowledged write lost, no stale read")

@@ -88,16 +88,16 @@ def set_unreachable_brokers(one: GroupReplica, *nodes: int) -> None:
     one.link.unreachable_brokers = set(nodes)
 
 
-def reach_all_leaders(replicas: Sequence[GroupReplica]) -> bool:
+def are_all_leaders_reached(replicas: Sequence[GroupReplica]) -> bool:
     """Return whether each replica reaches the leaders of all its shards."""
     return all(
         LEADERS[partition] not in one.link.unreachable_brokers for one in replicas for partition in one.owned
     )
 
 
-def reach_all_leaders_balanced(fleet: ReplicaGroup, replicas: Sequence[GroupReplica]) -> bool:
+def are_shared_with_leaders_reached(fleet: ReplicaGroup, replicas: Sequence[GroupReplica]) -> bool:
     """Return whether the replicas share all shards, and each reaches the leaders of its shards."""
-    return reach_all_leaders(replicas) and fleet.is_shared_by(*replicas)
+    return are_all_leaders_reached(replicas) and fleet.is_shared_by(*replicas)
 
 
 async def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
@@ -107,7 +107,7 @@ async def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     group.partition_leaders = dict(LEADERS)
     replicas = await fleet.add_all(3)
     set_unreachable_brokers(replicas[1], 2)
-    took_s = await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
+    took_s = await fleet.wait_until(lambda: are_shared_with_leaders_reached(fleet, replicas), 60.0)
     assert (
         LIMITS.reachability_interval_s
         < took_s
@@ -130,7 +130,7 @@ async def test_only_replica_that_does_not_reach_a_broker_swaps_its_shards(
     assert 2 * swapped == sum(len(one.listener.resignations) for one in replicas)
     set_unreachable_brokers(replicas[0], 2)
     set_unreachable_brokers(replicas[2], 2)
-    await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
+    await fleet.wait_until(lambda: are_shared_with_leaders_reached(fleet, replicas), 60.0)
     assert replicas[1].owned == set(partitions_led_by(2))
     messages = [record for record in caplog.records if record.name.endswith(".broker_reachability")]
     assert [record.levelno for record in messages] == [
@@ -147,7 +147,7 @@ async def test_lasting_unreachability_is_logged_and_reported_once(
     group.partition_leaders = dict(LEADERS)
     replicas = await fleet.add_all(2)
     set_unreachable_brokers(replicas[0], 2)
-    await fleet.wait_until(lambda: reach_all_leaders(replicas), 60.0)
+    await fleet.wait_until(lambda: are_all_leaders_reached(replicas), 60.0)
     await fleet.wait_until(lambda: group.state == STABLE and fleet.is_shared_by(*replicas))
     generation = group.generation
     await asyncio.sleep(3600.0)
@@ -178,14 +178,14 @@ async def test_reported_reachability_is_kept_while_no_broker_answers(
     group.partition_leaders = dict(LEADERS)
     replicas = await fleet.add_all(2)
     set_unreachable_brokers(replicas[0], 2)
-    await fleet.wait_until(lambda: reach_all_leaders_balanced(fleet, replicas), 60.0)
+    await fleet.wait_until(lambda: are_shared_with_leaders_reached(fleet, replicas), 60.0)
     resigned = [list(one.listener.resignations) for one in replicas]
     group.brokers.set_down(*group.brokers.nodes)
     await asyncio.sleep(300.0)
     group.brokers.set_down()
     await fleet.wait_until(lambda: fleet.is_shared_by(*replicas) and group.state == STABLE, 60.0)
     await asyncio.sleep(60.0)
-    assert reach_all_leaders(replicas)
+    assert are_all_leaders_reached(replicas)
     # Members that Kafka removed meanwhile claim their shards again. The shards move to no other member.
     for one, before in zip(replicas, resigned, strict=True):
         assert set(one.listener.resignations[len(before) :]) <= one.owned

@@ -156,7 +156,7 @@ async def test_group_lost_by_kafka_starts_again_with_the_same_owners(
     generation = group.generation
     # As by default in Kafka, a new group waits for more members.
     group.first_delay_s = 3.0
-    group.forget()
+    group.lose_group()
     await fleet.wait_until(lambda: len(group.members) == 3 and group.state == STABLE)
     await fleet.wait_until(lambda: all(one.ownership.generation == group.generation for one in replicas))
     assert group.generation < generation

@@ -30,9 +30,9 @@ class LingerDriver:
 
     def __init__(self) -> None:
         self.ended = 0
-        self.rule = GroupCommitLinger(self._on_end)
+        self.rule = GroupCommitLinger(self._on_linger_ended)
 
-    def _on_end(self) -> None:
+    def _on_linger_ended(self) -> None:
         self.ended += 1
 
     async def commit(self, operations: int, took_us: int = 200) -> None:
@@ -165,7 +165,7 @@ class ConcurrentCallers(RuntimeDriver):
         self.latency_s = 0.0
 
     @property
-    def commits(self) -> int:
+    def commit_count(self) -> int:
         return self.journal._next_commit
 
     async def wait_until_committing(self) -> None:
@@ -180,7 +180,7 @@ class ConcurrentCallers(RuntimeDriver):
         part = make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)
         return await self.request_error_code(WRITE, part, group=f"caller {caller}")
 
-    async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
+    async def write_repeatedly(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
         for turn in writes:
             loop = asyncio.get_running_loop()
             asked_s = loop.time()
@@ -206,17 +206,20 @@ async def test_simultaneous_callers_share_each_commit() -> None:
     environment = SimulatedEnvironment(faults=DiskFaults(write_s=0.00001, sync_s=0.001))
     async with run_callers(environment, callers) as driver:
 
-        async def call_concurrently(turns: range) -> None:
+        async def write_concurrently(turns: range) -> None:
             pauses = [0.00002 * (1 + caller) for caller in range(callers)]
             await asyncio.gather(
-                *(driver.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
+                *(
+                    driver.write_repeatedly(caller, turns, partial(float, pauses[caller]))
+                    for caller in range(callers)
+                )
             )
 
-        await call_concurrently(range(10))
-        before = driver.commits
-        await call_concurrently(range(1_000, 1_000 + writes))
+        await write_concurrently(range(10))
+        before = driver.commit_count
+        await write_concurrently(range(1_000, 1_000 + writes))
         # If only half of the callers shared a commit, the number of commits would be twice as large.
-        assert driver.commits - before < writes * 1.2
+        assert driver.commit_count - before < writes * 1.2
 
 
 async def measure_latency_s(callers: int, writes: int, pause_s: float) -> float:
@@ -225,7 +228,7 @@ async def measure_latency_s(callers: int, writes: int, pause_s: float) -> float:
     async with run_callers(SimulatedEnvironment(faults=DiskFaults(sync_s=0.001)), callers) as driver:
         await asyncio.gather(
             *(
-                driver.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
+                driver.write_repeatedly(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
                 for caller in range(callers)
             )
         )
