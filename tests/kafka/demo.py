@@ -31,7 +31,7 @@ REJECTED = (7,)
 
 
 class StepPrinter:
-    """Prints the steps of the demo."""
+    """The output of the demo, in numbered steps."""
 
     def __init__(self) -> None:
         self._step = 0

@@ -112,7 +112,7 @@ def draw_schedule(seed: int, lasts_s: float) -> FaultSchedule:
     """Draw faults on two tracks, each of which has one fault at a time.
 
     The tracks affect two coordinators, or a coordinator and a broker. The broker may be on an island with
-    another coordinator. So at least one coordinator and two brokers have no fault.
+    another coordinator. At least one coordinator and two brokers have no fault.
     """
     rng = Random(seed)
     first, second, _ = rng.sample(_COORDINATORS, PLACES)

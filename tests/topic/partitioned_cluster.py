@@ -91,7 +91,7 @@ class PartitionedCluster:
         self._ended: set[str] = set()
         ports = free_ports(2 * PLACES)
         for place in range(PLACES):
-            self._network.listen(coordinator_name(place), ports[place : place + 1])
+            self._network.add_process(coordinator_name(place), ports[place : place + 1])
         for place, lease_s in enumerate(leases_s):
             directory_of_place = directory / f"{topic}-{place}"
             directory_of_place.mkdir()

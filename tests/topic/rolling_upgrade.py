@@ -1,8 +1,8 @@
 """Run two releases in one group: `python -m tests.topic.rolling_upgrade COMMIT`.
 
 Three coordinators of an earlier commit own the shards of one topic. The build of this working tree replaces
-the coordinators one after another. Then the earlier commit replaces these in turn. All the time, clients read
-and write at each coordinator; their history must be linearizable. The coordinators must not log an error.
+the coordinators one after another. Then the earlier commit replaces them again. Meanwhile, clients read
+and write at each coordinator; the history must be linearizable. The coordinators must not log an error.
 """
 
 import argparse

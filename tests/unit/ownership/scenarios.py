@@ -84,7 +84,7 @@ async def joining_replica_gets_shards(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def newer_replica_of_one_address_wins(fleet: ReplicaGroup) -> float:
+async def newer_of_two_replicas_with_one_address_gets_shards(fleet: ReplicaGroup) -> float:
     first, other = await fleet.add_all(2)
     newer = await fleet.add(wire=first.replica.wire)
     took_s = await fleet.wait_until(lambda: fleet.is_shared_by(other, newer))
@@ -135,7 +135,7 @@ async def static_member_may_change_address(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def newer_of_two_static_members_wins(fleet: ReplicaGroup) -> float:
+async def newer_of_two_static_members_gets_shards(fleet: ReplicaGroup) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.wait_until(lambda: fleet.is_shared_by(first, other))
     newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
@@ -193,10 +193,10 @@ SCENARIOS: list[Scenario] = [
     last_replica_drains,
     stopped_replica_is_replaced,
     joining_replica_gets_shards,
-    newer_replica_of_one_address_wins,
+    newer_of_two_replicas_with_one_address_gets_shards,
     restarted_static_member_keeps_shards,
     static_member_may_change_address,
-    newer_of_two_static_members_wins,
+    newer_of_two_static_members_gets_shards,
     replica_with_other_settings_is_refused,
     fenced_shard_is_elected_again,
     unready_replica_loses_shards,

@@ -222,7 +222,7 @@ def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
     assert count_shards_at_leaders(plan.owners, members, leaders) == 12
 
 
-def test_ready_members_are_preferred() -> None:
+def test_unready_member_owns_no_shards_if_another_is_ready() -> None:
     unready, ready = make_member(0, ready=False, owned={0, 1, 2}), make_member(1)
     assert assign_shards([unready, ready], {}, 3).owners == (1, 1, 1)
     assert set(assign_shards([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
@@ -235,7 +235,7 @@ def test_no_member_owns_shards_if_all_drain() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> None:
+def test_later_started_of_two_members_with_one_address_gets_the_shards(turned: bool) -> None:
     older, newer = make_member(0, wire="h:1", owned={0, 1}, lease_is_fresh=True), make_member(1, wire="h:1")
     members = [newer, older] if turned else [older, newer]
     plan = assign_shards(members, {}, 2)
@@ -259,7 +259,7 @@ def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> Non
         ),
     ],
 )
-def test_newer_of_two_assignments_of_a_shard_wins(
+def test_holder_is_the_member_with_a_fresh_lease_and_the_newest_assignment(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
     plan = assign_shards([make_member(0, owned={0}, **one), make_member(1, owned={0}, **other)], {}, 2)

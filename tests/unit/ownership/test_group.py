@@ -137,7 +137,7 @@ async def test_drain_waits_until_the_shards_are_released(group: GroupInMemory, f
     await fleet.wait_until(lambda: len(group.members) == 1)
 
 
-async def test_shards_move_next_to_their_leaders_later_and_without_churn(
+async def test_shards_move_next_to_their_leaders_only_after_lasting_changes(
     group: GroupInMemory, fleet: ReplicaGroup
 ) -> None:
     interval_s = 20.0

@@ -1,4 +1,4 @@
-"""Hand-over requests of an owner: they are granted, keep the balance, and are forgotten afterwards."""
+"""Hand-over requests of an owner: which are granted, the balance, and the next rebalance."""
 
 import asyncio
 from collections import Counter
@@ -37,7 +37,7 @@ def test_request_without_a_member_moves_the_shard_to_the_least_loaded() -> None:
     assert assign_shards(members, {}, 5).owners == (2, 0, 1, 1, 2)
 
 
-def test_shard_that_moves_back_is_preferably_led_next_to_the_giver() -> None:
+def test_giver_gets_a_shard_in_exchange_whose_leader_is_next_to_it() -> None:
     members = [
         make_member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
         make_member(1, owned={2, 3}, broker_id=6),

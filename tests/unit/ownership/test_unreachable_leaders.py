@@ -183,7 +183,7 @@ def test_member_next_to_the_leader_is_preferred_among_those_that_reach_it() -> N
     assert assign_shards(nobodys, {0: 2, 1: 1, 2: 3}, 3).owners == (1, 0, 2)
 
 
-def test_member_next_to_a_leader_yields_to_the_only_one_that_reaches_another() -> None:
+def test_reachability_has_priority_over_locality() -> None:
     leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
     # Only the member next to the leader of the last three shards reaches the leader of the first three.
     members = [make_member(0, broker_id=2), make_member(1, unreached={0, 1, 2})]

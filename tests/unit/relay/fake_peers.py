@@ -130,7 +130,7 @@ class FrameStream:
 
 
 class FakeServer:
-    """Accepts connections and queues them for the test, which sends all responses."""
+    """A server that queues its connections for the test, which sends all responses."""
 
     def __init__(self) -> None:
         self._connections: asyncio.Queue[FrameStream] = asyncio.Queue()

@@ -188,7 +188,9 @@ async def test_unreadable_log_end_is_retried_until_it_is_readable() -> None:
         (1.0, "Shards failed to load: nothing was heard of the others for too long to claim it"),
     ],
 )
-async def test_missing_lease_is_a_failure_only_after_a_while(without_lease_s: float, reason: str) -> None:
+async def test_missing_lease_is_reported_as_a_failure_only_if_it_lasts(
+    without_lease_s: float, reason: str
+) -> None:
     lease = FakeLease()
     lease.fresh = False
     async with run_replica(KafkaInMemory(), lease=lease) as driver:

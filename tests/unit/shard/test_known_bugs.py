@@ -73,7 +73,7 @@ ELSEWHERE = {
     ),
     "KAFKA-20347: the previous owner of a shard kept its metrics": (
         "runtime/test_handover.py",
-        "test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind",
+        "test_kafka_20347_metrics_of_a_resigned_shard_are_removed",
     ),
     "KAFKA-20634: a write was acknowledged after its shard was closed": (
         "runtime/test_runtime.py",
