@@ -17,7 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce_records
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    DeliveryRecorder,
+    consume_in_thread,
+    consume_rest,
+    new_topic,
+    produce_records,
+)
 from tests.e2e.test_migration import (
     KAFKAS_OWN,
     OURS,
@@ -45,7 +52,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 # The shards of these partitions are consecutive, so that several coordinators own them.
 PARTITIONS = 24
 RECORDS = 10
-FEW_AT_A_TIME = {"max.poll.records": "20"}
+SMALL_COMMITS = {"max.poll.records": "20"}
 # A long session timeout: no coordinator fails in this test, and a slow coordinator must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 # After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. On the
@@ -131,13 +138,13 @@ def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
             raise
 
 
-def migrate_to_ours(rig: ReplicatedRig, ledger: Ledger) -> None:
+def migrate_to_ours(rig: ReplicatedRig, recorder: DeliveryRecorder) -> None:
     """Migrate the state. Kafka's own coordinator must have kept the state of each acknowledged record."""
     done = run_migrate(rig.brokers[0], KAFKAS_OWN, OURS, "--execute")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["verified"], report["counts"]["copy"]) == (True, PARTITIONS)
-    acknowledged = {partition for partition, _ in ledger.settled}
+    acknowledged = {partition for partition, _ in recorder.settled}
     states = [state for group in report["groups"] for state in group["partitions"]]
     initial = [state for state in states if state["start_offset"] == -1 and state["state_batches"] == 0]
     assert [state for state in initial if state["partition"] in acknowledged] == []
@@ -169,27 +176,27 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with migration_rig(newest_jars, tmp_path) as rig:
-        client, ledger = rig.client, Ledger()
-        ledger.phase = "with Kafka's own coordinator"
-        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
+        client, recorder = rig.client, DeliveryRecorder()
+        recorder.phase = "with Kafka's own coordinator"
+        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=LONG_RECORD_LOCK)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120
         )
         consumer.close()
         assert "__share_group_state" in client.topics()
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
 
-        migrate_to_ours(rig, ledger)
+        migrate_to_ours(rig, recorder)
         route_to_our_coordinators(rig)
         start_coordinators(rig)
-        ledger.phase = "after the migration"
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(
+        recorder.phase = "after the migration"
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
         assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [1.0] * 3
         forwarded = sum_over_coordinators(
             rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE"
@@ -204,18 +211,18 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
             sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
             == [0.0] * 3
         )
-        assert ledger.failed_commits == 0
+        assert recorder.failed_commits == 0
 
         # Replace the coordinator with the fewest forwarded requests; other coordinators own its shards
         # meanwhile.
-        ledger.phase = "while a coordinator is replaced"
+        recorder.phase = "while a coordinator is replaced"
         replaced = rig.coordinators[forwarded.index(min(forwarded))]
-        with consume_in_thread(ledger, consumer, reject_or_accept_late):
+        with consume_in_thread(recorder, consumer, reject_or_accept_late):
             replaced.stop()
             replaced.start()
-            ledger.wait_until_acknowledged(PARTITIONS * RECORDS, seconds=120)
+            recorder.wait_until_acknowledged(PARTITIONS * RECORDS, seconds=120)
         consumer.close()
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
 
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
         delete_kafkas_topic(rig)
@@ -224,7 +231,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
             min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
         )
         assert "__share_group_state" not in client.topics()
-        assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
+        assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())
 
 
 @pytest.mark.timeout(1200)
@@ -233,14 +240,16 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
         start_coordinators(rig)
-        client, ledger = rig.client, Ledger()
+        client, recorder = rig.client, DeliveryRecorder()
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
+            consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120
+        )
         consumer.close()
 
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
         assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [0.0] * 3
         assert sum_over_coordinators(rig, "share_coordinator_forwarded_total") == [0.0] * 3
         assert (

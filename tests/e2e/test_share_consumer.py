@@ -13,10 +13,10 @@ from time import monotonic
 
 import pytest
 
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    FOR_LONG,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    SMALL_COMMITS,
+    DeliveryRecorder,
     Record,
     accept_after_up_to_3_deliveries,
     consume_in_thread,
@@ -36,16 +36,16 @@ FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
 
 
 def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) -> None:
-    topic, group, _ = new_topic(rig.client, "kinds", settings=FOR_LONG)
+    topic, group, _ = new_topic(rig.client, "kinds", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=100)
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=100) == []
-    assert ledger.broken_promises == []
-    assert {record: counts for record, counts in ledger.delivery_counts.items() if counts != [1]} == {
+    assert recorder.violations == []
+    assert {record: counts for record, counts in recorder.delivery_counts.items() if counts != [1]} == {
         (0, offset): [1, 2] for offset in range(5, 100, 10)
     }
     # The state topic exists only if the broker uses its built-in coordinator.
@@ -54,11 +54,11 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
 
 @only_ours
 def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
-    topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
+    topic, group, topic_id = new_topic(standalone.client, "shown", settings=LONG_RECORD_LOCK)
     produce_records(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # Consume until all records but the released record are acknowledged.
-    Ledger().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
+    DeliveryRecorder().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
 
@@ -85,24 +85,24 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     client = standalone.client
     topic, group, topic_id = new_topic(client, "kills", partitions=partitions)
     chance = random.Random(standalone.broker.jars.release)
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     for kill in range(kills):
         produce_records(client, topic, partitions, first=kill * per_round, count=per_round)
-        goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-            ledger.wait_until_acknowledged(goal + 1, seconds=120)
+        goal = len(recorder.settled) + chance.randrange(partitions * per_round // 2)
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        with consume_in_thread(recorder, consumer, mixed_acknowledgements):
+            recorder.wait_until_acknowledged(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
         # The group is empty for a moment, so that the broker reads the state again.
         consumer.close()
-    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = client.share_consumer(group, topic, SMALL_COMMITS)
 
     def are_all_records_final() -> bool:
-        ledger.consume(consumer, mixed_acknowledgements)
-        known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
+        recorder.consume(consumer, mixed_acknowledgements)
+        known = len(recorder.settled) + len(recorder.in_doubt) == partitions * kills * per_round
         return known and all(
-            is_in_final_state(standalone, group, topic_id, record) for record in ledger.in_doubt
+            is_in_final_state(standalone, group, topic_id, record) for record in recorder.in_doubt
         )
 
     wait_until(
@@ -111,7 +111,7 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     consumer.close()
 
     assert consume_rest(client, group, topic, partitions, end=kills * per_round) == []
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
 
 
 def check_delivery_counts_after(rig: BuiltInRig, name: str, fail_and_recover: Callable[[], None]) -> None:
@@ -119,20 +119,20 @@ def check_delivery_counts_after(rig: BuiltInRig, name: str, fail_and_recover: Ca
 
     Records are released one commit before the failure. The next delivery must have the stored count plus one.
     """
-    topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
+    topic, group, _ = new_topic(rig.client, name, settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
-    ledger = Ledger()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
+    recorder = DeliveryRecorder()
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
     fail_and_recover()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
     fail_and_recover()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=30) == []
-    assert ledger.broken_promises == []
-    seen = {offset: sorted(set(counts)) for (_, offset), counts in ledger.delivery_counts.items()}
+    assert recorder.violations == []
+    seen = {offset: sorted(set(counts)) for (_, offset), counts in recorder.delivery_counts.items()}
     assert seen == {offset: [1, 2, 3][: 1 + offset % 3] for offset in range(30)}
 
 
@@ -168,7 +168,7 @@ def test_broker_repeats_a_slow_initialization_with_start_offset_0(standalone: St
 
     def starts_at_0(stopped_s: float) -> bool:
         """Stop the coordinator during an initialization; return whether the final start offset is 0."""
-        settings = {**FOR_LONG, "share.auto.offset.reset": "latest"}
+        settings = {**LONG_RECORD_LOCK, "share.auto.offset.reset": "latest"}
         topic, group, topic_id = new_topic(client, f"repeated-{stopped_s:g}", settings=settings)
         os.kill(coordinator.process.pid, signal.SIGSTOP)
         try:

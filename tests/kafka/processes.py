@@ -1,7 +1,7 @@
 """Run child processes with a log file, and wait for conditions with a deadline.
 
-Every child leads its own process group and is registered with the reaper (reaper.py) while it runs. So no
-child survives the test process, even if that is killed.
+Every child leads its own process group and is registered with the reaper (reaper.py) while it runs.
+Therefore, no child survives the test process, even if the test process is killed.
 """
 
 import atexit

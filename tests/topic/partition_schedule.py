@@ -11,7 +11,7 @@ from random import Random
 from tests.kafka.tcp_proxy import Direction
 from tests.topic.linked_brokers import BROKERS, broker_name
 
-# A place is where a coordinator runs.
+# The number of coordinators. A place is the number of one coordinator, from 0.
 PLACES = 3
 # Every fourth seed also has a fault of a broker. Such a schedule lasts BROKER_FAULT_S longer, because other
 # brokers take over only after the broker's session has expired. Half of these faults affect the process.
