@@ -2,7 +2,7 @@
 
 The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
 FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
-As the control, a cluster that never had the topic uses FindCoordinator (mode A).  See docs/routing.md.
+As the control, a cluster that never had the topic uses FindCoordinator (mode A). See docs/routing.md.
 """
 
 import json
@@ -69,7 +69,7 @@ def read_metric(coordinator: CoordinatorProcess, name: str, **labels: str) -> fl
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
-def sum_over_coordinators(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
+def read_metric_of_each_coordinator(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
     return [read_metric(coordinator, name, **labels) for coordinator in rig.coordinators]
 
 
@@ -80,7 +80,10 @@ def start_coordinators(rig: ReplicatedRig) -> None:
     for coordinator in rig.coordinators:
         coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
-        lambda: set(sum_over_coordinators(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
+        lambda: (
+            set(read_metric_of_each_coordinator(rig, "share_coordinator_shards", state="active"))
+            <= {16.0, 17.0}
+        ),
         seconds=120,
         what="every coordinator owns shards",
     )
@@ -138,7 +141,7 @@ def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
             raise
 
 
-def migrate_to_ours(rig: ReplicatedRig, recorder: DeliveryRecorder) -> None:
+def migrate_to_our_topic(rig: ReplicatedRig, recorder: DeliveryRecorder) -> None:
     """Migrate the state. Kafka's own coordinator must have kept the state of each acknowledged record."""
     done = run_migrate(rig.brokers[0], KAFKAS_OWN, OURS, "--execute")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
@@ -161,7 +164,7 @@ def route_to_our_coordinators(rig: ReplicatedRig) -> None:
         broker.wait_ready()
 
 
-def delete_kafkas_topic(rig: ReplicatedRig) -> None:
+def delete_kafka_state_topic(rig: ReplicatedRig) -> None:
     # The tool needs a class that the newest release does not have.
     done = fetch_jars(RELEASES[-2]).run(
         "org.apache.kafka.tools.TopicCommand",
@@ -188,7 +191,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         assert "__share_group_state" in client.topics()
         assert recorder.violations == []
 
-        migrate_to_ours(rig, recorder)
+        migrate_to_our_topic(rig, recorder)
         route_to_our_coordinators(rig)
         start_coordinators(rig)
         recorder.phase = "after the migration"
@@ -197,18 +200,22 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
         assert recorder.violations == []
-        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [1.0] * 3
-        forwarded = sum_over_coordinators(
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [1.0] * 3
+        forwarded = read_metric_of_each_coordinator(
             rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE"
         )
         assert sum(forwarded) > 0
         # No request was answered with NOT_COORDINATOR, and no broker sent FindCoordinator.
         assert (
-            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR")
+            read_metric_of_each_coordinator(
+                rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR"
+            )
             == [0.0] * 3
         )
         assert (
-            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
+            read_metric_of_each_coordinator(
+                rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+            )
             == [0.0] * 3
         )
         assert recorder.failed_commits == 0
@@ -225,10 +232,15 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
         assert recorder.violations == []
 
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
-        delete_kafkas_topic(rig)
+        delete_kafka_state_topic(rig)
         assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert (
-            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+            min(
+                read_metric_of_each_coordinator(
+                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+                )
+            )
+            > 0
         )
         assert "__share_group_state" not in client.topics()
         assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())
@@ -250,10 +262,15 @@ def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
         consumer.close()
 
         assert recorder.violations == []
-        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [0.0] * 3
-        assert sum_over_coordinators(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
         assert (
-            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+            min(
+                read_metric_of_each_coordinator(
+                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+                )
+            )
+            > 0
         )
         keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)
