@@ -56,7 +56,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
 
             described = rig.share_groups.describe_offsets(GROUP)[0]
             partition = wait_until(
-                lambda: _select_released(read_share_partition(observer, topic_id)),
+                lambda: _select_partition_with_released_records(read_share_partition(observer, topic_id)),
                 seconds=10,
                 what="the API shows the released record",
             )
@@ -67,7 +67,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert partition["records_by_state"] == {"AVAILABLE": RECORDS}
             assert partition["delivery_count_max"] == 1
             signals = wait_until(
-                lambda: _wait_for_lag(get_json(observer, "/api/v1/signals")),
+                lambda: _select_signals_with_lag(get_json(observer, "/api/v1/signals")),
                 seconds=30,
                 what="signals are computed",
             )
@@ -80,11 +80,11 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert (events[0]["delivery_state"], events[0]["delivery_count"]) == ("AVAILABLE", 1)
 
 
-def _select_released(partition: dict[str, Any]) -> dict[str, Any] | None:
+def _select_partition_with_released_records(partition: dict[str, Any]) -> dict[str, Any] | None:
     return partition if partition["records_by_state"].get("AVAILABLE") else None
 
 
-def _wait_for_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
+def _select_signals_with_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
     return signals if signals["items"] and signals["items"][0]["lag"] == RECORDS else None
 
 
