@@ -247,7 +247,7 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
 
 
 @pytest.mark.timeout(1200)
-def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
+def test_coordinators_forward_nothing_if_brokers_use_find_coordinator(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:

@@ -1,6 +1,6 @@
 """Migrate the state of an idle share group to this coordinator, and back to Kafka's own coordinator.
 
-The broker begins with its built-in share coordinator.  Then the state is migrated, and the broker restarts
+The broker begins with its built-in share coordinator. Then the state is migrated, and the broker restarts
 with its inter-broker listener advertised at HAProxy. Later the test migrates back. After each migration,
 accepted and rejected records must not be delivered again, and released records have the next delivery count.
 """

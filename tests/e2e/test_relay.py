@@ -180,7 +180,9 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
         assert rig.relay.metric('connections_refused_total{reason="session"}') == 0
 
 
-def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_over_sasl_and_tls_with_a_client_certificate(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
     authority = CertificateAuthority(tmp_path / "certificates")
     relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)
@@ -196,7 +198,7 @@ def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, 
         consume_with_group(rig.client, rig.coordinator, "over-tls")
 
 
-def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_over_mutual_tls_without_sasl(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path / "certificates")
     relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)

@@ -91,7 +91,7 @@ def receives_bytes(said: bytes, at: socket.socket) -> bool:
         return stream.read(len(said)) == said
 
 
-def test_connection_during_restart_waits(relay: RestartedRelay) -> None:
+def test_connection_during_relay_restart_waits_and_is_forwarded(relay: RestartedRelay) -> None:
     relay.start()
     fetch, write = encode_request(FETCH, FETCHER, b"a body"), encode_request(WRITE, PERSISTER, b"a body")
     for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):

@@ -22,7 +22,9 @@ Answer = TypeVar("Answer")
 
 
 @pytest.mark.timeout(600)
-def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_topics_and_groups_without_permission_are_not_reported_as_missing(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
     with run_secured_broker(newest_jars, tmp_path) as broker:
         client = KafkaClient(newest_jars, broker.internal_bootstrap, tmp_path)
         try:

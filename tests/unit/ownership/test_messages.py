@@ -64,7 +64,7 @@ def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], obje
         decode(b'{"version": 1, "setting": {}}')
 
 
-def test_plan_considers_unreachable_leaders() -> None:
+def test_shard_whose_leader_is_unreachable_is_swapped_without_a_release() -> None:
     members = {
         "a": encode_message(make_metadata(1, owned=(0, 1), unreached=(7, 99))),
         "b": encode_message(make_metadata(2, owned=(2, 3))),
