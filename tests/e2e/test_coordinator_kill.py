@@ -204,12 +204,8 @@ class KilledCoordinator:
         return sum(state.acknowledged for state in self.expected_states)
 
 
-@pytest.mark.timeout(1800)
-async def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
-    runs = [
-        KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
-        for number, sync in enumerate(("always", "os"))
-    ]
+async def run_concurrently(runs: list[KilledCoordinator]) -> None:
+    """Kill and restart each coordinator ROUNDS times."""
     try:
         async with asyncio.TaskGroup() as group:
             for run in runs:
@@ -217,6 +213,15 @@ async def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
     finally:
         for run in runs:
             run.coordinator.kill()
+
+
+@pytest.mark.timeout(1800)
+def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
+    runs = [
+        KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
+        for number, sync in enumerate(("always", "os"))
+    ]
+    asyncio.run(run_concurrently(runs))
     for run in runs:
         assert "ERROR" not in run.coordinator.process.log.read_text()
         report = verify_journal(run.coordinator.data)
