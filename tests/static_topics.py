@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class StaticTopics:
-    """Contains the given topics with their number of partitions."""
+    """A directory of the given topics and their numbers of partitions."""
 
     def __init__(self, partitions_of: Mapping[bytes, int]) -> None:
         self._partitions_of = dict(partitions_of)

@@ -18,7 +18,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from coordinator.log.kafka.topic import TopicConfig, required_configs
 from tests.benchmarks.system_under_test import SystemUnderTest
 from tests.kafka.broker import new_cluster
-from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, prepare_coordinator
 from tests.kafka.client import KafkaClient
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jars
@@ -92,7 +92,7 @@ def systems_on_cluster(folder: Path, brokers: int) -> Iterator[SystemsOnCluster]
         folder.mkdir()
         rig = _start_cluster(stack, folder, brokers)
         asyncio.run(_create_topics(rig.broker.bootstrap, brokers))
-        ready = ready_coordinator(rig, topic="bench", partitions=PARTITIONS)
+        ready = prepare_coordinator(rig, topic="bench", partitions=PARTITIONS)
         port, http_port = free_ports(2)
         ours = CoordinatorProcess(
             folder,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.kafka.processes import raise_session
+from tests.kafka.processes import raise_session_priority
 from tests.kafka.toolchain import program_path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -65,7 +65,7 @@ class Machine:
 
     def __init__(self) -> None:
         # The load generator runs in this process's session; each measured process has its own session.
-        raise_session(os.getpid())
+        raise_session_priority(os.getpid())
         self.load_average = os.getloadavg()[0]
         self._began = datetime.now(UTC)
         self._began_s = time.monotonic()

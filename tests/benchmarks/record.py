@@ -168,7 +168,7 @@ class RecordingRig:
             commit=workload.commit,
             types=workload.types,
         )
-        command = self.jars.java(*arguments, jvm=SHIPPED_CLIENT_JVM)
+        command = self.jars.java_command(*arguments, jvm=SHIPPED_CLIENT_JVM)
         return ChildProcess("share consumers", command, self._folder / "consumers.log")
 
     def change_leaders(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.benchmarks.commits import CommitBuild
 from tests.benchmarks.system_under_test import PARTITIONS, TOPICS, SystemUnderTest
-from tests.kafka.built_in import ready_coordinator
+from tests.kafka.built_in import prepare_coordinator
 from tests.kafka.coordinator import CoordinatorProcess
 from tests.kafka.jars import RELEASES, REPOSITORY, SHIPPED_BROKER_JVM, fetch_jars
 from tests.kafka.ports import free_ports
@@ -64,7 +64,8 @@ def start_kafka(folder: Path) -> Iterator[SystemUnderTest]:
     folder.mkdir()
     with built_in_rig(fetch_jars(NEWEST), folder, jvm=SHIPPED_BROKER_JVM) as rig:
         ready = [
-            ready_coordinator(rig, topic=f"bench-{number}", partitions=PARTITIONS) for number in range(TOPICS)
+            prepare_coordinator(rig, topic=f"bench-{number}", partitions=PARTITIONS)
+            for number in range(TOPICS)
         ]
         # The client would take memory and CPU time from the measured systems.
         rig.client.close()

@@ -31,7 +31,7 @@ def run_up_to_the_broker(
     assert STORAGE in script
     assert START in script
     script = script.replace(STORAGE, "storage").replace(START, "echo would start")
-    storage = shlex.join(jars.java(MAIN_CLASSES["kafka-storage.sh"]))
+    storage = shlex.join(jars.java_command(MAIN_CLASSES["kafka-storage.sh"]))
     done = subprocess.run(
         ["/bin/bash", "-euc", f'storage() {{ {storage} "$@"; }}\n{script}'],
         capture_output=True,

@@ -29,8 +29,8 @@ from tests.deploy.local_images import (
     make_prometheus_image,
     make_python_image,
 )
-from tests.e2e.ledger import (
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    DeliveryRecorder,
     mixed_acknowledgements,
     new_topic,
     produce_records,
@@ -178,9 +178,9 @@ def test_recovery_image_reads_journal_of_coordinator(
     """The recovery image mounts the journal read-only while the coordinator runs."""
     topic, group, topic_id = new_topic(rig.client, "recovered")
     produce_records(rig.client, topic, 1, first=0, count=20)
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 20, seconds=120)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 20, seconds=120)
     consumer.close()
     image = build_ours(engine, "recovery")
 

@@ -35,26 +35,26 @@ from tests.kafka.broker import new_cluster
 RETENTION_MINUTES = 600
 GRACE_MINUTES = 60
 # The default interval between two expiry checks of a coordinator process, in minutes.
-INTERVAL_MINUTES = 10
+CHECK_INTERVAL_MINUTES = 10
 
-# The maximum number of seconds of an expiry round. A round may wait for a consumer that joins during the
-# round.
-_DONE_WITHIN_S = 300
+# The maximum number of seconds of an expiry round. A round may wait for a consumer that
+# joins during the round.
+_CALL_TIMEOUT_S = 300
 
 T = TypeVar("T")
 
 
 class OffsetClock:
-    """The system time plus an offset that a test sets."""
+    """A clock that a test advances; otherwise it shows the system time."""
 
     def __init__(self) -> None:
-        self._passed_ms = 0
+        self._offset_ms = 0
 
     def now_ms(self) -> int:
-        return SystemClock().now_ms() + self._passed_ms
+        return SystemClock().now_ms() + self._offset_ms
 
     def advance(self, minutes: float) -> None:
-        self._passed_ms += round(minutes * 60_000)
+        self._offset_ms += round(minutes * 60_000)
 
 
 class ThreadedCoordinator:
@@ -69,7 +69,7 @@ class ThreadedCoordinator:
             bootstrap_servers=bootstrap,
             state_retention_minutes=RETENTION_MINUTES,
             state_missing_grace_minutes=GRACE_MINUTES,
-            state_retention_check_interval_ms=INTERVAL_MINUTES * 60_000,
+            state_retention_check_interval_ms=CHECK_INTERVAL_MINUTES * 60_000,
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="coordinator")
@@ -82,7 +82,7 @@ class ThreadedCoordinator:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the coordinator's event loop, and return its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_DONE_WITHIN_S)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_CALL_TIMEOUT_S)
 
     def start(self, **settings: object) -> None:
         """Start a coordinator with the existing journal, and wait until it has loaded the state."""
@@ -116,33 +116,34 @@ class ThreadedCoordinator:
         await self.runtime.stop()
 
     def run_round(self) -> ExpiryRoundResult:
-        """Run one expiry round. A coordinator process does that periodically."""
+        """Run one expiry round, which a coordinator process does periodically."""
         return self.run(self.expiry.run_round())
 
     def advance_with_rounds(self, minutes: int) -> None:
         """Advance the clock, and run an expiry round after each check interval."""
-        for _ in range(minutes // INTERVAL_MINUTES):
-            self.clock.advance(INTERVAL_MINUTES)
+        for _ in range(minutes // CHECK_INTERVAL_MINUTES):
+            self.clock.advance(CHECK_INTERVAL_MINUTES)
             self.run_round()
 
     def forecast(self, retention_minutes: int | None = None) -> ExpiryForecast:
         """Return the abandoned state and its expiry times, by default for the configured retention time."""
         return self.run(self.expiry.forecast(retention_minutes))
 
-    def status(self, group: str) -> dict[str | None, tuple[str, str]]:
+    def expiry_statuses(self, group: str) -> dict[str | None, tuple[str, str]]:
         """Return (reason, expiry status) of the abandoned state of a group, by topic name."""
         items = self.forecast().items
         return {each.topic: (each.reason, each.status) for each in items if each.group_id == group}
 
-    def states(self, group: str) -> set[SharePartitionKey]:
+    def list_share_partitions(self, group: str) -> set[SharePartitionKey]:
         """Return the share-partitions of a group that have state."""
 
-        async def find_states() -> set[SharePartitionKey]:
+        async def list_keys() -> set[SharePartitionKey]:
             return {key async for key, _ in self.runtime.share_partitions() if key.group_id == group}
 
-        return self.run(find_states())
+        return self.run(list_keys())
 
-    def read_counter(self, reason: str) -> float:
+    def expired_count(self, reason: str) -> float:
+        """Return the number of share-partitions that expired for a reason."""
         name = "share_coordinator_expired_share_partitions_total"
         return self.metrics.registry.get_sample_value(name, {"reason": reason}) or 0
 
@@ -206,13 +207,13 @@ def expiring_rig(jars: KafkaJars, directory: Path) -> Iterator[ExpiringRig]:
         yield ExpiringRig(broker, client, coordinator)
 
 
-def run_before_call(owner: Any, name: str, happens: Callable[[], object]) -> Callable[[], None]:
-    """Run `happens` before each call of a coroutine method; return a function that restores the method."""
+def run_before_call(owner: Any, name: str, action: Callable[[], object]) -> Callable[[], None]:
+    """Run `action` before each call of a coroutine method; return a function that restores the method."""
     method = getattr(owner, name)
 
-    async def run_and_call(*args: Any) -> Any:
-        await asyncio.to_thread(happens)
+    async def run_action_and_call(*args: Any) -> Any:
+        await asyncio.to_thread(action)
         return await method(*args)
 
-    setattr(owner, name, run_and_call)
+    setattr(owner, name, run_action_and_call)
     return lambda: delattr(owner, name)

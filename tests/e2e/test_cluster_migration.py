@@ -2,7 +2,7 @@
 
 The topic `__share_group_state` still exists, so the brokers send requests to its partition leaders without
 FindCoordinator. Most requests reach a coordinator that does not own the share-partition, which forwards them.
-As the control, a cluster that never had the topic uses FindCoordinator (mode A).  See docs/routing.md.
+As the control, a cluster that never had the topic uses FindCoordinator (mode A). See docs/routing.md.
 """
 
 import json
@@ -17,7 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from protocol.messages import find_coordinator
 from protocol.state_records import SharePartitionKey, parse_topic_id
-from tests.e2e.ledger import FOR_LONG, Ledger, consume_in_thread, consume_rest, new_topic, produce_records
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    DeliveryRecorder,
+    consume_in_thread,
+    consume_rest,
+    new_topic,
+    produce_records,
+)
 from tests.e2e.test_migration import (
     KAFKAS_OWN,
     OURS,
@@ -45,7 +52,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.slow]
 # The shards of these partitions are consecutive, so that several coordinators own them.
 PARTITIONS = 24
 RECORDS = 10
-FEW_AT_A_TIME = {"max.poll.records": "20"}
+SMALL_COMMITS = {"max.poll.records": "20"}
 # A long session timeout: no coordinator fails in this test, and a slow coordinator must stay a member.
 SETTINGS = {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"}
 # After this time without a response, Kafka's group coordinator repeats an InitializeShareGroupState. On the
@@ -62,18 +69,21 @@ def read_metric(coordinator: CoordinatorProcess, name: str, **labels: str) -> fl
     return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
 
 
-def sum_over_coordinators(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
+def read_metric_of_each_coordinator(rig: ReplicatedRig, name: str, **labels: str) -> list[float]:
     return [read_metric(coordinator, name, **labels) for coordinator in rig.coordinators]
 
 
-def start_all(rig: ReplicatedRig) -> None:
+def start_coordinators(rig: ReplicatedRig) -> None:
     """Start the coordinators, and wait until the shards are distributed."""
     for coordinator in rig.coordinators:
         coordinator.process.start()
     for coordinator in rig.coordinators:
         coordinator.process.wait_ready(lambda one=coordinator: one.get("/readyz")[0] == 200, seconds=120)
     wait_until(
-        lambda: set(sum_over_coordinators(rig, "share_coordinator_shards", state="active")) <= {16.0, 17.0},
+        lambda: (
+            set(read_metric_of_each_coordinator(rig, "share_coordinator_shards", state="active"))
+            <= {16.0, 17.0}
+        ),
         seconds=120,
         what="every coordinator owns shards",
     )
@@ -131,13 +141,13 @@ def migration_rig(jars: KafkaJars, directory: Path) -> Iterator[ReplicatedRig]:
             raise
 
 
-def migrate_to_ours(rig: ReplicatedRig, ledger: Ledger) -> None:
+def migrate_to_our_topic(rig: ReplicatedRig, recorder: DeliveryRecorder) -> None:
     """Migrate the state. Kafka's own coordinator must have kept the state of each acknowledged record."""
     done = run_migrate(rig.brokers[0], KAFKAS_OWN, OURS, "--execute")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     report: dict[str, Any] = json.loads(done.stdout)
     assert (report["verified"], report["counts"]["copy"]) == (True, PARTITIONS)
-    acknowledged = {partition for partition, _ in ledger.settled}
+    acknowledged = {partition for partition, _ in recorder.settled}
     states = [state for group in report["groups"] for state in group["partitions"]]
     initial = [state for state in states if state["start_offset"] == -1 and state["state_batches"] == 0]
     assert [state for state in initial if state["partition"] in acknowledged] == []
@@ -154,7 +164,7 @@ def route_to_our_coordinators(rig: ReplicatedRig) -> None:
         broker.wait_ready()
 
 
-def delete_kafkas_topic(rig: ReplicatedRig) -> None:
+def delete_kafka_state_topic(rig: ReplicatedRig) -> None:
     # The tool needs a class that the newest release does not have.
     done = fetch_jars(RELEASES[-2]).run(
         "org.apache.kafka.tools.TopicCommand",
@@ -169,82 +179,98 @@ def test_share_group_continues_while_brokers_use_leaders_of_old_topic(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with migration_rig(newest_jars, tmp_path) as rig:
-        client, ledger = rig.client, Ledger()
-        ledger.phase = "with Kafka's own coordinator"
-        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=FOR_LONG)
+        client, recorder = rig.client, DeliveryRecorder()
+        recorder.phase = "with Kafka's own coordinator"
+        topic, group, _ = new_topic(client, "moved", partitions=PARTITIONS, settings=LONG_RECORD_LOCK)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS // 3, seconds=120
         )
         consumer.close()
         assert "__share_group_state" in client.topics()
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
 
-        migrate_to_ours(rig, ledger)
+        migrate_to_our_topic(rig, recorder)
         route_to_our_coordinators(rig)
-        start_all(rig)
-        ledger.phase = "after the migration"
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(
+        start_coordinators(rig)
+        recorder.phase = "after the migration"
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
             consumer, reject_or_accept_late, PARTITIONS * RECORDS * 2 // 3, seconds=120
         )
-        assert ledger.broken_promises == []
-        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [1.0] * 3
-        forwarded = sum_over_coordinators(
+        assert recorder.violations == []
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [1.0] * 3
+        forwarded = read_metric_of_each_coordinator(
             rig, "share_coordinator_forwarded_total", api="WriteShareGroupState", code="NONE"
         )
         assert sum(forwarded) > 0
         # No request was answered with NOT_COORDINATOR, and no broker sent FindCoordinator.
         assert (
-            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR")
+            read_metric_of_each_coordinator(
+                rig, "share_coordinator_rpc_requests_total", code="NOT_COORDINATOR"
+            )
             == [0.0] * 3
         )
         assert (
-            sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")
+            read_metric_of_each_coordinator(
+                rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+            )
             == [0.0] * 3
         )
-        assert ledger.failed_commits == 0
+        assert recorder.failed_commits == 0
 
         # Replace the coordinator with the fewest forwarded requests; other coordinators own its shards
         # meanwhile.
-        ledger.phase = "while a coordinator is replaced"
+        recorder.phase = "while a coordinator is replaced"
         replaced = rig.coordinators[forwarded.index(min(forwarded))]
-        with consume_in_thread(ledger, consumer, reject_or_accept_late):
+        with consume_in_thread(recorder, consumer, reject_or_accept_late):
             replaced.stop()
             replaced.start()
-            ledger.wait_until_acknowledged(PARTITIONS * RECORDS, seconds=120)
+            recorder.wait_until_acknowledged(PARTITIONS * RECORDS, seconds=120)
         consumer.close()
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
 
         # Without the topic, brokers use FindCoordinator, and the state is unchanged.
-        delete_kafkas_topic(rig)
+        delete_kafka_state_topic(rig)
         assert consume_rest(client, group, topic, PARTITIONS, end=RECORDS) == []
         assert (
-            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+            min(
+                read_metric_of_each_coordinator(
+                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+                )
+            )
+            > 0
         )
         assert "__share_group_state" not in client.topics()
-        assert all(counts == sorted(set(counts)) for counts in ledger.delivery_counts.values())
+        assert all(counts == sorted(set(counts)) for counts in recorder.delivery_counts.values())
 
 
 @pytest.mark.timeout(1200)
-def test_coordinators_agree_and_do_not_forward_when_brokers_look_up(
+def test_coordinators_forward_nothing_if_brokers_use_find_coordinator(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with replicated_rig(newest_jars, tmp_path, SETTINGS) as rig:
-        start_all(rig)
-        client, ledger = rig.client, Ledger()
+        start_coordinators(rig)
+        client, recorder = rig.client, DeliveryRecorder()
         topic, group, topic_id = new_topic(client, "asked-for", partitions=PARTITIONS)
         produce_records(client, topic, PARTITIONS, first=0, count=RECORDS)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120)
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(
+            consumer, reject_or_accept_late, PARTITIONS * RECORDS, seconds=120
+        )
         consumer.close()
 
-        assert ledger.broken_promises == []
-        assert sum_over_coordinators(rig, "share_coordinator_forwarding") == [0.0] * 3
-        assert sum_over_coordinators(rig, "share_coordinator_forwarded_total") == [0.0] * 3
+        assert recorder.violations == []
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarding") == [0.0] * 3
+        assert read_metric_of_each_coordinator(rig, "share_coordinator_forwarded_total") == [0.0] * 3
         assert (
-            min(sum_over_coordinators(rig, "share_coordinator_rpc_requests_total", api="FindCoordinator")) > 0
+            min(
+                read_metric_of_each_coordinator(
+                    rig, "share_coordinator_rpc_requests_total", api="FindCoordinator"
+                )
+            )
+            > 0
         )
         keys = [str(SharePartitionKey(group, parse_topic_id(topic_id), p)) for p in range(50)]
         request = find_coordinator.FindCoordinatorRequest(key_type=2, coordinator_keys=keys)

@@ -1,7 +1,7 @@
 """Kill the coordinator repeatedly under concurrent writers, and check that no acknowledged write is lost.
 
 Two coordinators run in parallel, one with each value of `journal.sync`. The page cache survives the death of
-a process, so both values must keep the same guarantee.  Some kills happen during a start.
+a process, so both values must keep the same guarantee. Some kills happen during a start.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 
 SEED = 4242
 ROUNDS = 12
-BOOKS = 24
+SHARE_PARTITIONS = 24
 CLIENTS = 6
 # The coordinator is killed some milliseconds after at most this number of acknowledged writes.
 WRITES_MAX = 1_500
@@ -54,9 +54,9 @@ class ExpectedState:
         self.key = SharePartitionKey(f"group-{number}", TOPIC_ID, number)
         self.acknowledged = 0
         self.state_epoch = self.asked_state_epoch = 0
-        self._expect_reset(0)
+        self._reset_expectation(0)
 
-    def _expect_reset(self, start_offset: int) -> None:
+    def _reset_expectation(self, start_offset: int) -> None:
         self.start_offset = self.asked_start_offset = start_offset
         self.next_offset = start_offset
         self.kept: dict[int, Progress] = {}
@@ -97,7 +97,7 @@ class ExpectedState:
 
     def _record_initialization(self) -> None:
         self.state_epoch = self.asked_state_epoch
-        self._expect_reset(self.next_offset)
+        self._reset_expectation(self.next_offset)
 
     def check(self, state: ReadState) -> None:
         """Check that the coordinator's state contains all acknowledged writes, and only requested writes."""
@@ -131,7 +131,7 @@ class KilledCoordinator:
         directory.mkdir()
         port, http_port = free_ports(2)
         self.rng = rng
-        self.books = [ExpectedState(number) for number in range(BOOKS)]
+        self.expected_states = [ExpectedState(number) for number in range(SHARE_PARTITIONS)]
         self.coordinator = CoordinatorProcess(
             directory,
             port=port,
@@ -171,9 +171,9 @@ class KilledCoordinator:
         ]
 
     async def _check_states(self, clients: list[ShareCoordinatorClient]) -> None:
-        for number, book in enumerate(self.books):
-            if book.acknowledged:
-                book.check(await clients[number % CLIENTS].read(book.key, LEADER_EPOCH))
+        for number, expected in enumerate(self.expected_states):
+            if expected.acknowledged:
+                expected.check(await clients[number % CLIENTS].read(expected.key, LEADER_EPOCH))
 
     async def _write_until_killed(self) -> None:
         async with AsyncExitStack() as stack:
@@ -182,17 +182,17 @@ class KilledCoordinator:
             self._enough.clear()
             self._acknowledged_max = self._count_acknowledged() + self.rng.randint(1, WRITES_MAX)
             async with asyncio.TaskGroup() as writers:
-                for number, book in enumerate(self.books):
-                    writers.create_task(self._keep_writing(clients[number % CLIENTS], book))
+                for number, expected in enumerate(self.expected_states):
+                    writers.create_task(self._keep_writing(clients[number % CLIENTS], expected))
                 await self._enough.wait()
                 # Delay the kill, so that it does not always follow a response.
                 await asyncio.sleep(self.rng.uniform(0, 0.01))
                 self.coordinator.kill()
 
-    async def _keep_writing(self, client: ShareCoordinatorClient, book: ExpectedState) -> None:
+    async def _keep_writing(self, client: ShareCoordinatorClient, expected: ExpectedState) -> None:
         try:
             while True:
-                await book.send_next_request(client, self.rng)
+                await expected.send_next_request(client, self.rng)
                 if self._count_acknowledged() >= self._acknowledged_max:
                     self._enough.set()
         except CoordinatorUnavailable:
@@ -201,27 +201,29 @@ class KilledCoordinator:
                 raise
 
     def _count_acknowledged(self) -> int:
-        return sum(book.acknowledged for book in self.books)
+        return sum(state.acknowledged for state in self.expected_states)
+
+
+async def run_concurrently(runs: list[KilledCoordinator]) -> None:
+    """Kill and restart each coordinator ROUNDS times."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for run in runs:
+                group.create_task(run.kill_and_restart_repeatedly(ROUNDS))
+    finally:
+        for run in runs:
+            run.coordinator.kill()
 
 
 @pytest.mark.timeout(1800)
 def test_kill_loses_no_acknowledged_write(tmp_path: Path) -> None:
-    async def run_test() -> list[KilledCoordinator]:
-        lanes = [
-            KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
-            for number, sync in enumerate(("always", "os"))
-        ]
-        try:
-            async with asyncio.TaskGroup() as group:
-                for lane in lanes:
-                    group.create_task(lane.kill_and_restart_repeatedly(ROUNDS))
-        finally:
-            for lane in lanes:
-                lane.coordinator.kill()
-        return lanes
-
-    for lane in asyncio.run(run_test()):
-        assert "ERROR" not in lane.coordinator.process.log.read_text()
-        report = verify_journal(lane.coordinator.data)
+    runs = [
+        KilledCoordinator(tmp_path / sync, sync, random.Random(SEED + number))
+        for number, sync in enumerate(("always", "os"))
+    ]
+    asyncio.run(run_concurrently(runs))
+    for run in runs:
+        assert "ERROR" not in run.coordinator.process.log.read_text()
+        report = verify_journal(run.coordinator.data)
         assert report.damage is None
-        assert sum(book.acknowledged for book in lane.books) > ROUNDS * WRITES_MAX / 5
+        assert sum(state.acknowledged for state in run.expected_states) > ROUNDS * WRITES_MAX / 5

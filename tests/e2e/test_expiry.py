@@ -7,8 +7,8 @@ import pytest
 
 from coordinator.operate.expiry import ExpiryStatus
 from tests.e2e.expiry_rig import (
+    CHECK_INTERVAL_MINUTES,
     GRACE_MINUTES,
-    INTERVAL_MINUTES,
     RETENTION_MINUTES,
     ExpiringRig,
     ThreadedCoordinator,
@@ -36,15 +36,15 @@ def coordinator(rig: ExpiringRig) -> ThreadedCoordinator:
 def check_expiry_of_empty_group(rig: ExpiringRig) -> None:
     coordinator = rig.coordinator
     rig.client.create_topic("empty", partitions=2)
-    before = coordinator.read_counter("group_empty")
+    before = coordinator.expired_count("group_empty")
     rig.consume_and_leave("leaving", "empty")
     coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES - INTERVAL_MINUTES)
-    assert len(coordinator.states("leaving")) == 2
-    assert coordinator.status("leaving") == {"empty": EMPTY_LATER}
-    coordinator.advance_with_rounds(INTERVAL_MINUTES)
-    assert coordinator.states("leaving") == set()
-    assert coordinator.read_counter("group_empty") == before + 2
+    coordinator.advance_with_rounds(RETENTION_MINUTES - CHECK_INTERVAL_MINUTES)
+    assert len(coordinator.list_share_partitions("leaving")) == 2
+    assert coordinator.expiry_statuses("leaving") == {"empty": EMPTY_LATER}
+    coordinator.advance_with_rounds(CHECK_INTERVAL_MINUTES)
+    assert coordinator.list_share_partitions("leaving") == set()
+    assert coordinator.expired_count("group_empty") == before + 2
     assert "leaving" not in rig.tool.list(), "Kafka deletes the group when all its state is deleted"
 
 
@@ -52,7 +52,7 @@ def test_group_that_is_empty_for_retention_time_expires(rig: ExpiringRig) -> Non
     check_expiry_of_empty_group(rig)
     # Kafka has deleted the group, so a new group starts according to share.auto.offset.reset.
     rig.consume_and_leave("leaving", "empty")
-    assert len(rig.coordinator.states("leaving")) == 2
+    assert len(rig.coordinator.list_share_partitions("leaving")) == 2
 
 
 def test_state_expires_with_oldest_broker_release(tmp_path: Path) -> None:
@@ -68,31 +68,33 @@ def test_unsubscribed_topic_expires_by_its_own_retention_time(
     member = rig.join("half", "kept")
     rig.consume_and_leave("half", "left")
     coordinator.run_round()
-    assert coordinator.status("half") == {"left": ("topic_unsubscribed", ExpiryStatus.LATER)}
+    assert coordinator.expiry_statuses("half") == {"left": ("topic_unsubscribed", ExpiryStatus.LATER)}
     coordinator.advance_with_rounds(RETENTION_MINUTES)
     # Kafka does not delete offsets of a group with members, regardless of their subscriptions.
-    assert coordinator.status("half") == {"left": ("topic_unsubscribed", ExpiryStatus.WAITS_FOR_EMPTY_GROUP)}
-    assert len(coordinator.states("half")) == 2
+    assert coordinator.expiry_statuses("half") == {
+        "left": ("topic_unsubscribed", ExpiryStatus.WAITS_FOR_EMPTY_GROUP)
+    }
+    assert len(coordinator.list_share_partitions("half")) == 2
     member.close()
     coordinator.run_round()
-    assert coordinator.status("half") == {"kept": EMPTY_LATER}
-    assert len(coordinator.states("half")) == 1
+    assert coordinator.expiry_statuses("half") == {"kept": EMPTY_LATER}
+    assert len(coordinator.list_share_partitions("half")) == 1
     assert "half" in rig.tool.list()
     coordinator.advance_with_rounds(RETENTION_MINUTES)
-    assert coordinator.states("half") == set()
+    assert coordinator.list_share_partitions("half") == set()
 
 
 def test_short_membership_restarts_retention_time(rig: ExpiringRig, coordinator: ThreadedCoordinator) -> None:
     rig.client.create_topic("visited")
     rig.consume_and_leave("visiting", "visited")
     coordinator.run_round()
-    coordinator.advance_with_rounds(RETENTION_MINUTES - INTERVAL_MINUTES)
+    coordinator.advance_with_rounds(RETENTION_MINUTES - CHECK_INTERVAL_MINUTES)
     # The group is empty at both checks, but its group epoch has changed.
     rig.consume_and_leave("visiting", "visited")
     coordinator.advance_with_rounds(RETENTION_MINUTES)
-    assert len(coordinator.states("visiting")) == 1
-    coordinator.advance_with_rounds(INTERVAL_MINUTES)
-    assert coordinator.states("visiting") == set()
+    assert len(coordinator.list_share_partitions("visiting")) == 1
+    coordinator.advance_with_rounds(CHECK_INTERVAL_MINUTES)
+    assert coordinator.list_share_partitions("visiting") == set()
 
 
 def test_join_between_check_and_deletion_keeps_state(
@@ -114,7 +116,7 @@ def test_join_between_check_and_deletion_keeps_state(
         restore()
     assert removal.refused
     assert not removal.failed
-    assert len(coordinator.states("racing")) == 1
+    assert len(coordinator.list_share_partitions("racing")) == 1
     members[0].close()
 
 
@@ -125,15 +127,15 @@ def test_state_of_deleted_topic_expires_after_grace_time(
         rig.client.create_topic(topic, partitions=3)
     member = rig.join("surviving", "there")
     rig.consume_and_leave("surviving", "deleted")
-    assert len(coordinator.states("surviving")) == 6
+    assert len(coordinator.list_share_partitions("surviving")) == 6
     coordinator.run_round()
     rig.delete_topic("deleted")
     coordinator.run_round()
-    coordinator.advance_with_rounds(GRACE_MINUTES - INTERVAL_MINUTES)
-    assert len(coordinator.states("surviving")) == 6
-    assert coordinator.status("surviving") == {"deleted": ("topic_deleted", ExpiryStatus.LATER)}
+    coordinator.advance_with_rounds(GRACE_MINUTES - CHECK_INTERVAL_MINUTES)
+    assert len(coordinator.list_share_partitions("surviving")) == 6
+    assert coordinator.expiry_statuses("surviving") == {"deleted": ("topic_deleted", ExpiryStatus.LATER)}
     # The group has members, but they cannot use the state of a deleted topic.
-    coordinator.advance_with_rounds(INTERVAL_MINUTES)
-    assert len(coordinator.states("surviving")) == 3
-    assert coordinator.read_counter("topic_deleted") >= 3
+    coordinator.advance_with_rounds(CHECK_INTERVAL_MINUTES)
+    assert len(coordinator.list_share_partitions("surviving")) == 3
+    assert coordinator.expired_count("topic_deleted") >= 3
     member.close()

@@ -1,6 +1,6 @@
 """Migrate the state of an idle share group to this coordinator, and back to Kafka's own coordinator.
 
-The broker begins with its built-in share coordinator.  Then the state is migrated, and the broker restarts
+The broker begins with its built-in share coordinator. Then the state is migrated, and the broker restarts
 with its inter-broker listener advertised at HAProxy. Later the test migrates back. After each migration,
 accepted and rejected records must not be delivered again, and released records have the next delivery count.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.ledger import (
-    FOR_LONG,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    DeliveryRecorder,
     accept_all,
     consume_in_thread,
     consume_rest,
@@ -135,10 +135,10 @@ def reject_or_accept_late(delivery: Delivery) -> str:
     return "ACCEPT" if delivery.delivery_count > delivery.offset % 3 else "RELEASE"
 
 
-def consume_some(rig: MigrationRig, ledger: Ledger, group: str, topic: str, settled: int) -> None:
+def consume_some(rig: MigrationRig, recorder: DeliveryRecorder, group: str, topic: str, settled: int) -> None:
     """Consume until `settled` records are acknowledged, and leave the group."""
     consumer = rig.rig.client.share_consumer(group, topic, {"max.poll.records": "5"})
-    ledger.consume_until_acknowledged(consumer, reject_or_accept_late, settled, seconds=120)
+    recorder.consume_until_acknowledged(consumer, reject_or_accept_late, settled, seconds=120)
     consumer.close()
 
 
@@ -152,17 +152,17 @@ def test_share_group_continues_after_migration_and_migration_back(
     with migration_rig(release, place, tmp_path) as moving:
         ours = f"journal:{moving.coordinator.data}" if place == "journal" else place
         client = moving.rig.client
-        topic, group, topic_id = new_topic(client, "moved", partitions=2, settings=FOR_LONG)
+        topic, group, topic_id = new_topic(client, "moved", partitions=2, settings=LONG_RECORD_LOCK)
         produce_records(client, topic, 2, first=0, count=RECORDS // 2)
-        ledger = Ledger()
-        consume_some(moving, ledger, group, topic, RECORDS // 3)
+        recorder = DeliveryRecorder()
+        consume_some(moving, recorder, group, topic, RECORDS // 3)
 
         report = moving.migrate_successfully(KAFKAS_OWN, ours)
         assert (report["executed"], report["counts"]["copy"]) == (False, 2)
         report = moving.migrate_successfully(KAFKAS_OWN, ours, "--execute")
         assert (report["verified"], report["counts"]["copy"]) == (True, 2)
         moving.route_to_our_coordinator()
-        consume_some(moving, ledger, group, topic, 2 * RECORDS // 3)
+        consume_some(moving, recorder, group, topic, 2 * RECORDS // 3)
         shown = [moving.coordinator.share_partition(group, topic_id, partition) for partition in range(2)]
         assert all(shown), "the broker did not use this coordinator"
 
@@ -173,11 +173,11 @@ def test_share_group_continues_after_migration_and_migration_back(
         report = moving.migrate_successfully(ours, KAFKAS_OWN, "--execute", "--replace")
         assert (report["verified"], report["counts"]["replace"]) == (True, 2)
         assert moving.migrate_successfully(ours, KAFKAS_OWN)["counts"]["already there"] == 2
-        consume_some(moving, ledger, group, topic, RECORDS)
+        consume_some(moving, recorder, group, topic, RECORDS)
 
         assert consume_rest(client, group, topic, 2, end=RECORDS // 2) == []
-        assert ledger.broken_promises == []
-        for (_, offset), counts in ledger.delivery_counts.items():
+        assert recorder.violations == []
+        for (_, offset), counts in recorder.delivery_counts.items():
             expected = 1 if offset % 10 == 7 else 1 + offset % 3
             assert counts == list(range(1, expected + 1)), f"offset {offset}"
 
@@ -186,7 +186,7 @@ def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
     with migration_rig(RELEASES[-1], "journal", tmp_path) as moving:
         client = moving.rig.client
         topic, group, _ = new_topic(client, "active")
-        ledger = Ledger()
+        recorder = DeliveryRecorder()
         consumer = client.share_consumer(group, topic, {"max.poll.records": "5"})
         produced = 0
 
@@ -194,11 +194,11 @@ def test_migration_of_active_share_group_is_refused(tmp_path: Path) -> None:
             nonlocal produced
             produce_records(client, topic, 1, first=produced, count=2_000)
             produced += 2_000
-            ledger.wait_until_acknowledged(produced - 1_990, seconds=120)
+            recorder.wait_until_acknowledged(produced - 1_990, seconds=120)
             done = moving.migrate(KAFKAS_OWN, f"journal:{tmp_path / 'ours'}", "--execute", "--replace")
             return done.stderr if done.returncode else None
 
-        with consume_in_thread(ledger, consumer, accept_all):
+        with consume_in_thread(recorder, consumer, accept_all):
             said = wait_until(is_refused, seconds=120, what="migration notices that the group is active")
         assert "Share groups are still active on it" in said
         consumer.close()

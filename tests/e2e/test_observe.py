@@ -26,7 +26,7 @@ def get_json(observer: ObserverProcess, path: str) -> Any:
     return json.loads(body)
 
 
-def consume_all(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
+def acknowledge_all(rig: BuiltInRig, topic: str, how: str, *, seconds: float = 60) -> None:
     """Acknowledge all records of one poll with the type `how`."""
     consumer = rig.client.share_consumer(GROUP, topic)
     records = wait_until(consumer.poll, seconds=seconds, what="records are delivered")
@@ -49,14 +49,14 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
         with ObserverProcess(tmp_path, rig.broker.bootstrap) as observer:
             # The state topic is created when the first share group consumes.
             wait_until(lambda: observer.get("/livez")[0] == 200, seconds=60, what="HTTP is served")
-            consume_all(rig, "orders", "ACCEPT")
+            acknowledge_all(rig, "orders", "ACCEPT")
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
             rig.client.produce("orders", RECORDS, first=RECORDS)
-            consume_all(rig, "orders", "RELEASE")
+            acknowledge_all(rig, "orders", "RELEASE")
 
             described = rig.share_groups.describe_offsets(GROUP)[0]
             partition = wait_until(
-                lambda: _select_released(read_share_partition(observer, topic_id)),
+                lambda: _select_partition_with_released_records(read_share_partition(observer, topic_id)),
                 seconds=10,
                 what="the API shows the released record",
             )
@@ -67,7 +67,7 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert partition["records_by_state"] == {"AVAILABLE": RECORDS}
             assert partition["delivery_count_max"] == 1
             signals = wait_until(
-                lambda: _wait_for_lag(get_json(observer, "/api/v1/signals")),
+                lambda: _select_signals_with_lag(get_json(observer, "/api/v1/signals")),
                 seconds=30,
                 what="signals are computed",
             )
@@ -80,11 +80,11 @@ def test_observer_shows_state_of_brokers_own_coordinator(release: str, tmp_path:
             assert (events[0]["delivery_state"], events[0]["delivery_count"]) == ("AVAILABLE", 1)
 
 
-def _select_released(partition: dict[str, Any]) -> dict[str, Any] | None:
+def _select_partition_with_released_records(partition: dict[str, Any]) -> dict[str, Any] | None:
     return partition if partition["records_by_state"].get("AVAILABLE") else None
 
 
-def _wait_for_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
+def _select_signals_with_lag(signals: dict[str, Any]) -> dict[str, Any] | None:
     return signals if signals["items"] and signals["items"][0]["lag"] == RECORDS else None
 
 
@@ -93,14 +93,14 @@ def test_observer_survives_broker_restart_and_creates_nothing(tmp_path: Path) ->
         topic_id = rig.client.create_topic("orders")
         rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         rig.client.produce("orders", RECORDS)
-        consume_all(rig, "orders", "REJECT")
+        acknowledge_all(rig, "orders", "REJECT")
         topics = rig.client.topics()
         with ObserverProcess(tmp_path, rig.broker.bootstrap) as observer:
             wait_until(lambda: observer.get("/readyz")[0] == 200, seconds=60, what="the observer caught up")
             rig.broker.kill()
             rig.broker.start()
             rig.client.produce("orders", RECORDS, first=RECORDS)
-            consume_all(rig, "orders", "ACCEPT", seconds=120)
+            acknowledge_all(rig, "orders", "ACCEPT", seconds=120)
             wait_until(
                 lambda: read_share_partition(observer, topic_id)["start_offset"] >= RECORDS,
                 seconds=30,

@@ -10,10 +10,10 @@ import pytest
 
 from protocol.errors import ErrorCode
 from tests.certificates import CertificateAuthority
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    FOR_LONG,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    SMALL_COMMITS,
+    DeliveryRecorder,
     consume_in_thread,
     consume_rest,
     consume_with_group,
@@ -111,27 +111,27 @@ def test_only_authenticated_and_allowed_persisters_reach_coordinator(plain_rig: 
 def test_kills_of_relay_lose_no_acknowledged_record(plain_rig: RelayedRig) -> None:
     partitions, kills, per_round = 3, 4, 60
     topic, group, _ = new_topic(plain_rig.client, "kills", partitions=partitions)
-    ledger = Ledger()
-    consumer = plain_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
+    recorder = DeliveryRecorder()
+    consumer = plain_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    with consume_in_thread(recorder, consumer, mixed_acknowledgements):
         for kill in range(kills):
             produce_records(plain_rig.client, topic, partitions, first=kill * per_round, count=per_round)
-            ledger.wait_until_acknowledged(kill * partitions * per_round + partitions * 10, seconds=120)
+            recorder.wait_until_acknowledged(kill * partitions * per_round + partitions * 10, seconds=120)
             plain_rig.relay.kill()
             plain_rig.relay.start()
-            ledger.wait_until_acknowledged((kill + 1) * partitions * per_round, seconds=120)
+            recorder.wait_until_acknowledged((kill + 1) * partitions * per_round, seconds=120)
     consumer.close()
     assert consume_rest(plain_rig.client, group, topic, partitions, end=kills * per_round) == []
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
 
 
 def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
     topic, group, _ = new_topic(plain_rig.client, "waits")
-    ledger = Ledger()
-    consumer = plain_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
+    recorder = DeliveryRecorder()
+    consumer = plain_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    with consume_in_thread(recorder, consumer, mixed_acknowledgements):
         produce_records(plain_rig.client, topic, 1, first=0, count=100)
-        ledger.wait_until_acknowledged(20, seconds=120)
+        recorder.wait_until_acknowledged(20, seconds=120)
         plain_rig.coordinator.kill()
         # All earlier records may be acknowledged already, so produce further records.
         produce_records(plain_rig.client, topic, 1, first=100, count=100)
@@ -141,9 +141,9 @@ def test_persister_waits_for_killed_coordinator(plain_rig: RelayedRig) -> None:
             what="a persister is held",
         )
         plain_rig.coordinator.start()
-        ledger.wait_until_acknowledged(200, seconds=120)
+        recorder.wait_until_acknowledged(200, seconds=120)
     consumer.close()
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
 
 
 def test_incomplete_scram_exchange_does_not_reach_coordinator(newest_jars: KafkaJars, tmp_path: Path) -> None:
@@ -164,23 +164,25 @@ def test_expiring_sasl_sessions_are_reauthenticated(newest_jars: KafkaJars, tmp_
     # Kafka's clients reauthenticate in the last 15 % of a session, which must suffice on a slow machine.
     security = sasl_between_brokers(PLAIN, BROKERS, session_ms=30_000)
     with relayed_rig(newest_jars, tmp_path, security, ALLOWED) as rig:
-        topic, group, _ = new_topic(rig.client, "sessions", settings=FOR_LONG)
-        ledger = Ledger()
-        consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
+        topic, group, _ = new_topic(rig.client, "sessions", settings=LONG_RECORD_LOCK)
+        recorder = DeliveryRecorder()
+        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
+        with consume_in_thread(recorder, consumer, mixed_acknowledgements):
             round_number = 0
             while rig.relay.metric("reauthentications_total") < 4:
                 assert round_number < 20_000
                 produce_records(rig.client, topic, 1, first=round_number * 10, count=10)
                 round_number += 1
-                ledger.wait_until_acknowledged(round_number * 10, seconds=120)
+                recorder.wait_until_acknowledged(round_number * 10, seconds=120)
         consumer.close()
-        assert ledger.failed_commits == 0
-        assert ledger.broken_promises == []
+        assert recorder.failed_commits == 0
+        assert recorder.violations == []
         assert rig.relay.metric('connections_refused_total{reason="session"}') == 0
 
 
-def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_over_sasl_and_tls_with_a_client_certificate(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
     authority = CertificateAuthority(tmp_path / "certificates")
     relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)
@@ -196,7 +198,7 @@ def test_sasl_over_tls_with_required_client_certificate(newest_jars: KafkaJars, 
         consume_with_group(rig.client, rig.coordinator, "over-tls")
 
 
-def test_tls_with_certificates_on_both_sides(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_share_group_works_over_mutual_tls_without_sasl(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path / "certificates")
     relay, broker = authority.issue_certificate("relay"), authority.issue_certificate("broker")
     trusted = str(authority.certificate)
@@ -229,11 +231,11 @@ def test_three_brokers_replicate_through_their_relays(newest_jars: KafkaJars, tm
         rig.relays[1].start()
         produce_records(rig.client, topic, 3, first=30, count=30)
         rig.brokers[1].kill()
-        ledger = Ledger()
-        consumer = rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-        ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 180, seconds=120)
+        recorder = DeliveryRecorder()
+        consumer = rig.client.share_consumer(group, topic, SMALL_COMMITS)
+        recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 180, seconds=120)
         consumer.close()
-        assert ledger.broken_promises == []
+        assert recorder.violations == []
 
 
 def test_share_group_works_with_oldest_release(tmp_path: Path) -> None:

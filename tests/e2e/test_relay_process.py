@@ -64,9 +64,9 @@ class RestartedRelay:
 
     def start(self) -> None:
         self.process.start()
-        self.wait_logged("relay on", 1)
+        self.wait_until_logged("relay on", 1)
 
-    def wait_logged(self, text: str, times: int) -> None:
+    def wait_until_logged(self, text: str, times: int) -> None:
         self.process.wait_ready(lambda: self.process.count_logged(text) >= times, seconds=120)
 
     def send_signal(self, how: signal.Signals) -> None:
@@ -91,7 +91,7 @@ def receives_bytes(said: bytes, at: socket.socket) -> bool:
         return stream.read(len(said)) == said
 
 
-def test_connection_during_restart_waits(relay: RestartedRelay) -> None:
+def test_connection_during_relay_restart_waits_and_is_forwarded(relay: RestartedRelay) -> None:
     relay.start()
     fetch, write = encode_request(FETCH, FETCHER, b"a body"), encode_request(WRITE, PERSISTER, b"a body")
     for times, how in enumerate((signal.SIGKILL, signal.SIGTERM), 2):
@@ -102,9 +102,9 @@ def test_connection_during_restart_waits(relay: RestartedRelay) -> None:
             assert receives_bytes(write, relay.coordinator)
         relay.send_signal(how)
         # The old process is gone, and the new process has not loaded yet.
-        relay.wait_logged("started", times)
+        relay.wait_until_logged("started", times)
         with relay.connect() as early:
             early.sendall(fetch)
             assert receives_bytes(fetch, relay.broker)
-        relay.wait_logged("relay on", times)
+        relay.wait_until_logged("relay on", times)
     assert relay.process.count_logged("stopped") == 1

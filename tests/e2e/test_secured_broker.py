@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.certificates import CertificateAuthority, make_subject
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    SMALL_COMMITS,
+    DeliveryRecorder,
     consume_in_thread,
     consume_with_group,
     mixed_acknowledgements,
@@ -104,12 +104,12 @@ def test_certificates_are_reloaded_while_group_consumes(
     mutual_tls_rig: SecuredRig, certificates: ClusterCertificates
 ) -> None:
     topic, group, _ = new_topic(mutual_tls_rig.client, "renewed")
-    ledger = Ledger()
-    consumer = mutual_tls_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
+    recorder = DeliveryRecorder()
+    consumer = mutual_tls_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    with consume_in_thread(recorder, consumer, mixed_acknowledgements):
         for renewal in range(3):
             produce_records(mutual_tls_rig.client, topic, 1, first=renewal * 40, count=40)
-            ledger.wait_until_acknowledged(renewal * 40 + 20, seconds=120)
+            recorder.wait_until_acknowledged(renewal * 40 + 20, seconds=120)
             opened = read_metric(mutual_tls_rig, "connections_opened_total")
             told = "Reloaded the TLS files." if renewal < 2 else "the previous ones stay in use"
             before = read_log(mutual_tls_rig).count(told)
@@ -123,10 +123,10 @@ def test_certificates_are_reloaded_while_group_consumes(
                 seconds=120,
                 what="the coordinator checks the certificate files",
             )
-            ledger.wait_until_acknowledged((renewal + 1) * 40, seconds=120)
+            recorder.wait_until_acknowledged((renewal + 1) * 40, seconds=120)
             assert read_metric(mutual_tls_rig, "connections_opened_total") == opened
     consumer.close()
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
 
 
 @pytest.fixture(scope="module")
@@ -155,20 +155,20 @@ def scram_rig(
 def test_share_group_works_across_reauthentication(scram_rig: SecuredRig) -> None:
     logins = 'rpc_requests_total{api="SaslAuthenticate",code="NONE"}'
     topic, group, _ = new_topic(scram_rig.client, "anew")
-    ledger = Ledger()
-    consumer = scram_rig.client.share_consumer(group, topic, FEW_AT_A_TIME)
-    with consume_in_thread(ledger, consumer, mixed_acknowledgements):
+    recorder = DeliveryRecorder()
+    consumer = scram_rig.client.share_consumer(group, topic, SMALL_COMMITS)
+    with consume_in_thread(recorder, consumer, mixed_acknowledgements):
         produce_records(scram_rig.client, topic, 1, first=0, count=20)
-        ledger.wait_until_acknowledged(20, seconds=120)
+        recorder.wait_until_acknowledged(20, seconds=120)
         opened, before = read_metric(scram_rig, "connections_opened_total"), read_metric(scram_rig, logins)
         # SCRAM needs two SaslAuthenticate requests, so this count includes at least three reauthentications.
         count = 20
         while read_metric(scram_rig, logins) < before + 6:
             produce_records(scram_rig.client, topic, 1, first=count, count=10)
             count += 10
-            ledger.wait_until_acknowledged(count, seconds=120)
+            recorder.wait_until_acknowledged(count, seconds=120)
     consumer.close()
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
     assert read_metric(scram_rig, "connections_opened_total") == opened
     assert read_metric(scram_rig, 'connections_closed_total{reason="session_expired"}') == 0
     assert BROKERS.password not in read_log(scram_rig)

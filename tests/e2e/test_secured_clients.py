@@ -80,7 +80,7 @@ def token_login(directory: Path, name: str) -> dict[str, str]:
     }
 
 
-def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_kafka_client_logs_in_only_with_valid_credentials(newest_jars: KafkaJars, tmp_path: Path) -> None:
     issuer, now_s = TokenIssuer(), int(time.time())
     (tmp_path / "good.jwt").write_text(issuer.token("carol", iat=now_s - 10, exp=now_s + 600))
     (tmp_path / "expired.jwt").write_text(issuer.token("carol", iat=now_s - 900, exp=now_s - 300))
@@ -122,7 +122,7 @@ def test_logins_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> 
         assert secret not in log
 
 
-def test_certificates_of_kafkas_own_client(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_kafka_client_connects_only_with_a_valid_certificate(newest_jars: KafkaJars, tmp_path: Path) -> None:
     authority, stranger = (
         CertificateAuthority(tmp_path / "ours"),
         CertificateAuthority(tmp_path / "theirs", "stranger"),

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 
 
 @pytest.mark.needs("openssl", "curl")
-def test_commands_of_security_page(tmp_path: Path) -> None:
+def test_commands_of_security_page_succeed(tmp_path: Path) -> None:
     wire, http = free_ports(2)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     assert len(blocks) == 5

@@ -13,10 +13,10 @@ from time import monotonic
 
 import pytest
 
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    FOR_LONG,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    SMALL_COMMITS,
+    DeliveryRecorder,
     Record,
     accept_after_up_to_3_deliveries,
     consume_in_thread,
@@ -36,16 +36,16 @@ FINAL_STATES = ("ACKNOWLEDGED", "ARCHIVED")
 
 
 def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) -> None:
-    topic, group, _ = new_topic(rig.client, "kinds", settings=FOR_LONG)
+    topic, group, _ = new_topic(rig.client, "kinds", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=100)
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, 100, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=100) == []
-    assert ledger.broken_promises == []
-    assert {record: counts for record, counts in ledger.delivery_counts.items() if counts != [1]} == {
+    assert recorder.violations == []
+    assert {record: counts for record, counts in recorder.delivery_counts.items() if counts != [1]} == {
         (0, offset): [1, 2] for offset in range(5, 100, 10)
     }
     # The state topic exists only if the broker uses its built-in coordinator.
@@ -54,28 +54,28 @@ def test_released_records_are_redelivered_and_others_are_not(rig: BuiltInRig) ->
 
 @only_ours
 def test_coordinator_shows_in_flight_state(standalone: StandaloneRig) -> None:
-    topic, group, topic_id = new_topic(standalone.client, "shown", settings=FOR_LONG)
+    topic, group, topic_id = new_topic(standalone.client, "shown", settings=LONG_RECORD_LOCK)
     produce_records(standalone.client, topic, 1, first=0, count=10)
     consumer = standalone.client.share_consumer(group, topic)
     # Consume until all records but the released record are acknowledged.
-    Ledger().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
+    DeliveryRecorder().consume_until_acknowledged(consumer, mixed_acknowledgements, 9, seconds=120)
     state = standalone.coordinator.share_partition(group, topic_id, 0)
     consumer.close()
 
     assert state is not None
-    runs = {run["first_offset"]: run for run in state["in_flight"]["items"]}
-    assert (runs[5]["delivery_state"], runs[5]["delivery_count"]) == ("AVAILABLE", 1)
-    assert (runs[7]["delivery_state"], runs[7]["last_offset"]) == ("ARCHIVED", 7)
+    batches = {batch["first_offset"]: batch for batch in state["in_flight"]["items"]}
+    assert (batches[5]["delivery_state"], batches[5]["delivery_count"]) == ("AVAILABLE", 1)
+    assert (batches[7]["delivery_state"], batches[7]["last_offset"]) == ("ARCHIVED", 7)
 
 
-def is_done(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
+def is_in_final_state(rig: StandaloneRig, group: str, topic_id: str, record: Record) -> bool:
     """Return whether the coordinator has stored `record` in a final delivery state."""
     partition, offset = record
     state = rig.coordinator.share_partition(group, topic_id, partition)
     assert state is not None
     return offset < state["start_offset"] or any(
-        run["first_offset"] <= offset <= run["last_offset"] and run["delivery_state"] in FINAL_STATES
-        for run in state["in_flight"]["items"]
+        batch["first_offset"] <= offset <= batch["last_offset"] and batch["delivery_state"] in FINAL_STATES
+        for batch in state["in_flight"]["items"]
     )
 
 
@@ -85,50 +85,54 @@ def test_kills_of_coordinator_undo_no_commit(standalone: StandaloneRig) -> None:
     client = standalone.client
     topic, group, topic_id = new_topic(client, "kills", partitions=partitions)
     chance = random.Random(standalone.broker.jars.release)
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     for kill in range(kills):
         produce_records(client, topic, partitions, first=kill * per_round, count=per_round)
-        goal = len(ledger.settled) + chance.randrange(partitions * per_round // 2)
-        consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-        with consume_in_thread(ledger, consumer, mixed_acknowledgements):
-            ledger.wait_until_acknowledged(goal + 1, seconds=120)
+        goal = len(recorder.settled) + chance.randrange(partitions * per_round // 2)
+        consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+        with consume_in_thread(recorder, consumer, mixed_acknowledgements):
+            recorder.wait_until_acknowledged(goal + 1, seconds=120)
             standalone.coordinator.kill()
             standalone.coordinator.start()
         # The group is empty for a moment, so that the broker reads the state again.
         consumer.close()
-    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
+    consumer = client.share_consumer(group, topic, SMALL_COMMITS)
 
-    def is_nothing_open() -> bool:
-        ledger.consume(consumer, mixed_acknowledgements)
-        known = len(ledger.settled) + len(ledger.in_doubt) == partitions * kills * per_round
-        return known and all(is_done(standalone, group, topic_id, record) for record in ledger.in_doubt)
+    def are_all_records_final() -> bool:
+        recorder.consume(consumer, mixed_acknowledgements)
+        known = len(recorder.settled) + len(recorder.in_doubt) == partitions * kills * per_round
+        return known and all(
+            is_in_final_state(standalone, group, topic_id, record) for record in recorder.in_doubt
+        )
 
-    wait_until(is_nothing_open, seconds=120, what="every record is acknowledged, or stored in a final state")
+    wait_until(
+        are_all_records_final, seconds=120, what="every record is acknowledged, or stored in a final state"
+    )
     consumer.close()
 
     assert consume_rest(client, group, topic, partitions, end=kills * per_round) == []
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
 
 
-def run_disaster(rig: BuiltInRig, name: str, disaster: Callable[[], None]) -> None:
-    """Deliver records once, twice or three times, with a `disaster` after the first and second delivery.
+def check_delivery_counts_after(rig: BuiltInRig, name: str, fail_and_recover: Callable[[], None]) -> None:
+    """Deliver records once, twice or three times, with a failure after the first and the second delivery.
 
     Records are released one commit before the failure. The next delivery must have the stored count plus one.
     """
-    topic, group, _ = new_topic(rig.client, name, settings=FOR_LONG)
+    topic, group, _ = new_topic(rig.client, name, settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=30)
     consumer = rig.client.share_consumer(group, topic)
-    ledger = Ledger()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
-    disaster()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
-    disaster()
-    ledger.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
+    recorder = DeliveryRecorder()
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 10, seconds=120)
+    fail_and_recover()
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 20, seconds=120)
+    fail_and_recover()
+    recorder.consume_until_acknowledged(consumer, accept_after_up_to_3_deliveries, 30, seconds=120)
     consumer.close()
 
     assert consume_rest(rig.client, group, topic, 1, end=30) == []
-    assert ledger.broken_promises == []
-    seen = {offset: sorted(set(counts)) for (_, offset), counts in ledger.delivery_counts.items()}
+    assert recorder.violations == []
+    seen = {offset: sorted(set(counts)) for (_, offset), counts in recorder.delivery_counts.items()}
     assert seen == {offset: [1, 2, 3][: 1 + offset % 3] for offset in range(30)}
 
 
@@ -137,7 +141,7 @@ def test_delivery_counts_continue_after_kill_of_broker(rig: BuiltInRig) -> None:
         rig.broker.kill()
         rig.broker.start()
 
-    run_disaster(rig, "broker-killed", kill_and_restart)
+    check_delivery_counts_after(rig, "broker-killed", kill_and_restart)
 
 
 @only_ours
@@ -150,7 +154,7 @@ def test_delivery_counts_continue_after_kill_of_broker_and_coordinator(standalon
         standalone.coordinator.start()
         standalone.broker.start()
 
-    run_disaster(standalone, "both-killed", kill_and_restart)
+    check_delivery_counts_after(standalone, "both-killed", kill_and_restart)
 
 
 @pytest.mark.parametrize("rig", STANDALONE[-1:], indirect=True)
@@ -164,7 +168,7 @@ def test_broker_repeats_a_slow_initialization_with_start_offset_0(standalone: St
 
     def starts_at_0(stopped_s: float) -> bool:
         """Stop the coordinator during an initialization; return whether the final start offset is 0."""
-        settings = {**FOR_LONG, "share.auto.offset.reset": "latest"}
+        settings = {**LONG_RECORD_LOCK, "share.auto.offset.reset": "latest"}
         topic, group, topic_id = new_topic(client, f"repeated-{stopped_s:g}", settings=settings)
         os.kill(coordinator.process.pid, signal.SIGSTOP)
         try:

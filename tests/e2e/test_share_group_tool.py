@@ -6,7 +6,13 @@ coordinator, and initializes and deletes state there.
 
 import pytest
 
-from tests.e2e.ledger import FOR_LONG, Ledger, accept_all, new_topic, produce_records
+from tests.e2e.delivery_recorder import (
+    LONG_RECORD_LOCK,
+    DeliveryRecorder,
+    accept_all,
+    new_topic,
+    produce_records,
+)
 from tests.kafka import BuiltInRig, StandaloneRig
 from tests.kafka.share_group_tool import DescribedOffset
 
@@ -16,13 +22,13 @@ pytestmark = pytest.mark.broker
 FIRST_RELEASE = "4.1.1"
 
 
-def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> Ledger:
+def read_all(rig: BuiltInRig, group: str, topic: str, count: int) -> DeliveryRecorder:
     """Accept `count` records with a new consumer of `group`, and leave."""
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     consumer = rig.client.share_consumer(group, topic)
-    ledger.consume_until_acknowledged(consumer, accept_all, count, seconds=120)
+    recorder.consume_until_acknowledged(consumer, accept_all, count, seconds=120)
     consumer.close()
-    return ledger
+    return recorder
 
 
 def first_delivery_counts(count: int) -> dict[tuple[int, int], list[int]]:
@@ -36,7 +42,7 @@ def expected_offset(rig: BuiltInRig, group: str, topic: str, start_offset: int, 
 
 
 def test_start_offset_and_lag_are_described(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "described", settings=FOR_LONG)
+    topic, group, topic_id = new_topic(rig.client, "described", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
     # The broker stores a new start offset with the next write.
@@ -57,7 +63,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
             "--reset-offsets", "--to-earliest", "--execute", "--group", "none", "--topic", "none"
         )
         return
-    topic, group, _ = new_topic(rig.client, "reset", settings=FOR_LONG)
+    topic, group, _ = new_topic(rig.client, "reset", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
@@ -67,7 +73,7 @@ def test_offsets_are_reset_to_earliest(rig: BuiltInRig) -> None:
 
 
 def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=FOR_LONG)
+    topic, group, topic_id = new_topic(rig.client, "offsets-deleted", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 
@@ -79,7 +85,7 @@ def test_offsets_of_topic_are_deleted(rig: BuiltInRig) -> None:
 
 
 def test_group_is_deleted(rig: BuiltInRig) -> None:
-    topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=FOR_LONG)
+    topic, group, topic_id = new_topic(rig.client, "group-deleted", settings=LONG_RECORD_LOCK)
     produce_records(rig.client, topic, 1, first=0, count=10)
     read_all(rig, group, topic, 10)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.e2e.ledger import (
-    FEW_AT_A_TIME,
-    Ledger,
+from tests.e2e.delivery_recorder import (
+    SMALL_COMMITS,
+    DeliveryRecorder,
     consume_rest,
     mixed_acknowledgements,
     new_topic,
@@ -22,14 +22,14 @@ def test_new_leader_reads_state_of_killed_leader(three_brokers: ThreeBrokerRig) 
     client = three_brokers.client
     topic, group, _ = new_topic(client, "replicated", partitions=PARTITIONS)
     produce_records(client, topic, PARTITIONS, first=0, count=50)
-    ledger = Ledger()
-    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)
+    recorder = DeliveryRecorder()
+    consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 20, seconds=120)
     # The killed broker led two of the six partitions.
     three_brokers.brokers[1].kill()
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 50, seconds=120)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, PARTITIONS * 50, seconds=120)
     consumer.close()
 
     assert consume_rest(client, group, topic, PARTITIONS, end=50) == []
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
     assert "__share_group_state" not in client.topics()

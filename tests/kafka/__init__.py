@@ -1,7 +1,7 @@
 """Run a real Kafka for tests: brokers from Maven jars, HAProxy, and Kafka's own Java client and tools.
 
 No module here imitates Kafka. A test requests a broker through a fixture of `tests.kafka.fixtures`. Every
-process started here ends with the test process, even if that is killed.
+process started here ends with the test process, even if the test process is killed.
 """
 
 from tests.kafka.broker import Broker

@@ -121,7 +121,7 @@ class Broker:
             flags += ["--override", f"{name}={value}"]
         self.process = ChildProcess(
             f"Kafka {jars.release}, broker {node_id}",
-            jars.java("kafka.Kafka", str(self._settings), *flags, jvm=jvm),
+            jars.java_command("kafka.Kafka", str(self._settings), *flags, jvm=jvm),
             directory / "broker.log",
             environment=environment,
         )

@@ -29,7 +29,7 @@ class BuiltInCoordinator:
     partitions: int
 
 
-def ready_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltInCoordinator:
+def prepare_coordinator(rig: BuiltInRig, *, topic: str, partitions: int) -> BuiltInCoordinator:
     """Create a topic, and wait until every state partition accepts state of the topic."""
     topic_id = parse_topic_id(rig.client.create_topic(topic, partitions=partitions))
     port = rig.broker.client_port

@@ -49,7 +49,7 @@ class KafkaClient:
     def __init__(self, jars: KafkaJars, bootstrap: str, directory: Path) -> None:
         """Start the JVM."""
         self.process = ChildProcess(
-            "Kafka client", jars.java("Driver", bootstrap), directory / "client.log", piped=True
+            "Kafka client", jars.java_command("Driver", bootstrap), directory / "client.log", piped=True
         )
         self._ids = itertools.count()
         self._lock = threading.Lock()

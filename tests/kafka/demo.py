@@ -31,12 +31,12 @@ REJECTED = (7,)
 
 
 class StepPrinter:
-    """Prints the steps of the demo."""
+    """The output of the demo, in numbered steps."""
 
     def __init__(self) -> None:
         self._step = 0
 
-    def step(self, title: str) -> None:
+    def print_step(self, title: str) -> None:
         """Print the title of the next step."""
         self._step += 1
         print(f"\n{self._step}. {title}", flush=True)
@@ -49,7 +49,7 @@ class StepPrinter:
         for line in format_table(head, rows):
             self.print_text(line)
 
-    def deliveries(self, deliveries: Sequence[Delivery], types: Sequence[str]) -> None:
+    def print_deliveries(self, deliveries: Sequence[Delivery], types: Sequence[str]) -> None:
         """Print the records that a consumer received, and their acknowledgement types."""
         rows = [
             (delivery.offset, delivery.value, f"no. {delivery.delivery_count}", outcome.lower())
@@ -57,7 +57,7 @@ class StepPrinter:
         ]
         self._print_table(("offset", "value", "delivery", "outcome"), rows)
 
-    def state(self, state: dict[str, Any]) -> None:
+    def print_state(self, state: dict[str, Any]) -> None:
         """Print the state of a share-partition as the coordinator's API returns it."""
         self.print_text(
             f"start offset {state['start_offset']}, state epoch {state['state_epoch']}, "
@@ -91,12 +91,12 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
         answer: dict[str, Any] = json.loads(body)
         return answer
 
-    show.step(f"A producer writes {RECORDS} records to topic {TOPIC}")
+    show.print_step(f"A producer writes {RECORDS} records to topic {TOPIC}")
     rig.client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
     offsets = rig.client.produce(TOPIC, RECORDS)
     show.print_text(f"offsets {offsets[0]} to {offsets[-1]}, topic id {topic_id}")
 
-    show.step(f"A share consumer of group {GROUP} receives and acknowledges the records")
+    show.print_step(f"A share consumer of group {GROUP} receives and acknowledges the records")
     consumer = rig.client.share_consumer(GROUP, TOPIC)
     got = poll_records(consumer, RECORDS)
     types = [
@@ -104,29 +104,29 @@ def run_steps(rig: StandaloneRig, show: StepPrinter) -> None:
         for place in range(len(got))
     ]
     committed = consumer.acknowledge(types)
-    show.deliveries(got, types)
+    show.print_deliveries(got, types)
     show.print_text(
         "commitSync: " + ", ".join("success" if f is None else str(f) for f in committed.values())
     )
 
-    show.step("The coordinator stores the state of the share-partition (GET " + path + ")")
-    show.state(fetch_state())
+    show.print_step("The coordinator stores the state of the share-partition (GET " + path + ")")
+    show.print_state(fetch_state())
 
-    show.step("The coordinator is killed (kill -9) and restarted")
+    show.print_step("The coordinator is killed (kill -9) and restarted")
     rig.coordinator.kill()
     rig.coordinator.start()
     show.print_text("the state after the coordinator replayed its journal:")
-    show.state(fetch_state())
+    show.print_state(fetch_state())
 
-    show.step("Only the released records are delivered again")
+    show.print_step("Only the released records are delivered again")
     got = poll_records(consumer, len(RELEASED))
     types = ["ACCEPT"] * len(got)
     consumer.acknowledge(types)
-    show.deliveries(got, types)
+    show.print_deliveries(got, types)
     assert [delivery.offset for delivery in got] == [offsets[place] for place in RELEASED]
-    show.state(fetch_state())
+    show.print_state(fetch_state())
 
-    show.step("Kafka's own tool shows the start offset: kafka-share-groups.sh --describe --offsets")
+    show.print_step("Kafka's own tool shows the start offset: kafka-share-groups.sh --describe --offsets")
     consumer.close()
     for line in rig.share_groups.run("--describe", "--offsets", "--group", GROUP).strip().splitlines():
         show.print_text(line)
@@ -149,7 +149,7 @@ def run_with_kafka(folder: Path) -> int:
     """Start all processes and run the demo."""
     show = StepPrinter()
     release = RELEASES[-1]
-    show.step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
+    show.print_step(f"An unmodified Apache Kafka {release}, HAProxy and the share coordinator start")
     show.print_text("(the first time, Maven fetches Kafka's jars)")
     with standalone_rig(fetch_jars(release), folder, with_cluster=True) as rig:
         show.print_text(f"broker {rig.broker.bootstrap}, coordinator 127.0.0.1:{rig.coordinator.port},")

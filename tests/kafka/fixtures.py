@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.required_programs import PACKAGES
-from tests.kafka.built_in import BuiltInCoordinator, ready_coordinator
+from tests.kafka.built_in import BuiltInCoordinator, prepare_coordinator
 from tests.kafka.jars import RELEASES, KafkaJars, fetch_jars
 from tests.kafka.rig import (
     BuiltInRig,
@@ -82,7 +82,7 @@ def three_brokers(newest_jars: KafkaJars, tmp_path: Path) -> Iterator[ThreeBroke
 @pytest.fixture(scope="session")
 def built_in_coordinator(built_in: BuiltInRig) -> BuiltInCoordinator:
     """Kafka's own share coordinator with every state partition loaded, and a topic for its state."""
-    return ready_coordinator(built_in, topic="conformance", partitions=4)
+    return prepare_coordinator(built_in, topic="conformance", partitions=4)
 
 
 @pytest.hookimpl(tryfirst=True)

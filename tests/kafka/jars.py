@@ -67,7 +67,7 @@ class KafkaJars:
     release: str
     directory: Path
 
-    def java(self, main_class: str, *arguments: str, jvm: Jvm = QUICK_JVM) -> list[str]:
+    def java_command(self, main_class: str, *arguments: str, jvm: Jvm = QUICK_JVM) -> list[str]:
         """Return the command that runs `main_class`, of Kafka or of `tests/kafka/java`."""
         class_path = self._class_path()
         return [
@@ -88,7 +88,7 @@ class KafkaJars:
     ) -> "subprocess.CompletedProcess[str]":
         """Run `main_class` to completion; the caller checks the exit code."""
         return subprocess.run(
-            self.java(main_class, *arguments, jvm=jvm),
+            self.java_command(main_class, *arguments, jvm=jvm),
             capture_output=True,
             text=True,
             timeout=seconds,
@@ -102,10 +102,7 @@ class KafkaJars:
     def _build_test_jar(self) -> Path:
         """Return the jar of `tests/kafka/java`, which is rebuilt when a source changes."""
         sources = sorted(_JAVA_SOURCES.glob("*.java"))
-        made = (
-            self.directory.parent
-            / f"driver-{_dependencies_digest(*(source.read_bytes() for source in sources))}"
-        )
+        made = self.directory.parent / f"driver-{_hash_parts(*(source.read_bytes() for source in sources))}"
         if not made.exists():
             with _fill_directory_once(made) as empty, tempfile.TemporaryDirectory() as scratch:
                 if empty:
@@ -134,7 +131,7 @@ class KafkaJars:
         java = Path(_find_program("java")).resolve()
         ages = [str(file.stat().st_mtime_ns) for file in (java, *map(Path, class_path.split(os.pathsep)))]
         wanted = [str(java), class_path, *ages, *QUICK_BROKER_JVM.options]
-        made = self.directory.parent / f"archive-{_dependencies_digest(*(word.encode() for word in wanted))}"
+        made = self.directory.parent / f"archive-{_hash_parts(*(word.encode() for word in wanted))}"
         if not made.exists():
             with _fill_directory_once(made) as empty:
                 if empty:
@@ -155,7 +152,7 @@ def _write_class_archive(jars: KafkaJars, archive: Path) -> None:
         broker.stop()
 
 
-def _dependencies_digest(*parts: bytes) -> str:
+def _hash_parts(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -180,7 +177,7 @@ class Artifact(NamedTuple):
     version: str
     without: tuple[str, ...] = ()
 
-    def xml(self) -> str:
+    def dependency_xml(self) -> str:
         """Return the dependency of a project on the artifact."""
         exclusions = "".join(
             "<exclusion><groupId>{}</groupId><artifactId>{}</artifactId></exclusion>".format(*each.split(":"))
@@ -208,10 +205,11 @@ def fetch_artifacts(name: str, wanted: Sequence[Artifact]) -> Path:
 
 
 def _run_maven(wanted: Sequence[Artifact], output: Path) -> None:
+    dependencies = "".join(each.dependency_xml() for each in wanted)
     project = (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>tests</groupId><artifactId>jars</artifactId><version>1</version>"
-        f"<packaging>pom</packaging><dependencies>{''.join(each.xml() for each in wanted)}</dependencies>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies>"
         "</project>"
     )
     with tempfile.TemporaryDirectory() as scratch:

@@ -9,7 +9,7 @@ from aiokafka.structs import TopicPartition
 def delete_records(bootstrap: str, topic: str, *, before_offset: int) -> None:
     """Delete the records of partition 0 below an offset."""
 
-    async def delete() -> None:
+    async def send_delete_records() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
         await admin.start()
         try:
@@ -17,4 +17,4 @@ def delete_records(bootstrap: str, topic: str, *, before_offset: int) -> None:
         finally:
             await admin.close()
 
-    asyncio.run(delete())
+    asyncio.run(send_delete_records())

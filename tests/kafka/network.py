@@ -34,7 +34,7 @@ class ProcessClock(IntEnum):
 class Network:
     """The links between named processes, and the clocks of these processes.
 
-    Announce the ports of all processes (`listen`) before the first process starts.
+    Add all processes (`add_process`) before the first one starts.
     """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
@@ -46,7 +46,7 @@ class Network:
         self._links: dict[tuple[str, str], list[tuple[int, TcpProxy]]] = {}
         self._clocks: dict[str, mmap.mmap] = {}
 
-    def listen(self, name: str, ports: Sequence[int]) -> None:
+    def add_process(self, name: str, ports: Sequence[int]) -> None:
         """Create the links between a process, which listens at `ports`, and all other processes.
 
         The new links replace those of a former process with this name.

@@ -1,6 +1,6 @@
 """Reserve free TCP ports on the loopback address.
 
-A killed broker must restart on its old port. So the ports are below the kernel's range for outgoing
+A killed broker must restart on its old port. Therefore, the ports are below the kernel's range for outgoing
 connections, where no connection of a test can occupy them. Each port is also locked until this process ends,
 so that no other test process returns the port while the broker is down.
 """

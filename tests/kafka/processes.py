@@ -1,7 +1,7 @@
 """Run child processes with a log file, and wait for conditions with a deadline.
 
-Every child leads its own process group and is registered with the reaper (reaper.py) while it runs. So no
-child survives the test process, even if that is killed.
+Every child leads its own process group and is registered with the reaper (reaper.py) while it runs.
+Therefore, no child survives the test process, even if the test process is killed.
 """
 
 import atexit
@@ -61,7 +61,7 @@ def _notify_reaper(change: str, pid: int) -> None:
     stdin.flush()
 
 
-def raise_session(pid: int) -> None:
+def raise_session_priority(pid: int) -> None:
     """Give the session of a process the priority of this process.
 
     Linux divides processor time among sessions first, and by process priority only within a session. Without
@@ -115,7 +115,7 @@ class ChildProcess:
                 start_new_session=True,
             )
         _notify_reaper("+", self._process.pid)
-        raise_session(self._process.pid)
+        raise_session_priority(self._process.pid)
 
     @property
     def running(self) -> bool:

@@ -1,4 +1,4 @@
-"""Kill the remaining child processes of a test process after that has ended.
+"""Kill the remaining child processes of a test process after the test process has ended.
 
 The reaper reads "+PID" and "-PID" lines, which add and remove process groups. The standard input of the
 reaper closes when the test process ends, even by SIGKILL. Then the reaper kills the remaining groups. The

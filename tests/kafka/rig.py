@@ -1,7 +1,7 @@
 """Start and stop a broker, its clients and a coordinator together.
 
-`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker. As the control of a
-test, it shows Kafka's own behaviour. In `StandaloneRig`, the same broker uses this coordinator:
+`BuiltInRig` is Kafka alone, with the share coordinator that is built into the broker. It is the control of a
+test: it shows Kafka's own behaviour. In `StandaloneRig`, the same broker uses this coordinator:
 
     share consumer --> broker --persister--> HAProxy --> share-coordinator
 

@@ -27,7 +27,7 @@ class _ProxyDirection:
 
 
 class TcpProxy:
-    """Forwards connections from one port to another, which may be cut, delayed or half-open.
+    """A proxy that forwards connections from one port to another, and can cut or delay them.
 
     While a direction is cut, sent data and the ends of connections wait, as if a firewall dropped packets.
     New connections succeed, but nothing passes.

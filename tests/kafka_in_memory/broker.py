@@ -48,7 +48,7 @@ class RequestSender(NamedTuple):
     forgotten: Sequence[int] = ()
 
 
-def _when_done(result: Any, respond: Callable[[Any], None]) -> None:
+def _respond_when_done(result: Any, respond: Callable[[Any], None]) -> None:
     """Respond with a result, or with the result of a future unless it is cancelled."""
     if isinstance(result, asyncio.Future):
         result.add_done_callback(lambda done: None if done.cancelled() else respond(done.result()))
@@ -117,7 +117,7 @@ class Broker:
             respond(frame_response(request, self._api_versions))
         elif request.api_key == produce.API_KEY:
             topic_id, result = self._produce(sender, request.message)
-            _when_done(result, lambda done: respond(_encode_produced(request, topic_id, done)))
+            _respond_when_done(result, lambda done: respond(_encode_produced(request, topic_id, done)))
         elif request.api_key == fetch.API_KEY:
             self._serve_fetch(request, respond)
         elif request.api_key == _METADATA:
@@ -125,13 +125,13 @@ class Broker:
         elif request.api_key in GROUP_APIS:
             error = self._groups.next_error(request.api_key)
             result = serve_group(request, self._groups.coordinator_at(self._node), error)
-            _when_done(result, lambda done: respond(encode_result(request, done)))
+            _respond_when_done(result, lambda done: respond(encode_result(request, done)))
         elif request.api_key == _FIND_COORDINATOR and request.version >= _BATCHED_KEYS:
             respond(encode_response(request, self._find_coordinators(request.message)))
         elif request.api_key not in self._apis:
             assert self._share_groups is not None
             result = self._share_groups.serve(request.api_key, request.message, self._coordinates)
-            _when_done(result, lambda done: respond(_encode_group_response(request, done)))
+            _respond_when_done(result, lambda done: respond(_encode_group_response(request, done)))
         else:
             fields = self._apis[request.api_key](sender, request.message)
             respond(encode_response(request, *fields))

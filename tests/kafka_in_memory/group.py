@@ -70,7 +70,7 @@ class GroupInMemory(GroupCoordinator):
         for number, leader in leaders.items():
             self.brokers.set_leader(number, leader)
 
-    # What the brokers ask.
+    # The methods that the brokers call.
 
     def coordinator_at(self, node: int) -> GroupCoordinator | None:
         """Return the group at the broker that coordinates it, else None."""

@@ -88,7 +88,7 @@ class GroupCoordinator:
                 member.syncing.set_result(SyncResult(ErrorCode.NOT_COORDINATOR))
             self._restart_session(member)
 
-    def forget(self) -> None:
+    def lose_group(self) -> None:
         """Delete the group, as if the topic with its records was lost."""
         for member_id in list(self.members):
             self.expel_member(member_id)
@@ -112,7 +112,7 @@ class GroupCoordinator:
             before, self.static[instance_id] = self.static.get(instance_id), member_id
             if before is not None:
                 leader = self.leader
-                self._replace(before, member_id, metadata)
+                self._replace_static_member(before, member_id, metadata)
                 if self.state == STABLE:
                     # There is no rebalance. If the replaced member was the leader, the response still
                     # contains its member id as leader.
@@ -125,11 +125,11 @@ class GroupCoordinator:
         if member is None:
             self._pending.discard(member_id)
             member = self.members[member_id] = StoredMember(member_id, metadata)
-            news = True
+            has_changed = True
         else:
-            news = member.metadata != metadata or (self.state == STABLE and self.leader == member_id)
+            has_changed = member.metadata != metadata or (self.state == STABLE and self.leader == member_id)
             member.metadata = metadata
-        if self.state in (COMPLETING, STABLE) and not news:
+        if self.state in (COMPLETING, STABLE) and not has_changed:
             return self._make_join_result(member)
         member.joining = asyncio.get_running_loop().create_future()
         if self.state != PREPARING:
@@ -137,7 +137,7 @@ class GroupCoordinator:
         self._complete_if_all_joined()
         return member.joining
 
-    def _replace(self, before: str, member_id: str, metadata: bytes) -> None:
+    def _replace_static_member(self, before: str, member_id: str, metadata: bytes) -> None:
         """Replace a member by another one with the same group.instance.id."""
         member = self.members[member_id] = StoredMember(member_id, metadata)
         self._pending.discard(member_id)
@@ -213,9 +213,9 @@ class GroupCoordinator:
                 self._restart_session(member)
         self._delayed = self.state == EMPTY and self.first_delay_s > 0
         self.state = PREPARING
-        self._schedule_in(delay_s, self._continue_without_absent_members)
+        self._set_deadline(delay_s, self._continue_without_absent_members)
 
-    def _schedule_in(self, seconds: float, then: "asyncio._Callback") -> None:
+    def _set_deadline(self, seconds: float, then: "asyncio._Callback") -> None:
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, then)
@@ -236,7 +236,7 @@ class GroupCoordinator:
                 if member.expires is not None:
                     member.expires.cancel()
         if self.members and not any(member.has_pending_join for member in self.members.values()):
-            self._schedule_in(self.rebalance_s, self._continue_without_absent_members)
+            self._set_deadline(self.rebalance_s, self._continue_without_absent_members)
             return
         self._complete_join()
 
@@ -253,9 +253,9 @@ class GroupCoordinator:
             if member.joining is not None and not member.joining.done():
                 member.joining.set_result(self._make_join_result(member))
                 self._restart_session(member)
-        self._schedule_in(self.rebalance_s, self._expel_unsynced)
+        self._set_deadline(self.rebalance_s, self._expel_members_without_sync)
 
-    def _expel_unsynced(self) -> None:
+    def _expel_members_without_sync(self) -> None:
         for member_id, member in list(self.members.items()):
             if self.state == COMPLETING and member.syncing is None:
                 self.expel_member(member_id)

@@ -30,7 +30,7 @@ _clients: WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]] = WeakKeyDicti
 _Client = TypeVar("_Client")
 
 
-def close_with_loop(client: _Client) -> _Client:
+def register_for_close(client: _Client) -> _Client:
     """Return a client that `close_clients` closes."""
     _clients.setdefault(asyncio.get_running_loop(), []).append(client)
     return client
@@ -93,8 +93,8 @@ class KafkaInMemory:
         self._brokers: dict[str, TopicBrokers] = {}
         self._networks: dict[str, BrokerNetwork] = {}
 
-    def cluster(self, topic: str) -> Brokers:
-        """Return the product's client of the brokers, for a topic."""
+    def new_client(self, topic: str) -> Brokers:
+        """Return a new client of the brokers, for a topic: the class that the product uses."""
         brokers = self.brokers(topic)
         if topic not in self._networks:
             newest = {} if self.deletes_records else {_DELETE_RECORDS: -1}
@@ -103,7 +103,7 @@ class KafkaInMemory:
                 broker.on_request = lambda request, node=node: self._record(request.api_key, node)  # type: ignore[misc]
         self._networks[topic].join(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in brokers.addresses.values())
-        return close_with_loop(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
+        return register_for_close(Brokers(servers, topic, request_timeout_s=REQUEST_TIMEOUT_S))
 
     def _record(self, api_key: int, node: int) -> None:
         if api_key in _RECORDED:
@@ -122,7 +122,7 @@ class KafkaInMemory:
         """The partitions of the existing topics."""
         return {topic: each.partitions for topic, each in self._brokers.items() if each.partitions}
 
-    def create(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
         """Create a topic, possibly again with another topic id."""
         brokers = self.brokers(topic)
         brokers.delete_topic()
@@ -130,7 +130,7 @@ class KafkaInMemory:
 
     def recreate_topic(self, topic: str) -> None:
         """Delete a topic and create it again."""
-        self.create(topic, len(self.topics[topic]), self.brokers(topic).configs)
+        self.create_topic(topic, len(self.topics[topic]), self.brokers(topic).configs)
 
     # Faults.
 

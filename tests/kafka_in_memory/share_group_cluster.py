@@ -10,7 +10,7 @@ from typing import NamedTuple
 from coordinator.cluster.kafka.share_groups import ShareGroups as ShareGroupClient
 from protocol.errors import ErrorCode
 from tests.kafka_in_memory.frames import Request
-from tests.kafka_in_memory.kafka import RunningLoop, SteadyNetwork, close_with_loop, running_network
+from tests.kafka_in_memory.kafka import RunningLoop, SteadyNetwork, register_for_close, running_network
 from tests.kafka_in_memory.share_groups import ShareGroups
 from tests.simulation.kafka.brokers import BrokerFaults, SimBrokers
 
@@ -54,7 +54,7 @@ class ShareGroupCluster(ShareGroups):
         """Return the product's client."""
         self._network.join(running_network())
         servers = ",".join(f"{host}:{port}" for host, port in self.brokers.addresses.values())
-        return close_with_loop(ShareGroupClient(servers, request_timeout_s=REQUEST_TIMEOUT_S))
+        return register_for_close(ShareGroupClient(servers, request_timeout_s=REQUEST_TIMEOUT_S))
 
     @property
     def request_counts(self) -> Counter[str]:

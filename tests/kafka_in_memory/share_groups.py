@@ -72,8 +72,8 @@ class ShareGroups:
         self.refusals: dict[str, ChangeResult] = {}
         self._delete_state = delete_state
         self._apis: Mapping[int, Callable[[Any, IsCoordinator], Any]] = {
-            list_api.API_KEY: self._list,
-            describe_api.API_KEY: self._describe,
+            list_api.API_KEY: self._list_groups,
+            describe_api.API_KEY: self._describe_groups,
             offsets_api.API_KEY: self._describe_offsets,
             delete_api.API_KEY: self._delete_offsets,
             DELETE_GROUPS: self._delete_groups,
@@ -95,7 +95,7 @@ class ShareGroups:
         """Return the response, or its future, of a broker that coordinates some of the groups."""
         return self._apis[api_key](message, coordinates)
 
-    def _error(self, group: str, coordinates: IsCoordinator) -> int:
+    def _coordinator_error(self, group: str, coordinates: IsCoordinator) -> int:
         if not coordinates(group):
             return ErrorCode.NOT_COORDINATOR
         if self.loading:
@@ -104,24 +104,24 @@ class ShareGroups:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return self.errors.get(group, ErrorCode.NONE)
 
-    def _list(self, message: Any, coordinates: IsCoordinator) -> Any:
+    def _list_groups(self, message: Any, coordinates: IsCoordinator) -> Any:
         listed = [
-            list_api.ListedGroup(group, "share", _state(self.groups[group]), "share")
+            list_api.ListedGroup(group, "share", _group_state(self.groups[group]), "share")
             for group in self.groups
             if coordinates(group)
         ]
         return list_api.ListGroupsResponse(0, ErrorCode.NONE, listed)
 
-    def _describe(self, message: Any, coordinates: IsCoordinator) -> Any:
+    def _describe_groups(self, message: Any, coordinates: IsCoordinator) -> Any:
         self.described += message.group_ids
         described = []
         for name in message.group_ids:
-            code, group = self._error(name, coordinates), self.find(name) or ShareGroup()
+            code, group = self._coordinator_error(name, coordinates), self.find(name) or ShareGroup()
             members = [
                 describe_api.Member("", None, 1, *_CLIENT, sorted(topics), describe_api.Assignment([]))
                 for topics in group.members
             ]
-            state, epoch = _state(group), group.group_epoch
+            state, epoch = _group_state(group), group.group_epoch
             described.append(
                 describe_api.DescribedGroup(code, None, name, state, epoch, epoch, "simple", members, 0)
             )
@@ -131,7 +131,7 @@ class ShareGroups:
         groups = []
         for requested in message.groups:
             name = requested.group_id
-            code, group = self._error(name, coordinates), self.find(name) or ShareGroup()
+            code, group = self._coordinator_error(name, coordinates), self.find(name) or ShareGroup()
             if code == ErrorCode.GROUP_ID_NOT_FOUND:
                 # Kafka describes an unknown group like a group without offsets.
                 code = ErrorCode.NONE
@@ -152,7 +152,7 @@ class ShareGroups:
 
     def _deletion_refusal(self, name: str, coordinates: IsCoordinator) -> ChangeResult | None:
         """Return the error with which the coordinator refuses to delete offsets of a group, or the group."""
-        if code := self._error(name, coordinates):
+        if code := self._coordinator_error(name, coordinates):
             return ChangeResult(code)
         group = self.find(name)
         return _NOT_EMPTY if group is not None and group.members else None
@@ -163,9 +163,9 @@ class ShareGroups:
         refusal = self.refusals.get(name) or self._deletion_refusal(name, coordinates)
         if refusal is not None:
             return delete_api.DeleteShareGroupOffsetsResponse(0, *refusal, [])
-        return asyncio.ensure_future(self._delete_states(name, topics))
+        return asyncio.ensure_future(self._delete_topics(name, topics))
 
-    async def _delete_states(self, name: str, topics: list[str]) -> Any:
+    async def _delete_topics(self, name: str, topics: list[str]) -> Any:
         codes = {topic: await self._delete_topic(name, topic) for topic in topics}
         if self.find(name) is None:
             # The coordinator reports no topic of a group that was deleted meanwhile.
@@ -233,5 +233,5 @@ class AnyShareGroups(ShareGroups):
         return await self._delete_state(name, topic)
 
 
-def _state(group: ShareGroup) -> str:
+def _group_state(group: ShareGroup) -> str:
     return "Stable" if group.members else EMPTY

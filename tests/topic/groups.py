@@ -42,7 +42,7 @@ def group_settings(bootstrap: str, topic: str, shards: int) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def run_fleet(
+async def run_replica_group(
     bootstrap: str,
     topic: str = "no-such-topic",
     *,

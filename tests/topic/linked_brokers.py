@@ -33,7 +33,7 @@ class BrokersWithFaultyLinks:
         self.brokers: dict[int, Broker] = {}
         for member in cluster.members:
             ports = (member.client_port, member.internal_port, member.controller_port)
-            self.network.listen(broker_name(member.node_id), ports)
+            self.network.add_process(broker_name(member.node_id), ports)
         for node in BROKERS:
             name = broker_name(node)
             broker_directory = directory / name

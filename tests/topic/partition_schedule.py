@@ -11,7 +11,7 @@ from random import Random
 from tests.kafka.tcp_proxy import Direction
 from tests.topic.linked_brokers import BROKERS, broker_name
 
-# A place is where a coordinator runs.
+# The number of coordinators. A place is the number of one coordinator, from 0.
 PLACES = 3
 # Every fourth seed also has a fault of a broker. Such a schedule lasts BROKER_FAULT_S longer, because other
 # brokers take over only after the broker's session has expired. Half of these faults affect the process.
@@ -112,7 +112,7 @@ def draw_schedule(seed: int, lasts_s: float) -> FaultSchedule:
     """Draw faults on two tracks, each of which has one fault at a time.
 
     The tracks affect two coordinators, or a coordinator and a broker. The broker may be on an island with
-    another coordinator. So at least one coordinator and two brokers have no fault.
+    another coordinator. At least one coordinator and two brokers have no fault.
     """
     rng = Random(seed)
     first, second, _ = rng.sample(_COORDINATORS, PLACES)

@@ -91,7 +91,7 @@ class PartitionedCluster:
         self._ended: set[str] = set()
         ports = free_ports(2 * PLACES)
         for place in range(PLACES):
-            self._network.listen(coordinator_name(place), ports[place : place + 1])
+            self._network.add_process(coordinator_name(place), ports[place : place + 1])
         for place, lease_s in enumerate(leases_s):
             directory_of_place = directory / f"{topic}-{place}"
             directory_of_place.mkdir()
@@ -128,7 +128,7 @@ class PartitionedCluster:
         clients = HistoryRecordingClients(keys, ports, Random(schedule.seed))
         try:
             asyncio.run(self._run_schedule(schedule, clients))
-            clients.check()
+            clients.check_linearizability()
         except (AssertionError, TimeoutError, ExceptionGroup) as error:
             refused = "\n".join(clients.refused.values())
             raise Violation(
@@ -143,19 +143,23 @@ class PartitionedCluster:
 
     async def _run_schedule(self, schedule: FaultSchedule, clients: HistoryRecordingClients) -> None:
         async with asyncio.timeout(RECOVERY_S):
-            await clients.initialize()
+            await clients.initialize_all_keys()
         async with asyncio.TaskGroup() as tasks:
-            working = [tasks.create_task(clients.read_and_write(place)) for place in range(PLACES)]
-            working += [tasks.create_task(clients.read(place)) for place in range(PLACES) for _ in range(2)]
+            working = [tasks.create_task(clients.send_random_requests(place)) for place in range(PLACES)]
+            working += [
+                tasks.create_task(clients.send_random_reads(place))
+                for place in range(PLACES)
+                for _ in range(2)
+            ]
             try:
                 await self._inject_faults(schedule.faults)
                 async with asyncio.timeout(RECOVERY_S):
-                    await clients.read_everything()
+                    await clients.write_and_read_all_keys()
             finally:
                 for task in working:
                     task.cancel()
         async with asyncio.timeout(RECOVERY_S):
-            await clients.delete()
+            await clients.delete_all_keys()
 
     async def _inject_faults(self, faults: Sequence[ScheduledFault]) -> None:
         """Begin and end each fault at its time."""

@@ -54,24 +54,24 @@ class HistoryRecordingClients:
         self._writes = 0
         self._calls = 0
 
-    def client(self, place: int, limits: ConnectionLimits = LIMITS) -> ShareCoordinatorClient:
+    def make_client(self, place: int, limits: ConnectionLimits = LIMITS) -> ShareCoordinatorClient:
         """Return a client that sends all requests to one coordinator."""
         address = ("127.0.0.1", self._ports[place])
         return ShareCoordinatorClient(address, direct=True, retry=ONCE, limits=limits)
 
-    async def initialize(self) -> None:
+    async def initialize_all_keys(self) -> None:
         """Initialize the state of all share-partitions."""
-        async with self.client(0, PATIENT) as client:
+        async with self.make_client(0, PATIENT) as client:
             for key in self._keys:
                 # Without a start offset, a repeated request changes nothing.
                 part = InitializePart(key.partition, STATE_EPOCH, -1)
-                await self._call_until_accepted(client, INITIALIZE, key, part)
+                await self._send_until_accepted(client, INITIALIZE, key, part)
 
-    async def read_and_write(self, place: int) -> None:
+    async def send_random_requests(self, place: int) -> None:
         """Send random requests to one coordinator until cancelled."""
         await self._send_until_cancelled(place, (READ, READ, WRITE, WRITE, WRITE))
 
-    async def read(self, place: int) -> None:
+    async def send_random_reads(self, place: int) -> None:
         """Send random reads to one coordinator until cancelled.
 
         At a coordinator without a connection to the brokers, each write blocks its client. A client that
@@ -80,14 +80,14 @@ class HistoryRecordingClients:
         await self._send_until_cancelled(place, (READ, READ, READ, SUMMARY))
 
     async def _send_until_cancelled(self, place: int, kinds: Sequence[str]) -> None:
-        async with self.client(place) as client:
+        async with self.make_client(place) as client:
             while True:
                 await asyncio.sleep(self._rng.uniform(0, 2 * THINK_S))
                 kind = self._rng.choice(kinds)
                 key = self._rng.choice(self._written[place] if kind == WRITE else self._keys)
                 await self._send_and_record(client, kind, key, self._make_random_part(kind, key))
 
-    async def read_everything(self) -> None:
+    async def write_and_read_all_keys(self) -> None:
         """Write and read each share-partition at each coordinator.
 
         Repeat each request until it succeeds.
@@ -95,27 +95,27 @@ class HistoryRecordingClients:
         began_s = monotonic()
         async with asyncio.TaskGroup() as tasks:
             for place in range(len(self._ports)):
-                tasks.create_task(self._read_everything_at(place))
+                tasks.create_task(self._write_and_read_all_keys_at(place))
         self.recovered_s = monotonic() - began_s
 
-    async def delete(self) -> None:
+    async def delete_all_keys(self) -> None:
         """Delete the state of all share-partitions."""
-        async with self.client(0, PATIENT) as client:
+        async with self.make_client(0, PATIENT) as client:
             for key in self._keys:
-                await self._call_until_accepted(client, DELETE, key, DeletePart(key.partition))
+                await self._send_until_accepted(client, DELETE, key, DeletePart(key.partition))
 
-    def check(self) -> None:
+    def check_linearizability(self) -> None:
         """Check that the history is linearizable: no acknowledged write is lost, and no read is stale."""
         given_up = check_history(self.history)
         assert given_up == 0, f"the history of {given_up} share-partitions has too many possible orders"
 
-    async def _read_everything_at(self, place: int) -> None:
-        async with self.client(place, PATIENT) as client:
+    async def _write_and_read_all_keys_at(self, place: int) -> None:
+        async with self.make_client(place, PATIENT) as client:
             for kind in (WRITE, READ):
                 for key in self._keys:
-                    await self._call_until_accepted(client, kind, key)
+                    await self._send_until_accepted(client, kind, key)
 
-    async def _call_until_accepted(
+    async def _send_until_accepted(
         self, client: ShareCoordinatorClient, kind: str, key: SharePartitionKey, part: Any = None
     ) -> None:
         while True:

@@ -19,18 +19,18 @@ async def read_values(log: KafkaLog, partitions: int = 1) -> list[bytes | None]:
     return [value for records in found.values() for _, _, value in records]
 
 
-async def test_deposed_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
+async def test_fenced_owner_can_neither_append_nor_read(built_in: BuiltInRig) -> None:
     bootstrap, topic = built_in.broker.bootstrap, new_topic("owners")
     async with topic_log(bootstrap, topic) as first:
         await append_durably(first, 0, [(b"k", b"first")])
-        # A lease renewal is a record too, so it uses an offset.
+        # A lease renewal is a record, so it uses an offset.
         assert await append(first, 0, []) == (3, None)
         assert first.lease_left_s(0) > 0
         async with topic_log(bootstrap, topic) as second:
             end = second.end_offset(0)
             assert first.lease_left_s(0) <= 0
-            # The broker fences the deposed owner by its producer epoch, so the record is not stored.
-            # It fences a lease renewal as well.
+            # The broker fences the first owner by its producer epoch, so it stores neither a lease renewal
+            # nor a record.
             for records in ([], [(b"k", b"zombie")]):
                 _, error = await append(first, 0, records)
                 assert isinstance(error, LogFenced)

@@ -22,7 +22,9 @@ Answer = TypeVar("Answer")
 
 
 @pytest.mark.timeout(600)
-def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, tmp_path: Path) -> None:
+def test_topics_and_groups_without_permission_are_not_reported_as_missing(
+    newest_jars: KafkaJars, tmp_path: Path
+) -> None:
     with run_secured_broker(newest_jars, tmp_path) as broker:
         client = KafkaClient(newest_jars, broker.internal_bootstrap, tmp_path)
         try:
@@ -32,15 +34,15 @@ def test_missing_permission_does_not_look_like_absence(newest_jars: KafkaJars, t
 
 
 def check_permissions(broker: SecuredBroker, client: KafkaClient) -> None:
-    def ask(question: Callable[[ShareGroups], Awaitable[Answer]]) -> Answer:
-        async def ask_and_close() -> Answer:
+    def query(send: Callable[[ShareGroups], Awaitable[Answer]]) -> Answer:
+        async def send_and_close() -> Answer:
             groups = ShareGroups(broker.bootstrap, security=broker.security)
             try:
-                return await question(groups)
+                return await send(groups)
             finally:
                 await groups.close()
 
-        return asyncio.run(ask_and_close())
+        return asyncio.run(send_and_close())
 
     topic_id = parse_topic_id(client.create_topic("hidden"))
     client.set_group_config("hidden", {"share.auto.offset.reset": "earliest"})
@@ -50,36 +52,36 @@ def check_permissions(broker: SecuredBroker, client: KafkaClient) -> None:
     consumer.acknowledge(["ACCEPT"])
     consumer.close()
 
-    presence = ask(lambda groups: groups.resolve_topic_ids([topic_id, TOPIC_ID]))
+    presence = query(lambda groups: groups.resolve_topic_ids([topic_id, TOPIC_ID]))
     assert presence.names == {}
     assert presence.missing == {TOPIC_ID}
-    described = ask(lambda groups: groups.describe_groups(["hidden", "nobody"]))
+    described = query(lambda groups: groups.describe_groups(["hidden", "nobody"]))
     assert {each.error_code for each in described.values()} == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
-    assert ask(lambda groups: groups.list_groups()) == set()
+    assert query(lambda groups: groups.list_groups()) == set()
 
     broker.allow("--operation", "DESCRIBE", "--operation", "DELETE", "--group", "*")
     wait_until(
-        lambda: ask(lambda groups: groups.describe_groups(["hidden"]))["hidden"].is_empty,
+        lambda: query(lambda groups: groups.describe_groups(["hidden"]))["hidden"].is_empty,
         seconds=120,
         what="the principal may describe the group",
     )
     # In this response, the broker omits topics without permission, and reports no error.
-    assert ask(lambda groups: groups.groups_without_offsets(["hidden"])) == {"hidden"}
+    assert query(lambda groups: groups.groups_without_offsets(["hidden"])) == {"hidden"}
     broker.allow("--operation", "DESCRIBE", "--topic", "hidden")
-    described = ask(lambda groups: groups.describe_groups(["nobody"]))
+    described = query(lambda groups: groups.describe_groups(["nobody"]))
     assert described["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     wait_until(
-        lambda: ask(lambda groups: groups.resolve_topic_ids([topic_id])).names == {topic_id: "hidden"},
+        lambda: query(lambda groups: groups.resolve_topic_ids([topic_id])).names == {topic_id: "hidden"},
         seconds=120,
         what="the principal may describe the topic",
     )
-    assert ask(lambda groups: groups.groups_without_offsets(["hidden"])) == set()
+    assert query(lambda groups: groups.groups_without_offsets(["hidden"])) == set()
     # The documented permissions are necessary and sufficient.
-    assert ask(lambda groups: groups.delete_offsets("hidden", ["hidden"]))["hidden"].error_code == 29
+    assert query(lambda groups: groups.delete_offsets("hidden", ["hidden"]))["hidden"].error_code == 29
     broker.allow("--operation", "READ", "--topic", "hidden")
     wait_until(
-        lambda: ask(lambda groups: groups.delete_offsets("hidden", ["hidden"]))["hidden"].error_code == 0,
+        lambda: query(lambda groups: groups.delete_offsets("hidden", ["hidden"]))["hidden"].error_code == 0,
         seconds=120,
         what="the principal may delete offsets",
     )
-    assert ask(lambda groups: groups.delete_groups(["hidden"]))["hidden"].error_code == 0
+    assert query(lambda groups: groups.delete_groups(["hidden"]))["hidden"].error_code == 0

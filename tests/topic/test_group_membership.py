@@ -10,7 +10,7 @@ import pytest
 from tests.kafka.broker import Broker, new_cluster
 from tests.kafka.jars import KafkaJars
 from tests.kafka.rig import BuiltInRig, start_brokers
-from tests.topic.groups import LIMITS, PATIENT, run_fleet
+from tests.topic.groups import LIMITS, PATIENT, run_replica_group
 from tests.unit.ownership.replicas import ReplicaGroup, listener_generation
 from tests.unit.ownership.scenarios import (
     SCENARIOS,
@@ -21,21 +21,25 @@ from tests.unit.ownership.scenarios import (
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 # Only this scenario waits until a session expires.
-WAITS = killed_replica_is_replaced
-WAITS_S = 2 * LIMITS.session_timeout_s
+SESSION_SCENARIO = killed_replica_is_replaced
+SESSION_SCENARIO_MAX_S = 2 * LIMITS.session_timeout_s
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_scenario(built_in: BuiltInRig, scenario: Scenario) -> None:
-    limits, bound_s = (LIMITS, WAITS_S) if scenario is WAITS else (PATIENT, PATIENT.session_timeout_s)
-    async with run_fleet(built_in.broker.bootstrap, limits=limits) as fleet:
+async def test_scenario_ends_within_its_time_limit(built_in: BuiltInRig, scenario: Scenario) -> None:
+    limits, bound_s = (
+        (LIMITS, SESSION_SCENARIO_MAX_S)
+        if scenario is SESSION_SCENARIO
+        else (PATIENT, PATIENT.session_timeout_s)
+    )
+    async with run_replica_group(built_in.broker.bootstrap, limits=limits) as fleet:
         took_s = await scenario(fleet)
         print(f"{scenario.__name__}: {took_s:.2f} s")
         assert took_s < bound_s
 
 
 async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) -> None:
-    async with run_fleet(built_in.broker.bootstrap, limits=LIMITS) as fleet:
+    async with run_replica_group(built_in.broker.bootstrap, limits=LIMITS) as fleet:
         replicas = await fleet.add_all(2)
         generation = listener_generation(replicas[0])
         # Block longer than a session, but less than the time after which a coordinator is not ready.
@@ -44,10 +48,10 @@ async def test_busy_main_loop_does_not_end_the_membership(built_in: BuiltInRig) 
         assert [replica.ownership.generation for replica in replicas] == [generation] * 2
 
 
-async def check_no_resignation_until(fleet: ReplicaGroup, condition: "asyncio.Task[None]") -> None:
-    """Await a task. Check that no replica loses a shard meanwhile."""
+async def check_no_resignation_during(fleet: ReplicaGroup, task: "asyncio.Task[None]") -> None:
+    """Wait until a task has ended, and check that no replica loses a shard meanwhile."""
     resigned = [list(replica.listener.resignations) for replica in fleet.replicas]
-    await condition
+    await task
     await fleet.wait_until(
         lambda: all((replica.ownership.heartbeat_age_s or 99) < 1.0 for replica in fleet.replicas)
     )
@@ -63,14 +67,14 @@ async def test_rolling_broker_restarts_cost_no_shard(newest_jars: KafkaJars, tmp
 
     with ExitStack() as stack:
         brokers = start_brokers(stack, newest_jars, tmp_path, new_cluster(brokers=3))
-        async with run_fleet(brokers[0].bootstrap) as fleet:
+        async with run_replica_group(brokers[0].bootstrap) as fleet:
             for _ in range(3):
                 await fleet.add()
             await fleet.wait_until(lambda: fleet.is_shared_by(*fleet.replicas))
             # The group coordinator is among the restarted brokers.
             for broker, killed in zip([*brokers, *brokers], [False] * 3 + [True] * 3, strict=True):
                 restarting = asyncio.create_task(restart_broker(broker, killed=killed))
-                await check_no_resignation_until(fleet, restarting)
+                await check_no_resignation_during(fleet, restarting)
             await fleet.wait_until(
                 lambda: all(replica.ownership.health() == [] for replica in fleet.replicas)
             )

@@ -69,7 +69,7 @@ async def join_until_stable(members: list[RawGroupMember]) -> list[JoinResult]:
     """Join repeatedly until all members are in one generation."""
     sizes: dict[int, int] = {}
 
-    async def join(member: RawGroupMember) -> JoinResult:
+    async def join_current_generation(member: RawGroupMember) -> JoinResult:
         await member.get_member_id()
         while True:
             joined = await member.join()
@@ -84,7 +84,7 @@ async def join_until_stable(members: list[RawGroupMember]) -> list[JoinResult]:
                 code = await member.link.heartbeat(member.node, joined.generation, joined.member_id)
             assert code == ErrorCode.REBALANCE_IN_PROGRESS
 
-    return await asyncio.gather(*map(join, members))
+    return await asyncio.gather(*map(join_current_generation, members))
 
 
 async def close_members(members: list[RawGroupMember]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.jars import KafkaJars
-from tests.topic.groups import run_fleet
+from tests.topic.groups import run_replica_group
 from tests.topic.secured_broker import run_secured_broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
@@ -17,7 +17,7 @@ async def test_read_on_the_group_is_the_only_needed_permission(
     newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
     with run_secured_broker(newest_jars, tmp_path) as broker:
-        async with run_fleet(broker.bootstrap, security=broker.security) as fleet:
+        async with run_replica_group(broker.bootstrap, security=broker.security) as fleet:
             replica = await fleet.add()
             refused = "(GROUP_AUTHORIZATION_FAILED): it needs READ on the group"
             await fleet.wait_until(lambda: refused in str(replica.ownership.health()))

@@ -46,7 +46,9 @@ class CoordinatorPair:
         }
         return CoordinatorProcess(directory, log="kafka", settings=settings)
 
-    def run(self, coordinator: CoordinatorProcess, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run_command(
+        self, coordinator: CoordinatorProcess, *arguments: str
+    ) -> "subprocess.CompletedProcess[str]":
         """Run a command against a coordinator, as a user does."""
         url = f"http://127.0.0.1:{coordinator.http_port}"
         command = [PROGRAM, *arguments, "--url", url, "--token-file", str(self._token)]
@@ -76,9 +78,7 @@ def pair(built_in: BuiltInRig, tmp_path: Path) -> Iterator[CoordinatorPair]:
 
 
 class AcknowledgingWriters:
-    """Acknowledge consecutive offsets of several share-partitions until stopped, whichever coordinator
-    owns them.
-    """
+    """A thread whose clients acknowledge consecutive offsets of several share-partitions until stopped."""
 
     def __init__(self, pair: CoordinatorPair) -> None:
         self._addresses = ",".join(f"127.0.0.1:{each.port}" for each in pair.coordinators)
@@ -137,14 +137,14 @@ def test_repeated_hand_overs_under_load_lose_nothing(pair: CoordinatorPair) -> N
             giver, taker = pair.coordinators[turn % 2], pair.coordinators[1 - turn % 2]
             to = f"127.0.0.1:{taker.port}"
             # A coordinator that does not own the shard names the owner.
-            elsewhere = pair.run(taker, "hand-over", str(shard), "--execute")
+            elsewhere = pair.run_command(taker, "hand-over", str(shard), "--execute")
             assert elsewhere.returncode == 1
             assert f"ask http://127.0.0.1:{giver.http_port}" in elsewhere.stderr
-            dry = pair.run(giver, "hand-over", str(shard), "--to", to)
+            dry = pair.run_command(giver, "hand-over", str(shard), "--to", to)
             assert (dry.returncode, "dry run: nothing was changed" in dry.stderr) == (0, True)
             assert shard in pair.shards_served_by(giver)
 
-            done = pair.run(giver, "hand-over", str(shard), "--to", to, "--execute")
+            done = pair.run_command(giver, "hand-over", str(shard), "--to", to, "--execute")
             assert done.returncode == 0, done.stderr
             assert f"shard {shard} was released and is owned by {to}" in done.stdout
             wait_until(

@@ -126,7 +126,7 @@ def make_snapshot(chance: random.Random) -> ShareSnapshotValue:
     )
 
 
-async def test_migrated_state_is_equal_after_the_way_to_kafka_and_back(cluster: KafkaCluster) -> None:
+async def test_state_is_unchanged_after_migration_to_kafka_and_back(cluster: KafkaCluster) -> None:
     first, last = new_topic("first"), new_topic("last")
     await cluster.write(first, cluster.make_random_states(seed=1))
     # A dry run sends no request that would make the broker create its state topic.

@@ -65,7 +65,7 @@ class PartitionedCoordinators:
         self.topic = new_topic("reach")
         self.bootstrap = brokers.bootstrap
         self.network = brokers.network
-        self.network.listen(FAR, ())
+        self.network.add_process(FAR, ())
         far = ProgramBuild(INSTALLED.command, self.network.environment(FAR))
         self.near = self._start_coordinator(directory / "near", INSTALLED, stack)
         self.far = self._start_coordinator(directory / "far", far, stack)
@@ -78,23 +78,23 @@ class PartitionedCoordinators:
         stack.callback(coordinator.kill)
         return coordinator
 
-    def _ask_group(self, question: Callable[[KafkaGroupClient], Awaitable[Answer]]) -> Answer:
-        async def ask_and_close() -> Answer:
+    def _query_group(self, query: Callable[[KafkaGroupClient], Awaitable[Answer]]) -> Answer:
+        async def query_and_close() -> Answer:
             client = KafkaGroupClient(self.bootstrap, self.topic, self.topic)
             try:
-                return await question(client)
+                return await query(client)
             finally:
                 await client.close()
 
-        return asyncio.run(ask_and_close())
+        return asyncio.run(query_and_close())
 
     def group_coordinator(self) -> int:
         """Return the broker that coordinates the group."""
-        return self._ask_group(KafkaGroupClient.find_coordinator).node
+        return self._query_group(KafkaGroupClient.find_coordinator).node
 
     def shards_led_by(self, node: int) -> set[int]:
         """Return the shards whose state partitions a broker leads. On a busy machine, leaders may change."""
-        leaders = self._ask_group(KafkaGroupClient.leaders_by_partition)
+        leaders = self._query_group(KafkaGroupClient.leaders_by_partition)
         return {shard for shard, leader in leaders.items() if leader == node}
 
     def shards_served_by(self, coordinator: CoordinatorProcess) -> set[int]:
@@ -191,7 +191,7 @@ def _share_coordinator(brokers: BrokersWithFaultyLinks, node: int, key: SharePar
 
 
 class KafkaCoordinators:
-    """Clients of Kafka's own share coordinator: of its present broker, and of the other brokers."""
+    """Kafka's own share coordinator of one share-partition, and clients of each broker."""
 
     def __init__(self, brokers: BrokersWithFaultyLinks, key: SharePartitionKey) -> None:
         self._brokers = brokers
@@ -212,16 +212,16 @@ class KafkaCoordinators:
             batches = [StateBatch(offset, offset, ACKNOWLEDGED, 1)]
             await client.write(self._key, state_epoch=1, leader_epoch=0, start_offset=0, batches=batches)
 
-    async def last_acknowledged(self, node: int) -> int:
+    async def read_last_offset(self, node: int) -> int:
         async with self.client(node) as client:
             return (await client.read(self._key, 0)).batches[-1].last_offset
 
-    def next_coordinator(self) -> int | None:
-        """Return the coordinator after the owner according to another broker."""
+    def find_successor(self) -> int | None:
+        """Return the new coordinator that another broker reports, or None if it still reports the owner."""
         found = _share_coordinator(self._brokers, self.others[0], self._key)
         return None if found == self.owner else found
 
-    def isolate(self) -> None:
+    def isolate_owner(self) -> None:
         for node in self.others:
             self._brokers.network.cut(broker_name(self.owner), broker_name(node))
 
@@ -233,7 +233,7 @@ class KafkaCoordinators:
 def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
     linked_brokers: BrokersWithFaultyLinks, newest_jars: KafkaJars, tmp_path: Path
 ) -> None:
-    """The lease of this coordinator prevents such reads, so they are a difference from Kafka."""
+    """This coordinator answers no stale read, because its lease has ended when another owner takes over."""
     kafka = KafkaClient(newest_jars, linked_brokers.bootstrap, tmp_path)
     try:
         topic_id = parse_topic_id(kafka.create_topic("stale"))
@@ -241,14 +241,14 @@ def test_isolated_share_coordinator_of_kafka_answers_stale_reads(
         kafka.close()
     coordinators = KafkaCoordinators(linked_brokers, SharePartitionKey("stale", topic_id, 0))
     asyncio.run(coordinators.acknowledge_offset(coordinators.owner, 0))
-    coordinators.isolate()
+    coordinators.isolate_owner()
     try:
-        successor = wait_until(coordinators.next_coordinator, seconds=PATIENCE_S, what="another coordinator")
+        successor = wait_until(coordinators.find_successor, seconds=PATIENCE_S, what="another coordinator")
         asyncio.run(coordinators.acknowledge_offset(successor, 1))
         # Read for a longer time than the default of `owner.lease.ms`.
         until_s = monotonic() + 4.0
         while monotonic() < until_s:
-            assert asyncio.run(coordinators.last_acknowledged(coordinators.owner)) == 0
+            assert asyncio.run(coordinators.read_last_offset(coordinators.owner)) == 0
     finally:
         coordinators.end_faults()
-    assert asyncio.run(coordinators.last_acknowledged(successor)) == 1
+    assert asyncio.run(coordinators.read_last_offset(successor)) == 1

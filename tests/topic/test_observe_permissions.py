@@ -25,7 +25,7 @@ def test_observer_needs_read_and_describe_and_names_a_missing_one(
         client = KafkaClient(newest_jars, broker.internal_bootstrap, tmp_path)
         observer = ObserverProcess(tmp_path, broker.bootstrap, broker.settings())
         try:
-            _consume_half(client)
+            _produce_10_and_consume_5_records(client)
             check_named_permissions(broker, observer)
         finally:
             observer.kill()
@@ -44,17 +44,17 @@ def check_named_permissions(broker: SecuredBroker, observer: ObserverProcess) ->
         return " ".join(json.loads(observer.get("/healthz")[1])["missing_access"])
 
     observer.process.start()
-    _wait_for("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in unready_reasons())
+    _wait_until("Describe is named", lambda: f"ACL: Describe on topic {STATE_TOPIC}" in unready_reasons())
     broker.allow("--operation", "DESCRIBE", "--topic", STATE_TOPIC)
-    _wait_for("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in unready_reasons())
+    _wait_until("Read is named", lambda: f"ACL: Read on topic {STATE_TOPIC}" in unready_reasons())
     broker.allow("--operation", "READ", "--topic", STATE_TOPIC)
-    _wait_for("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
-    _wait_for("the group is shown", lambda: get_signals().get("group") == GROUP)
+    _wait_until("the observer is ready", lambda: observer.get("/readyz")[0] == 200)
+    _wait_until("the group is shown", lambda: get_signals().get("group") == GROUP)
     assert get_signals()["lag"] is None, "the user topic is hidden"
-    _wait_for("Describe on topics is named", lambda: "Lag is not known for 1 topic" in missing_access())
+    _wait_until("Describe on topics is named", lambda: "Lag is not known for 1 topic" in missing_access())
     broker.allow("--operation", "DESCRIBE", "--topic", TOPIC)
-    _wait_for("the lag is known", lambda: get_signals()["lag"] == 5)
-    _wait_for(
+    _wait_until("the lag is known", lambda: get_signals()["lag"] == 5)
+    _wait_until(
         "Describe on groups is named",
         lambda: (
             missing_access() == f"Members are not known for 1 group, such as {GROUP}: not allowed. "
@@ -62,12 +62,11 @@ def check_named_permissions(broker: SecuredBroker, observer: ObserverProcess) ->
         ),
     )
     broker.allow("--operation", "DESCRIBE", "--group", GROUP)
-    _wait_for("the members are known", lambda: get_signals()["members"] == 0)
+    _wait_until("the members are known", lambda: get_signals()["members"] == 0)
     assert missing_access() == ""
 
 
-def _consume_half(client: KafkaClient) -> None:
-    """Produce 10 records and consume 5 of them."""
+def _produce_10_and_consume_5_records(client: KafkaClient) -> None:
     client.create_topic(TOPIC)
     client.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
     client.produce(TOPIC, 5)
@@ -78,5 +77,5 @@ def _consume_half(client: KafkaClient) -> None:
     client.produce(TOPIC, 5, first=5)
 
 
-def _wait_for(what: str, condition: Any) -> None:
+def _wait_until(what: str, condition: Any) -> None:
     wait_until(condition, seconds=120, what=what)

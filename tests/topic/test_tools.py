@@ -17,7 +17,7 @@ from protocol.messages.share_update import ShareUpdateValue
 from protocol.state_batches import StateBatch, pack
 from protocol.state_records import SharePartitionKey, StateRecord, encode_record
 from tests.builders import replay_log
-from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, ready_coordinator
+from tests.kafka.built_in import STATE_PARTITIONS, STATE_TOPIC, BuiltInCoordinator, prepare_coordinator
 from tests.kafka.fixtures import NEWEST
 from tests.kafka.jars import RELEASES, fetch_jars
 from tests.kafka.log_dump import dump_share_group_state
@@ -106,7 +106,7 @@ def builtin_coordinator(
         yield BuiltInCluster(built_in.broker.bootstrap, request.getfixturevalue("built_in_coordinator"))
         return
     with built_in_rig(fetch_jars(request.param), tmp_path_factory.mktemp(request.param)) as rig:
-        yield BuiltInCluster(rig.broker.bootstrap, ready_coordinator(rig, topic="read", partitions=4))
+        yield BuiltInCluster(rig.broker.bootstrap, prepare_coordinator(rig, topic="read", partitions=4))
 
 
 async def write_random_change(

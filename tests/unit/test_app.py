@@ -128,7 +128,7 @@ def test_static_owner_claims_all_shards_before_it_listens(monkeypatch: pytest.Mo
 
     def make_log(*_: Any) -> KafkaLog:
         return KafkaLog(
-            KafkaInMemory().cluster(config.state_topic),
+            KafkaInMemory().new_client(config.state_topic),
             TopicConfig(config.state_topic, config.state_partitions),
             owner="test",
             clock=SystemClock(),

@@ -102,7 +102,7 @@ def test_port_is_not_assigned_to_two_processes() -> None:
 
 @pytest.mark.broker
 def test_jvm_warnings_go_to_stderr_instead_of_stdout(newest_jars: KafkaJars, tmp_path: Path) -> None:
-    command = newest_jars.java("no.such.Program")
+    command = newest_jars.java_command("no.such.Program")
     # A different class path makes the JVM warn about its class-data archive.
     command[command.index("-cp") + 1] = str(tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)

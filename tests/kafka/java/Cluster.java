@@ -25,7 +25,7 @@ import java.util.Optional;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 
-/** Admin client and producer of one cluster. All methods except awaitLeft must be called by one thread. */
+/** Admin client and producer of one cluster. All methods except awaitMemberRemoved must be called by one thread. */
 final class Cluster {
     /** Longer than a session, after which the broker removes a member whose leave request was lost. */
     private static final long LEAVE_WITHIN_NS = 90_000_000_000L;
@@ -51,7 +51,7 @@ final class Cluster {
      *
      * <p>KafkaShareConsumer.close() sends a leave request, but does not wait until the broker has processed it.
      */
-    void awaitLeft(String group, String client) throws Exception {
+    void awaitMemberRemoved(String group, String client) throws Exception {
         long deadline = System.nanoTime() + LEAVE_WITHIN_NS;
         while (isMember(group, client)) {
             if (System.nanoTime() > deadline) {
@@ -79,13 +79,13 @@ final class Cluster {
         NewTopic wanted = new NewTopic(topic, Optional.of(partitions), Optional.empty());
         String id = admin.createTopics(List.of(wanted)).topicId(topic).get().toString();
         // A broker learns of the change later than the controller.
-        while (!isThere(topic)) {
+        while (!topicExists(topic)) {
             Thread.sleep(20);
         }
         return Driver.object().put("topic_id", id);
     }
 
-    private boolean isThere(String topic) throws Exception {
+    private boolean topicExists(String topic) throws Exception {
         try {
             admin.describeTopics(List.of(topic)).allTopicNames().get();
             return true;
@@ -111,13 +111,13 @@ final class Cluster {
         ConfigResource resource = new ConfigResource(ConfigResource.Type.GROUP, group);
         admin.incrementalAlterConfigs(Map.of(resource, changes)).all().get();
         // A broker learns of the change later than the controller.
-        while (!isSet(resource, changes)) {
+        while (!configsAreSet(resource, changes)) {
             Thread.sleep(20);
         }
         return Driver.object();
     }
 
-    private boolean isSet(ConfigResource resource, List<AlterConfigOp> changes) throws Exception {
+    private boolean configsAreSet(ConfigResource resource, List<AlterConfigOp> changes) throws Exception {
         Config known = admin.describeConfigs(List.of(resource)).all().get().get(resource);
         return changes.stream().map(AlterConfigOp::configEntry).allMatch(wanted -> {
             ConfigEntry found = known.get(wanted.name());

@@ -108,7 +108,7 @@ public final class Driver {
                 return consumer.settle(command.get("types"));
             case "close":
                 consumer.close();
-                cluster.awaitLeft(consumer.group, consumer.name);
+                cluster.awaitMemberRemoved(consumer.group, consumer.name);
                 return object();
             default:
                 throw new IllegalArgumentException("no such operation: " + operation);

@@ -127,7 +127,7 @@ async def test_expiry_returns_503_without_a_reachable_cluster() -> None:
 
 async def test_expiry_request_to_an_observer_returns_404() -> None:
     async with run_admin() as coordinator:
-        follower = LogFollower(KafkaInMemory().cluster("topic"), "topic")
+        follower = LogFollower(KafkaInMemory().new_client("topic"), "topic")
         app = create_app(coordinator.view._replace(runtime=follower), coordinator.access)
         client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1")
         answer = await client.get("/api/v1/expiry")

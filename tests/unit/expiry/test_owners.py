@@ -47,7 +47,9 @@ async def test_retention_time_continues_when_a_shard_moves_to_another_coordinato
     cluster, clock = make_cluster("t", g=ShareGroup("t")), ManualClock()
     rules = ExpiryRules(10 * RETENTION, GRACE)
     records = [KNOWN, make_state("g", "t")]
-    async with run_replica(cluster, clock, records, shards=others, has_other_owners=True, rules=rules) as other:
+    async with run_replica(
+        cluster, clock, records, shards=others, has_other_owners=True, rules=rules
+    ) as other:
         for _ in range(10 * RETENTION // INTERVAL_MINUTES - 1):
             await other.expiry.run_round(all_groups=False)
             clock.advance(INTERVAL_MINUTES)

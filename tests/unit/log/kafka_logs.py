@@ -28,7 +28,7 @@ class KafkaLogs:
         return self.make_log_and_cluster()[0]
 
     def make_log_and_cluster(self, *, append_timeout_s: float = 5) -> tuple[KafkaLog, Brokers]:
-        cluster = self.kafka.cluster(TOPIC)
+        cluster = self.kafka.new_client(TOPIC)
         log = KafkaLog(
             cluster,
             TopicConfig(TOPIC, STATE_PARTITIONS),

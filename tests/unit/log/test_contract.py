@@ -68,7 +68,7 @@ class LogUnderTest:
 
     def _make_cluster(self) -> Brokers:
         if self._bootstrap is None:
-            return self._fake.cluster(self._topic)
+            return self._fake.new_client(self._topic)
         return Brokers(self._bootstrap, self._topic)
 
     async def open_as_coordinator(self) -> StateLog:

@@ -26,10 +26,10 @@ BATCHES = 7
 
 def make_small_batch_logs() -> KafkaLogs:
     """Return logs in a topic that already exists and accepts small batches only."""
-    kafka_logs = KafkaLogs()
+    all_of_them = KafkaLogs()
     configs = {**required_configs(2), "max.message.bytes": str(BATCH_BYTES_MAX)}
-    kafka_logs.kafka.create(TOPIC, STATE_PARTITIONS, configs)
-    return kafka_logs
+    all_of_them.kafka.create_topic(TOPIC, STATE_PARTITIONS, configs)
+    return all_of_them
 
 
 async def start_split_append(
@@ -151,12 +151,12 @@ async def test_ensure_topic_returns_the_batch_limit_of_the_topic() -> None:
         await cluster.close()
         return limits
 
-    assert await find_batch_limits(kafka.cluster(TOPIC)) == (16 << 20, 16 << 20)
-    for bytes_max, split_max in ((5000, 5000), (32 << 20, 16 << 20)):
+    assert await find_batch_limits(kafka.new_client(TOPIC)) == (16 << 20, 16 << 20)
+    for bytes_max, wanted_max in ((5000, 5000), (32 << 20, 16 << 20)):
         kafka.brokers(TOPIC).configs["max.message.bytes"] = str(bytes_max)
-        assert await find_batch_limits(kafka.cluster(TOPIC)) == (split_max, bytes_max)
+        assert await find_batch_limits(kafka.new_client(TOPIC)) == (wanted_max, bytes_max)
     # If the configs are hidden, the topic may accept more than the default limit of brokers.
-    hidden = kafka.cluster(TOPIC)
+    hidden = kafka.new_client(TOPIC)
     hidden.topic_configs = return_no_configs  # type: ignore[method-assign]
     assert await find_batch_limits(hidden) == (BROKERS_BATCH_BYTES_MAX, RECORD_BYTES_MAX)
 

@@ -70,7 +70,7 @@ async def connect_and_ensure_topic(
     kafka: KafkaInMemory, cluster: Brokers | None = None, *, few: bool = True
 ) -> None:
     """Connect to the cluster, and create the topic if it does not exist."""
-    cluster = cluster or kafka.cluster("state")
+    cluster = cluster or kafka.new_client("state")
     await cluster.connect()
     try:
         await ensure_topic(cluster, CONFIG, timeout_s=1, allow_few_brokers=few)
@@ -105,13 +105,13 @@ async def test_only_the_creator_of_the_topic_logs_its_creation(
 ) -> None:
     caplog.set_level(logging.INFO)
     kafka = KafkaInMemory()
-    cluster = kafka.cluster("state")
+    cluster = kafka.new_client("state")
     create_topic = cluster.create_topic
 
     async def create_after_another_process(
         partitions: int, replicas: int, configs: Mapping[str, str]
     ) -> bool:
-        kafka.create("state", partitions, configs)
+        kafka.create_topic("state", partitions, configs)
         return await create_topic(partitions, replicas, configs)
 
     if not is_first:
@@ -123,7 +123,7 @@ async def test_only_the_creator_of_the_topic_logs_its_creation(
 @SIMULATED
 async def test_topic_with_another_number_of_partitions_is_refused() -> None:
     kafka = KafkaInMemory()
-    kafka.create("state", 1)
+    kafka.create_topic("state", 1)
     with pytest.raises(ConfigError, match=r"num\.partitions=50 .* it must be 1, as topic state has"):
         await connect_and_ensure_topic(kafka)
 
@@ -131,7 +131,7 @@ async def test_topic_with_another_number_of_partitions_is_refused() -> None:
 @SIMULATED
 async def test_read_only_use_does_not_create_the_topic() -> None:
     kafka = KafkaInMemory()
-    cluster = kafka.cluster("state")
+    cluster = kafka.new_client("state")
     await cluster.connect()
     with pytest.raises(LogUnavailable, match="there is no topic state"):
         await find_topic(cluster, CONFIG)

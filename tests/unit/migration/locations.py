@@ -72,7 +72,7 @@ class MigrationLogs:
         self.append_records(SOURCE, records)
 
     def make_topic(self, topic: str, partitions: int) -> None:
-        self.kafka.create(topic, partitions)
+        self.kafka.create_topic(topic, partitions)
 
     def append_records(self, topic: str, records: Iterable[StateRecord]) -> None:
         """Append records without owner epochs to their state partitions."""
@@ -86,7 +86,7 @@ class MigrationLogs:
 
     def log(self, topic: str, partitions: int, owner: str = OWNER) -> KafkaLog:
         return KafkaLog(
-            self.kafka.cluster(topic),
+            self.kafka.new_client(topic),
             TopicConfig(topic, partitions),
             owner=owner,
             clock=SystemClock(),

@@ -41,9 +41,9 @@ class FollowedTopic:
 
     def __init__(self) -> None:
         self.fake = KafkaInMemory()
-        self.fake.create(TOPIC, PARTITIONS)
+        self.fake.create_topic(TOPIC, PARTITIONS)
         self.followed: list[tuple[ShareState | None, StateRecord]] = []
-        self.follower = LogFollower(self.fake.cluster(TOPIC), TOPIC)
+        self.follower = LogFollower(self.fake.new_client(TOPIC), TOPIC)
         self.follower.on_record_followed = self._record_change
 
     def _record_change(self, key: SharePartitionKey, before: ShareState | None, record: StateRecord) -> None:
@@ -153,7 +153,7 @@ async def test_missing_topic_shows_no_shards_until_it_is_created() -> None:
     await wait_until(lambda: topic.follower.health() == [])
     assert topic.follower.shard_views() == []
     assert topic.follower.share_partition(KEY) is None
-    topic.fake.create(TOPIC, PARTITIONS)
+    topic.fake.create_topic(TOPIC, PARTITIONS)
     topic.write(make_snapshot(100))
     await wait_until(lambda: topic.start_offset() == 100)
     running.cancel()

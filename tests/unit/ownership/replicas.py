@@ -2,14 +2,13 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.cluster.ownership.base import Assignment, Replica
 from coordinator.cluster.ownership.group import GroupOwnership
 from coordinator.cluster.ownership.limits import GroupLimits
 from tests.kafka_in_memory.faulty_group_client import FaultyGroupClient
-from tests.kafka_in_memory.group import GroupInMemory
 
 _starts = itertools.count(1)
 
@@ -20,7 +19,7 @@ class RecordingListener:
 
     owned: set[int] = field(default_factory=set)
     assignment: Assignment | None = None
-    maps: list[Assignment | None] = field(default_factory=list)
+    assignments: list[Assignment | None] = field(default_factory=list)
     resignations: list[int] = field(default_factory=list)
     elections: list[tuple[int, bool]] = field(default_factory=list)
     is_ready: bool = True
@@ -29,15 +28,15 @@ class RecordingListener:
     slow: bool = False
     # Shards that another owner's claim in the log has fenced, until they are elected again.
     fenced: set[int] = field(default_factory=set)
-    wrong: list[str] = field(default_factory=list)
+    contradictions: list[str] = field(default_factory=list)
 
     def on_assignment_changed(self, assignment: Assignment | None) -> None:
         self.assignment = assignment
-        self.maps.append(assignment)
+        self.assignments.append(assignment)
 
     def on_elected(self, state_partition: int, *, release_expected: bool) -> None:
         if state_partition in self.owned:
-            self.wrong.append(f"elected again for {state_partition}")
+            self.contradictions.append(f"elected again for {state_partition}")
         self.owned.add(state_partition)
         self.fenced.discard(state_partition)
         self.elections.append((state_partition, release_expected))
@@ -45,7 +44,7 @@ class RecordingListener:
     def on_resigned(self, state_partition: int) -> None:
         # A fenced shard may be resigned, too: the assignment may arrive after the fencing.
         if state_partition not in self.owned | self.fenced:
-            self.wrong.append(f"resigned {state_partition}, which it does not own")
+            self.contradictions.append(f"resigned {state_partition}, which it does not own")
         self.owned.discard(state_partition)
         self.resignations.append(state_partition)
         if self.slow:
@@ -181,7 +180,7 @@ class ReplicaGroup:
     async def stop(self) -> None:
         """Stop all replicas. Check that their listeners recorded no contradictions."""
         await asyncio.gather(*(one.ownership.stop() for one in self.replicas))
-        assert [one.listener.wrong for one in self.replicas if one.listener.wrong] == []
+        assert [one.listener.contradictions for one in self.replicas if one.listener.contradictions] == []
 
 
 def listener_generation(one: GroupReplica) -> int:
@@ -191,7 +190,3 @@ def listener_generation(one: GroupReplica) -> int:
     """
     assert one.listener.assignment is not None
     return one.listener.assignment.generation
-
-
-# Runs a coroutine function with a group in memory and a ReplicaGroup that has no replicas yet.
-RunInGroup = Callable[[Callable[[GroupInMemory, ReplicaGroup], Awaitable[object]]], None]

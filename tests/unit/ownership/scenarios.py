@@ -40,7 +40,7 @@ async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
     began = fleet.now()
     await replicas[0].ownership.drain(20.0)
     assert replicas[0].owned == set()
-    given_away = [assignment for assignment in replicas[0].listener.maps if assignment is not None][-1]
+    given_away = [assignment for assignment in replicas[0].listener.assignments if assignment is not None][-1]
     await fleet.wait_until(lambda: fleet.is_shared_by(*replicas[1:]))
     took_s = fleet.now() - began
     for one, owned in zip(replicas[1:], before[1:], strict=True):
@@ -51,7 +51,7 @@ async def draining_replica_hands_over(fleet: ReplicaGroup) -> float:
         # assignment, which has no hand-over.
         released = {expected for _, expected in one.listener.elections}
         assert len(released) == 1
-        if given_away in one.listener.maps:
+        if given_away in one.listener.assignments:
             assert released == {True}
     assert not replicas[0].ownership.lease_is_fresh()
     return took_s
@@ -84,7 +84,7 @@ async def joining_replica_gets_shards(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def newer_replica_of_one_address_wins(fleet: ReplicaGroup) -> float:
+async def newer_of_two_replicas_with_one_address_gets_shards(fleet: ReplicaGroup) -> float:
     first, other = await fleet.add_all(2)
     newer = await fleet.add(wire=first.replica.wire)
     took_s = await fleet.wait_until(lambda: fleet.is_shared_by(other, newer))
@@ -135,7 +135,7 @@ async def static_member_may_change_address(fleet: ReplicaGroup) -> float:
     return took_s
 
 
-async def newer_of_two_static_members_wins(fleet: ReplicaGroup) -> float:
+async def newer_of_two_static_members_gets_shards(fleet: ReplicaGroup) -> float:
     first, other = [await fleet.add(instance_id=f"place {number}") for number in range(2)]
     await fleet.wait_until(lambda: fleet.is_shared_by(first, other))
     newer = await fleet.add(wire=first.replica.wire, instance_id="place 0")
@@ -193,10 +193,10 @@ SCENARIOS: list[Scenario] = [
     last_replica_drains,
     stopped_replica_is_replaced,
     joining_replica_gets_shards,
-    newer_replica_of_one_address_wins,
+    newer_of_two_replicas_with_one_address_gets_shards,
     restarted_static_member_keeps_shards,
     static_member_may_change_address,
-    newer_of_two_static_members_wins,
+    newer_of_two_static_members_gets_shards,
     replica_with_other_settings_is_refused,
     fenced_shard_is_elected_again,
     unready_replica_loses_shards,

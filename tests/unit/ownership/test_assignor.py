@@ -43,7 +43,7 @@ def random_groups(
     return members, leaders, partitions
 
 
-def eligible_members(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
+def list_eligible_members(members: Sequence[AssignableMember], plan: AssignmentPlan) -> set[int]:
     """Return the members that may own shards: the ready ones, or all if none is ready."""
     able = [n for n, one in enumerate(members) if n not in plan.doubles and not one.draining]
     return set([n for n in able if members[n].ready] or able)
@@ -61,7 +61,7 @@ def adopt_plan(before: AssignmentPlan, members: Sequence[AssignableMember]) -> l
     ]
 
 
-def count_local(
+def count_shards_at_leaders(
     owners: Sequence[int], members: Sequence[AssignableMember], leaders: Mapping[int, int]
 ) -> int:
     return sum(
@@ -74,7 +74,7 @@ def check_balance(plan: AssignmentPlan, members: Sequence[AssignableMember], par
     """Check that the eligible members own the same number of shards within one. Return the eligible
     members.
     """
-    owning = eligible_members(members, plan)
+    owning = list_eligible_members(members, plan)
     if not owning:
         assert plan.owners == (NOBODY,) * partitions
         return owning
@@ -160,7 +160,7 @@ def test_moves_are_limited_and_increase_locality(
     nearer = assign_shards(still, leaders, partitions, moves_max=moves_max).owners
     moves = sum(before != after for before, after in zip(stay, nearer, strict=True))
     assert moves <= moves_max
-    gained = count_local(nearer, still, leaders) - count_local(stay, still, leaders)
+    gained = count_shards_at_leaders(nearer, still, leaders) - count_shards_at_leaders(stay, still, leaders)
     assert gained >= (moves + 1) // 2
 
 
@@ -219,10 +219,10 @@ def test_repeated_assignments_place_all_shards_next_to_their_leaders() -> None:
     leaders = {partition: (partition + 2) % 3 for partition in range(12)}
     for _ in range(12):
         plan = assign_shards(adopt_plan(plan, members), leaders, 12, moves_max=2)
-    assert count_local(plan.owners, members, leaders) == 12
+    assert count_shards_at_leaders(plan.owners, members, leaders) == 12
 
 
-def test_ready_members_are_preferred() -> None:
+def test_unready_member_owns_no_shards_if_another_is_ready() -> None:
     unready, ready = make_member(0, ready=False, owned={0, 1, 2}), make_member(1)
     assert assign_shards([unready, ready], {}, 3).owners == (1, 1, 1)
     assert set(assign_shards([unready, ready._replace(ready=False)], {}, 4).owners) == {0, 1}
@@ -235,7 +235,7 @@ def test_no_member_owns_shards_if_all_drain() -> None:
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> None:
+def test_later_started_of_two_members_with_one_address_gets_the_shards(turned: bool) -> None:
     older, newer = make_member(0, wire="h:1", owned={0, 1}, lease_is_fresh=True), make_member(1, wire="h:1")
     members = [newer, older] if turned else [older, newer]
     plan = assign_shards(members, {}, 2)
@@ -259,7 +259,7 @@ def test_later_started_of_two_members_with_one_address_wins(turned: bool) -> Non
         ),
     ],
 )
-def test_newer_of_two_assignments_of_a_shard_wins(
+def test_holder_is_the_member_with_a_fresh_lease_and_the_newest_assignment(
     one: dict[str, object], other: dict[str, object], holder: int
 ) -> None:
     plan = assign_shards([make_member(0, owned={0}, **one), make_member(1, owned={0}, **other)], {}, 2)

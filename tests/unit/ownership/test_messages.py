@@ -64,7 +64,7 @@ def test_another_version_is_refused_with_a_reason(decode: Callable[[bytes], obje
         decode(b'{"version": 1, "setting": {}}')
 
 
-def test_plan_considers_unreachable_leaders() -> None:
+def test_shard_whose_leader_is_unreachable_is_swapped_without_a_release() -> None:
     members = {
         "a": encode_message(make_metadata(1, owned=(0, 1), unreached=(7, 99))),
         "b": encode_message(make_metadata(2, owned=(2, 3))),
@@ -124,8 +124,11 @@ def test_owners_of_all_shards_follow_from_the_stored_messages() -> None:
     assert [decided.is_handed_over(partition) for partition in range(4)] == [False, False, True, True]
 
 
-def test_process_with_a_second_member_that_it_lost_owns_its_shards_once() -> None:
-    """A static member whose late JoinGroup fences it joins again, until Kafka removes the fenced member."""
+def test_process_with_two_members_owns_its_shards_once() -> None:
+    """A process whose static member is fenced by its own late JoinGroup joins again as another member.
+
+    The group contains both members until Kafka removes the fenced one.
+    """
     members = {
         "a": encode_message(make_metadata(1, owned=(0, 1, 2, 3))),
         "lost": encode_message(make_metadata(2)),

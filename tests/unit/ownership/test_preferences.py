@@ -1,16 +1,19 @@
-"""Hand-over requests of an owner: they are granted, keep the balance, and are forgotten afterwards."""
+"""Hand-over requests of an owner: which are granted, the balance, and the next rebalance."""
 
 import asyncio
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.cluster.ownership.assignor import AssignableMember, assign_shards
 from tests.kafka_in_memory.group import GroupInMemory
 from tests.kafka_in_memory.group_coordinator import STABLE
-from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
+from tests.unit.ownership.replicas import ReplicaGroup
 from tests.unit.ownership.test_assignor import adopt_plan, check_balance, make_member, random_groups
+
+pytestmark = pytest.mark.run_with(fixture="fleet")
 
 Group = tuple[list[AssignableMember], dict[int, int], int]
 
@@ -34,7 +37,7 @@ def test_request_without_a_member_moves_the_shard_to_the_least_loaded() -> None:
     assert assign_shards(members, {}, 5).owners == (2, 0, 1, 1, 2)
 
 
-def test_shard_that_moves_back_is_preferably_led_next_to_the_giver() -> None:
+def test_giver_gets_a_shard_in_exchange_whose_leader_is_next_to_it() -> None:
     members = [
         make_member(0, owned={0, 1}, broker_id=5, wishes={0: "i1"}),
         make_member(1, owned={2, 3}, broker_id=6),
@@ -100,46 +103,37 @@ def test_single_request_is_granted(group: Group, data: st.DataObject) -> None:
     assert [after[p] for p in others] in ([], [giver])
 
 
-def test_replica_hands_a_shard_over(run_in_group: RunInGroup) -> None:
-    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
-        replicas = await fleet.add_all(3)
-        giver, taker = replicas[0], replicas[2]
-        shard = min(giver.owned)
-        giver.ownership.hand_over(shard, taker.replica.instance)
-        await fleet.wait_until(lambda: shard in taker.owned and fleet.is_shared_by(*replicas))
-        assert giver.listener.resignations == [shard]
-        # The new owner waits for the release by the previous one.
-        assert (shard, True) in taker.listener.elections
-        assert len(taker.listener.resignations) == 1
-        assert replicas[1].listener.elections == replicas[1].listener.resignations == []
+async def test_replica_hands_a_shard_over(group: GroupInMemory, fleet: ReplicaGroup) -> None:
+    replicas = await fleet.add_all(3)
+    giver, taker = replicas[0], replicas[2]
+    shard = min(giver.owned)
+    giver.ownership.hand_over(shard, taker.replica.instance)
+    await fleet.wait_until(lambda: shard in taker.owned and fleet.is_shared_by(*replicas))
+    assert giver.listener.resignations == [shard]
+    # The new owner waits for the release by the previous one.
+    assert (shard, True) in taker.listener.elections
+    assert len(taker.listener.resignations) == 1
+    assert replicas[1].listener.elections == replicas[1].listener.resignations == []
 
-        # The request is forgotten: the next rebalance moves nothing.
-        rebalances = giver.ownership.rebalances
-        added = await fleet.add(ready=False)
-        await fleet.wait_until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
-        assert shard in taker.owned
-        assert added.owned == set()
-
-    run_in_group(run_test)
+    # The request is forgotten: the next rebalance moves nothing.
+    rebalances = giver.ownership.rebalances
+    added = await fleet.add(ready=False)
+    await fleet.wait_until(lambda: giver.ownership.rebalances > rebalances and group.state == STABLE)
+    assert shard in taker.owned
+    assert added.owned == set()
 
 
-def test_replica_cannot_hand_over_a_shard_of_another_replica(run_in_group: RunInGroup) -> None:
-    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
-        replicas = await fleet.add_all(2)
-        rebalances = replicas[0].ownership.rebalances
-        replicas[0].ownership.hand_over(min(replicas[1].owned), "")
-        await asyncio.sleep(60.0)
-        assert replicas[0].ownership.rebalances == rebalances
-
-    run_in_group(run_test)
+async def test_replica_cannot_hand_over_a_shard_of_another_replica(fleet: ReplicaGroup) -> None:
+    replicas = await fleet.add_all(2)
+    rebalances = replicas[0].ownership.rebalances
+    replicas[0].ownership.hand_over(min(replicas[1].owned), "")
+    await asyncio.sleep(60.0)
+    assert replicas[0].ownership.rebalances == rebalances
 
 
-def test_several_shards_are_handed_over_at_once(run_in_group: RunInGroup) -> None:
-    async def run_test(group: GroupInMemory, fleet: ReplicaGroup) -> None:
-        replicas = await fleet.add_all(2)
-        shards = sorted(replicas[0].owned)[:3]
-        for shard in shards:
-            replicas[0].ownership.hand_over(shard, "")
-        await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.is_shared_by(*replicas))
-
-    run_in_group(run_test)
+async def test_several_shards_are_handed_over_at_once(fleet: ReplicaGroup) -> None:
+    replicas = await fleet.add_all(2)
+    shards = sorted(replicas[0].owned)[:3]
+    for shard in shards:
+        replicas[0].ownership.hand_over(shard, "")
+    await fleet.wait_until(lambda: set(shards) <= replicas[1].owned and fleet.is_shared_by(*replicas))

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from coordinator.cluster.ownership.base import Replica
-from coordinator.cluster.ownership.limits import GroupLimits
 from coordinator.cluster.ownership.messages import (
     AssignmentMessage,
     GroupPlan,
@@ -16,19 +15,17 @@ from coordinator.cluster.ownership.messages import (
 )
 from tests.benchmarks.fleet_scale import INITIAL_DELAY_S, measure_group
 from tests.kafka_in_memory.group import GroupInMemory
-from tests.unit.ownership.replicas import ReplicaGroup, RunInGroup
+from tests.unit.ownership.replicas import ReplicaGroup
 
 # The limit for 500 coordinators with 1,000 state partitions.
 GROUP_RECORD_BYTES_MAX = 256 << 10
 
 
-def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_shards(
-    run_in_group: RunInGroup, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.run_with(fixture="fleet")
+async def test_100_coordinators_own_no_shard_if_each_assignment_names_all_owners(
+    group: GroupInMemory, fleet: ReplicaGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka refuses the record of 100 coordinators if each assignment grows with their number.
-
-    No seed is needed: the defect depends on the number of coordinators, and not on a schedule.
-    """
+    """Kafka refuses a group record that grows with the square of the number of coordinators."""
     compute_assignments = GroupPlan.compute_assignments
 
     def add_all_owners(plan: GroupPlan, generation: int) -> dict[str, AssignmentMessage]:
@@ -38,23 +35,19 @@ def test_fleet_without_shards_is_found_if_each_assignment_has_the_owners_of_all_
             for member_id, message in compute_assignments(plan, generation).items()
         }
 
-    async def run_test(group: GroupInMemory, _: ReplicaGroup) -> None:
-        monkeypatch.setattr(GroupPlan, "compute_assignments", add_all_owners)
-        group.first_delay_s = INITIAL_DELAY_S
-        fleet = ReplicaGroup(group.new_client, state_partitions=200, limits=GroupLimits())
-        replicas = [
-            await fleet.add(wire=f"share-coordinator-{number}.kafka.svc.cluster.local:9095")
-            for number in range(100)
-        ]
-        await fleet.wait_until(lambda: "error -1" in str(replicas[0].ownership.health()))
-        assert group.stored_bytes > group.max_message_bytes
-        assert not any(one.owned for one in replicas)
-        monkeypatch.undo()
-        await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
-        assert group.stored_bytes < group.max_message_bytes / 10
-        await fleet.stop()
-
-    run_in_group(run_test)
+    monkeypatch.setattr(GroupPlan, "compute_assignments", add_all_owners)
+    group.first_delay_s = INITIAL_DELAY_S
+    fleet.state_partitions = 200
+    replicas = [
+        await fleet.add(wire=f"share-coordinator-{number}.kafka.svc.cluster.local:9095")
+        for number in range(100)
+    ]
+    await fleet.wait_until(lambda: "error -1" in str(replicas[0].ownership.health()))
+    assert group.stored_bytes > group.max_message_bytes
+    assert not any(one.owned for one in replicas)
+    monkeypatch.undo()
+    await fleet.wait_until(lambda: fleet.is_shared_by(*replicas))
+    assert group.stored_bytes < group.max_message_bytes / 10
 
 
 def test_group_record_of_500_coordinators_is_smaller_than_256_kib() -> None:

@@ -12,8 +12,8 @@ from coordinator.cluster.ownership.limits import GroupLimits
 from tests.unit.ownership.test_assignor import (
     adopt_plan,
     check_balance,
-    count_local,
-    eligible_members,
+    count_shards_at_leaders,
+    list_eligible_members,
     make_member,
     random_groups,
 )
@@ -83,7 +83,7 @@ def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, mo
     members, leaders, partitions = group
     members = [one._replace(wishes={}) for one in members]
     plan = assign_shards(members, {}, partitions)
-    if not eligible_members(members, plan):
+    if not list_eligible_members(members, plan):
         return
     seen: list[tuple[int, int]] = [(count_unreachable(plan.owners, members), 0)]
     while True:
@@ -94,7 +94,9 @@ def test_repeated_assignments_with_unreachable_brokers_converge(group: Group, mo
         if plan.owners == before.owners:
             break
         # Each step improves reachability first, and locality second.
-        seen.append((count_unreachable(plan.owners, members), -count_local(plan.owners, members, leaders)))
+        seen.append(
+            (count_unreachable(plan.owners, members), -count_shards_at_leaders(plan.owners, members, leaders))
+        )
         assert len(seen) < 4 * partitions
 
 
@@ -107,7 +109,7 @@ def test_only_shards_with_an_unreachable_leader_cause_moves(group: Group) -> Non
     still = adopt_plan(plan, reaching)
     now = [one._replace(unreached=other.unreached) for one, other in zip(still, members, strict=True)]
     after = assign_shards(now, leaders, partitions).owners
-    if not eligible_members(members, plan):
+    if not list_eligible_members(members, plan):
         return
     moves = sum(was != owner for was, owner in zip(plan.owners, after, strict=True))
     # For each unreachable shard that moves, at most one other shard moves in exchange.
@@ -144,7 +146,7 @@ def test_member_gets_no_locality_for_a_broker_that_it_does_not_reach() -> None:
         assert count_unreachable(plan.owners, members) == 0
         plan = assign_shards(adopt_plan(plan, members), leaders, 6, moves_max=9)
     # The first member must own two of the three shards whose leader it reaches.
-    assert count_local(plan.owners, members, leaders) == 1
+    assert count_shards_at_leaders(plan.owners, members, leaders) == 1
 
 
 def test_swap_may_enable_another_swap() -> None:
@@ -181,7 +183,7 @@ def test_member_next_to_the_leader_is_preferred_among_those_that_reach_it() -> N
     assert assign_shards(nobodys, {0: 2, 1: 1, 2: 3}, 3).owners == (1, 0, 2)
 
 
-def test_member_next_to_a_leader_yields_to_the_only_one_that_reaches_another() -> None:
+def test_reachability_has_priority_over_locality() -> None:
     leaders = {0: 1, 1: 1, 2: 1, 3: 2, 4: 2, 5: 2}
     # Only the member next to the leader of the last three shards reaches the leader of the first three.
     members = [make_member(0, broker_id=2), make_member(1, unreached={0, 1, 2})]

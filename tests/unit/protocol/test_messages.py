@@ -295,7 +295,7 @@ def test_text_that_is_not_utf8_is_refused() -> None:
     assert refused.value.error_code == ErrorCode.INVALID_REQUEST
 
 
-def write_request(**changes: object) -> write_share_group_state.WriteShareGroupStateRequest:
+def encode_write_request(**changes: object) -> write_share_group_state.WriteShareGroupStateRequest:
     w = write_share_group_state
     partition = w.PartitionData(0, 1, 2, 3)
     topic = w.WriteStateData(TOPIC_ID, [partition])
@@ -316,9 +316,9 @@ def test_legacy_string_is_at_most_32767_bytes() -> None:
 def test_field_missing_in_a_version_is_dropped_only_if_ignorable() -> None:
     """The delivery complete count is ignorable. The key type of FindCoordinator is not."""
     decoded = write_share_group_state.decode_request(
-        write_share_group_state.encode_request(write_request(delivery_complete_count=7), 0), 0, 0
+        write_share_group_state.encode_request(encode_write_request(delivery_complete_count=7), 0), 0, 0
     )
-    assert decoded == write_request(delivery_complete_count=-1)
+    assert decoded == encode_write_request(delivery_complete_count=-1)
     with pytest.raises(EncodeError, match="version 0 of FindCoordinatorRequest has no key_type"):
         find_coordinator.encode_request(find_coordinator.FindCoordinatorRequest("k", 2), 0)
     with pytest.raises(EncodeError, match="coordinator_keys"):

@@ -49,7 +49,7 @@ COVERED_BY_HAND = (
 BY_HAND = pack(">qiibI", 7, 4 + 1 + 4 + len(COVERED_BY_HAND), 3, 2, crc32c(COVERED_BY_HAND)) + COVERED_BY_HAND
 
 
-def decode_one(buf: bytes) -> RecordBatch:
+def decode_single_batch(buf: bytes) -> RecordBatch:
     (batch,) = decode_batches(buf)
     return batch
 
@@ -69,7 +69,7 @@ def test_encoded_batch_equals_hand_written_bytes() -> None:
 
 
 def test_hand_written_batch_is_decoded() -> None:
-    batch = decode_one(BY_HAND)
+    batch = decode_single_batch(BY_HAND)
     assert batch.records == [
         LogRecord(7, 1_700_000_000_000, b"k", b"v1", ()),
         LogRecord(8, 1_700_000_000_000, b"", None, ()),
@@ -99,7 +99,7 @@ def test_encoded_batch_is_read_by_aiokafka(count: int, size: int) -> None:
     assert [(record.offset, record.timestamp, record.key, record.value) for record in theirs] == [
         (2**40 + index, 1_700_000_000_123, key, value) for index, (key, value) in enumerate(records)
     ]
-    ours = decode_one(buf)
+    ours = decode_single_batch(buf)
     assert [(record.key, record.value) for record in ours.records] == records
     assert {record.headers for record in ours.records} == {headers}
 
@@ -125,7 +125,7 @@ def test_batch_written_by_aiokafka_is_decoded(codec: int, count: int) -> None:
         timestamp_ms = 1_700_000_000_000 + rng.randrange(-1000, 100_000)
         builder.append(index, timestamp_ms, key, value, headers)
         expected.append(LogRecord(index, timestamp_ms, key, value, tuple(headers)))
-    batch = decode_one(bytes(builder.build()))
+    batch = decode_single_batch(bytes(builder.build()))
     assert batch.records == expected
     assert batch.compression == COMPRESSIONS[codec]
     assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (12, 3, 77)
@@ -154,14 +154,14 @@ def compress_xerial(data: bytes, block_bytes: int) -> bytes:
     ids=["gzip", "xerial", "xerial, small blocks", "bare snappy", "lz4", "zstd"],
 )
 def test_every_compression_is_decoded(attributes: int, compress: Callable[[bytes], bytes]) -> None:
-    batch = decode_one(make_batch(compress(RECORDS_BY_HAND), 2, attributes))
+    batch = decode_single_batch(make_batch(compress(RECORDS_BY_HAND), 2, attributes))
     assert [(record.key, record.value) for record in batch.records] == [(b"k", b"v1"), (b"", None)]
 
 
 @pytest.mark.parametrize("attributes", [1, 2, 3, 4, 5, 6, 7])
 def test_data_that_cannot_be_decompressed_is_refused(attributes: int) -> None:
     with pytest.raises(DecodeError):
-        decode_one(make_batch(b"no compressed data at all", 1, attributes))
+        decode_single_batch(make_batch(b"no compressed data at all", 1, attributes))
 
 
 XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes(8)
@@ -179,26 +179,26 @@ XERIAL_HEADER = b"\x82SNAPPY\x00" + bytes(8)
 )
 def test_malformed_snappy_framing_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
-        decode_one(make_batch(data, 1, 2))
+        decode_single_batch(make_batch(data, 1, 2))
 
 
 def test_log_append_time_applies_to_all_records() -> None:
-    batch = decode_one(make_batch(RECORDS_BY_HAND, 2, 0x08))
+    batch = decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x08))
     assert [record.timestamp_ms for record in batch.records] == [2000, 2000]
     assert batch.is_log_append_time
 
 
 def test_batch_flags_are_decoded() -> None:
-    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x10)).is_transactional
-    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x20)).is_control
-    assert decode_one(make_batch(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
+    assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x10)).is_transactional
+    assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x20)).is_control
+    assert decode_single_batch(make_batch(RECORDS_BY_HAND, 2, 0x40)).has_delete_horizon
 
 
 def test_compacted_batch_ends_at_the_offset_in_its_header() -> None:
-    batch = decode_one(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=9))
+    batch = decode_single_batch(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=9))
     assert batch.last_offset == 9
     assert next_offset_at(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=9), 0) == 10
-    assert decode_one(make_batch(b"", 0, last_offset_delta=4)).records == []
+    assert decode_single_batch(make_batch(b"", 0, last_offset_delta=4)).records == []
 
 
 def test_consecutive_batches_are_decoded() -> None:
@@ -235,7 +235,7 @@ def test_every_flipped_bit_covered_by_the_crc_is_detected() -> None:
         damaged = bytearray(BY_HAND)
         damaged[position] ^= 0x10
         with pytest.raises(DecodeError):
-            decode_one(bytes(damaged))
+            decode_single_batch(bytes(damaged))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3])
@@ -243,7 +243,7 @@ def test_other_magic_is_refused(magic: int) -> None:
     damaged = bytearray(BY_HAND)
     damaged[16] = magic
     with pytest.raises(DecodeError, match="magic"):
-        decode_one(bytes(damaged))
+        decode_single_batch(bytes(damaged))
 
 
 @pytest.mark.parametrize(
@@ -271,9 +271,9 @@ def test_other_magic_is_refused(magic: int) -> None:
 )
 def test_malformed_records_are_refused(records: str, count: int) -> None:
     with pytest.raises(DecodeError):
-        decode_one(make_batch(bytes.fromhex(records), count, last_offset_delta=0))
+        decode_single_batch(make_batch(bytes.fromhex(records), count, last_offset_delta=0))
 
 
 def test_negative_last_offset_delta_is_refused() -> None:
     with pytest.raises(DecodeError):
-        decode_one(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=-1))
+        decode_single_batch(make_batch(RECORDS_BY_HAND, 2, last_offset_delta=-1))

@@ -18,7 +18,7 @@ PACKED = bytes.fromhex(
 SECTION = bytes.fromhex("01 05 02 aabb")
 
 
-def write_request(batches: bytes) -> write_api.WriteShareGroupStateRequest:
+def encode_write_request(batches: bytes) -> write_api.WriteShareGroupStateRequest:
     return write_api.WriteShareGroupStateRequest(
         "g", [write_api.WriteStateData(bytes(16), [write_api.PartitionData(0, 0, 0, 0, -1, batches)])]
     )
@@ -64,7 +64,7 @@ def test_malformed_array_is_refused(array: bytes) -> None:
 def test_tagged_batch_is_decoded_as_without_tags(count: int, section: bytes) -> None:
     """The first or the last batch has tags. The bytes before the first batch are zero."""
     plain = pack([StateBatch(1, 1, 1, 1)] * count)
-    request, update = write_request(plain), ShareUpdateValue(0, 0, 0, plain)
+    request, update = encode_write_request(plain), ShareUpdateValue(0, 0, 0, plain)
     encoded_request, encoded_update = write_api.encode_request(request, 0), share_update.encode_value(update)
     for place in {0, count - 1}:
 
@@ -80,14 +80,14 @@ def test_tagged_batch_is_decoded_as_without_tags(count: int, section: bytes) -> 
 def test_batches_without_tags_cost_a_sixteenth_of_an_element(count: int, elements: int) -> None:
     """The topic and the partition cost one element each. Arrays of up to 126 batches cost nothing."""
     plain = pack([StateBatch(1, 1, 1, 1)] * count)
-    encoded = write_api.encode_request(write_request(plain), 0)
+    encoded = write_api.encode_request(encode_write_request(plain), 0)
     write_api.decode_request(encoded, 0, 0, elements)
     with pytest.raises(TooManyElementsError):
         write_api.decode_request(encoded, 0, 0, elements - 1)
 
 
 def test_each_batch_of_an_array_with_tags_costs_an_element_and_each_tag_one_more() -> None:
-    encoded = write_api.encode_request(write_request(PACKED), 0)
+    encoded = write_api.encode_request(encode_write_request(PACKED), 0)
     at = encoded.index(PACKED) + BATCH_BYTES - 1
     tagged = encoded[:at] + SECTION + encoded[at + 1 :]
     write_api.decode_request(tagged, 0, 0, 2 + 3 + 1)

@@ -130,7 +130,7 @@ class FrameStream:
 
 
 class FakeServer:
-    """Accepts connections and queues them for the test, which sends all responses."""
+    """A server that queues its connections for the test, which sends all responses."""
 
     def __init__(self) -> None:
         self._connections: asyncio.Queue[FrameStream] = asyncio.Queue()
@@ -191,7 +191,7 @@ class FakeBroker(FakeServer):
     def __init__(self) -> None:
         super().__init__()
         self.session_lifetime_ms = 0
-        self.questions = 0
+        self.describe_cluster_requests = 0
 
     async def authenticate(self, stream: FrameStream) -> bool:
         authentication = _Authentication(self)
@@ -199,7 +199,7 @@ class FakeBroker(FakeServer):
             frame = await stream.read_frame()
             header, _ = request_header.decode(frame, 0, 1)
             if authentication.user and header.request_api_key == DESCRIBE_CLUSTER:
-                self.questions += 1
+                self.describe_cluster_requests += 1
                 stream.send_bytes(
                     encode_frame(
                         _CORRELATION_ID.pack(header.correlation_id) + describe_cluster_body(ErrorCode.NONE)
@@ -209,7 +209,7 @@ class FakeBroker(FakeServer):
                 stream.put_back(encode_frame(frame))
                 return True
             else:
-                answer = authentication.answer(frame, header)
+                answer = authentication.answer_request(frame, header)
                 if answer:
                     stream.send_bytes(encode_frame(_CORRELATION_ID.pack(header.correlation_id) + answer))
                 if authentication.is_lost:
@@ -235,7 +235,7 @@ class _Authentication:
         """Return whether SASL tokens without request headers follow (SaslHandshake version 0)."""
         return header.request_api_key == sasl_handshake.API_KEY and header.request_api_version == 0
 
-    def answer(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
+    def answer_request(self, frame: bytes, header: request_header.RequestHeader) -> bytes:
         """Return the response to a request; empty means to close without a response."""
         key, version = header.request_api_key, header.request_api_version
         if not self._mechanism and key == API_VERSIONS:
@@ -296,7 +296,7 @@ class RelaySetup:
         self._streams.append(stream)
         return stream
 
-    def close_connection(self) -> None:
+    def close_peers(self) -> None:
         for stream in self._streams:
             stream.close_connection()
 
@@ -326,11 +326,11 @@ async def run_relay(
     )
     listener = Listener(route, limits, figures)
     await listener.start(HostPort(HERE, 0))
-    whole = RelaySetup(listener, broker, coordinator, figures)
+    setup = RelaySetup(listener, broker, coordinator, figures)
     try:
-        yield whole
+        yield setup
     finally:
-        whole.close_connection()
+        setup.close_peers()
         await listener.stop()
         await broker.stop()
         await coordinator.stop()

@@ -55,7 +55,7 @@ async def test_authenticated_persister_is_routed_to_the_coordinator() -> None:
         asked = encode_request(API_VERSIONS, PERSISTER, b"\x0dapache-kafka\x064.4.0\x00", version=4)
         peer.send_bytes(asked)
         await check_coordinator_answers(here, peer, asked)
-        assert here.broker.questions == 1
+        assert here.broker.describe_cluster_requests == 1
         await wait_until(lambda: here.broker.left == 1)
         write = encode_request(WRITE, PERSISTER, b"more")
         peer.send_bytes(write)

@@ -29,11 +29,11 @@ pytestmark = pytest.mark.run_with(function=uvloop.run)
 MIB = 1 << 20
 
 
-async def receive_digest(speaker: FrameStream, count: int) -> bytes:
+async def read_and_hash(stream: FrameStream, count: int) -> bytes:
     seen = hashlib.sha256()
     while count:
         step = min(count, MIB)
-        seen.update(await speaker.read_exactly(step))
+        seen.update(await stream.read_exactly(step))
         count -= step
     return seen.digest()
 
@@ -45,8 +45,8 @@ async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
         _, _, seen_there, seen_back = await asyncio.gather(
             peer.send_all(there),
             broker.send_all(back),
-            receive_digest(broker, len(there)),
-            receive_digest(peer, len(back)),
+            read_and_hash(broker, len(there)),
+            read_and_hash(peer, len(back)),
         )
         assert seen_there == hashlib.sha256(there).digest()
         assert seen_back == hashlib.sha256(back).digest()
@@ -54,7 +54,7 @@ async def test_bytes_are_forwarded_unchanged_in_both_directions() -> None:
         assert here.figures.bytes_from["broker"] >= len(back)
 
 
-async def test_slow_reader_stops_reading_from_the_other_side() -> None:
+async def test_relay_stops_reading_while_the_other_side_reads_slowly() -> None:
     async with run_relay() as here:
         peer, broker = await connect_fetcher(here)
         flood = asyncio.ensure_future(broker.send_all(b"x" * (64 * MIB)))
@@ -69,7 +69,7 @@ async def test_slow_reader_stops_reading_from_the_other_side() -> None:
         other, other_broker = await connect_fetcher(here)
         other_broker.send_bytes(ANSWER)
         await other.read_frame()
-        await receive_digest(peer, 64 * MIB)
+        await read_and_hash(peer, 64 * MIB)
         await flood
 
 

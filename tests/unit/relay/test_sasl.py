@@ -58,7 +58,7 @@ def make_bearer_token(claims: object, *, authzid: str = "", more: str = "", sche
         ("", b"", None),
     ],
 )
-def test_user_of_the_first_message(mechanism: str, message: bytes, user: str | None) -> None:
+def test_user_is_read_from_the_first_message(mechanism: str, message: bytes, user: str | None) -> None:
     assert parse_user(mechanism, message, "sub") == user
 
 

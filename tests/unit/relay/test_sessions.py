@@ -47,7 +47,7 @@ async def test_reauthenticated_persister_continues() -> None:
         assert encode_frame(await peer.read_frame()) == ANSWER
         assert here.figures.reauthentications == 1
         # The relay sent one DescribeCluster for each login, to check that the broker accepts the peer.
-        assert (here.broker.accepted, here.broker.questions) == (3, 2)
+        assert (here.broker.accepted, here.broker.describe_cluster_requests) == (3, 2)
 
 
 async def test_session_expires_without_reauthentication() -> None:

@@ -1,7 +1,8 @@
 """Group commit: the rule that delays a commit, and its effect on concurrent callers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any
@@ -29,9 +30,9 @@ class LingerDriver:
 
     def __init__(self) -> None:
         self.ended = 0
-        self.rule = GroupCommitLinger(self._on_end)
+        self.rule = GroupCommitLinger(self._on_linger_ended)
 
-    def _on_end(self) -> None:
+    def _on_linger_ended(self) -> None:
         self.ended += 1
 
     async def commit(self, operations: int, took_us: int = 200) -> None:
@@ -109,26 +110,26 @@ async def test_operation_that_arrives_late_does_not_wait() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 99), st.integers(1, 10_000))))
 def test_only_the_last_commit_affects_the_linger(history: list[tuple[int, int, int]]) -> None:
-    async def observe(driver: LingerDriver) -> list[bool]:
+    async def record_waits(driver: LingerDriver) -> list[bool]:
         await driver.commit(8)
         return [await driver.arrive(*arrival) for arrival in ((2, 10), (1, 90), (0, 90), (0, 120), (9, 10))]
 
-    async def run_test() -> None:
+    async def compare_with_a_new_linger() -> None:
         driver = LingerDriver()
-        fresh = await observe(LingerDriver())
+        expected = await record_waits(LingerDriver())
         for operations, arrivals, took_us in history:
             await driver.commit(operations, took_us)
             await driver.arrive(arrivals)
         while driver.rule.must_wait():  # noqa: ASYNC110
             await asyncio.sleep(LINGER_S)
-        assert await observe(driver) == fresh
+        assert await record_waits(driver) == expected
 
-    run_in_virtual_time(run_test())
+    run_in_virtual_time(compare_with_a_new_linger())
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
 def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
-    async def run_test() -> float:
+    async def measure_shortest_time() -> float:
         loop = asyncio.get_running_loop()
         times_s = []
         for _ in range(20):
@@ -141,7 +142,7 @@ def test_linger_timer_fires_in_less_than_a_millisecond_on_uvloop() -> None:
             loop.remove_reader(timer._system_timer.file)
         return min(times_s)
 
-    assert 0.0002 <= event_loop.run(run_test()) < 0.001
+    assert 0.0002 <= event_loop.run(measure_shortest_time()) < 0.001
 
 
 @pytest.mark.skipif(fastpath.compiled is None, reason="the timer is compiled")
@@ -158,13 +159,13 @@ async def test_stopped_linger_timer_does_not_fire() -> None:
 class ConcurrentCallers(RuntimeDriver):
     """A runtime over a journal on a simulated disk, and callers that write in a closed loop."""
 
-    def __init__(self, world: SimulatedEnvironment) -> None:
-        self.journal: Journal = world.journal(segment_bytes=1 << 20)
+    def __init__(self, environment: SimulatedEnvironment) -> None:
+        self.journal: Journal = environment.journal(segment_bytes=1 << 20)
         super().__init__(self.journal, RuntimeLimits(), STATE_PARTITIONS)  # type: ignore[arg-type]
         self.latency_s = 0.0
 
     @property
-    def commits(self) -> int:
+    def commit_count(self) -> int:
         return self.journal._next_commit
 
     async def wait_until_committing(self) -> None:
@@ -179,7 +180,7 @@ class ConcurrentCallers(RuntimeDriver):
         part = make_write((turn, turn, ACKNOWLEDGED, 1), start_offset=turn)
         return await self.request_error_code(WRITE, part, group=f"caller {caller}")
 
-    async def call(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
+    async def write_repeatedly(self, caller: int, writes: range, pause_s: Callable[[], float]) -> None:
         for turn in writes:
             loop = asyncio.get_running_loop()
             asked_s = loop.time()
@@ -188,68 +189,62 @@ class ConcurrentCallers(RuntimeDriver):
             await asyncio.sleep(pause_s())
 
 
-def run_callers(
-    main: Callable[[ConcurrentCallers, SimulatedEnvironment], Awaitable[None]],
-    faults: DiskFaults,
-    callers: int,
-) -> None:
-    world = SimulatedEnvironment(faults=faults)
-
-    async def scenario() -> None:
-        driver = ConcurrentCallers(world)
-        await driver.runtime.start()
-        for caller in range(callers):
-            assert (
-                await driver.request_error_code(INITIALIZE, make_initialize(), group=f"caller {caller}") == 0
-            )
-        await main(driver, world)
-        await driver.runtime.stop()
-
-    world.run(scenario())
+@asynccontextmanager
+async def run_callers(environment: SimulatedEnvironment, callers: int) -> AsyncIterator[ConcurrentCallers]:
+    """Run a coordinator in which the share-partition of each caller is initialized."""
+    driver = ConcurrentCallers(environment)
+    await driver.runtime.start()
+    for caller in range(callers):
+        assert await driver.request_error_code(INITIALIZE, make_initialize(), group=f"caller {caller}") == 0
+    yield driver
+    await driver.runtime.stop()
 
 
-def test_simultaneous_callers_share_each_commit() -> None:
+@in_virtual_time
+async def test_simultaneous_callers_share_each_commit() -> None:
     callers, writes = 8, 200
+    environment = SimulatedEnvironment(faults=DiskFaults(write_s=0.00001, sync_s=0.001))
+    async with run_callers(environment, callers) as driver:
 
-    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
-        async def call_concurrently(turns: range) -> None:
+        async def write_concurrently(turns: range) -> None:
             pauses = [0.00002 * (1 + caller) for caller in range(callers)]
             await asyncio.gather(
-                *(driver.call(caller, turns, partial(float, pauses[caller])) for caller in range(callers))
+                *(
+                    driver.write_repeatedly(caller, turns, partial(float, pauses[caller]))
+                    for caller in range(callers)
+                )
             )
 
-        await call_concurrently(range(10))
-        before = driver.commits
-        await call_concurrently(range(1_000, 1_000 + writes))
+        await write_concurrently(range(10))
+        before = driver.commit_count
+        await write_concurrently(range(1_000, 1_000 + writes))
         # If only half of the callers shared a commit, the number of commits would be twice as large.
-        assert driver.commits - before < writes * 1.2
-
-    run_callers(run_test, DiskFaults(write_s=0.00001, sync_s=0.001), callers)
+        assert driver.commit_count - before < writes * 1.2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pause_s", [0.001, 0.004])
-def test_linger_adds_little_latency_for_random_callers(
-    pause_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    callers, writes = 12, 400
-    latencies_s = []
-
-    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
-        rng = Random(7)
+async def measure_latency_s(callers: int, writes: int, pause_s: float) -> float:
+    """Return the mean latency of writes whose callers make random pauses."""
+    rng = Random(7)
+    async with run_callers(SimulatedEnvironment(faults=DiskFaults(sync_s=0.001)), callers) as driver:
         await asyncio.gather(
             *(
-                driver.call(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
+                driver.write_repeatedly(caller, range(writes), lambda: rng.expovariate(1 / pause_s))
                 for caller in range(callers)
             )
         )
-        latencies_s.append(driver.latency_s / callers / writes)
+        return driver.latency_s / callers / writes
 
-    run_callers(run_test, DiskFaults(sync_s=0.001), callers)
+
+@pytest.mark.slow
+@in_virtual_time
+@pytest.mark.parametrize("pause_s", [0.001, 0.004])
+async def test_linger_adds_little_latency_for_random_callers(
+    pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_linger_s = await measure_latency_s(12, 400, pause_s)
     monkeypatch.setattr(Journal, "set_commit_callback", lambda self, over: False)
-    run_callers(run_test, DiskFaults(sync_s=0.001), callers)
-    waiting_s, never_s = latencies_s
-    assert waiting_s < never_s * 1.1
+    without_linger_s = await measure_latency_s(12, 400, pause_s)
+    assert with_linger_s < without_linger_s * 1.1
 
 
 def caller_in_another_shard(caller: int) -> int:
@@ -259,14 +254,14 @@ def caller_in_another_shard(caller: int) -> int:
     return next(each for each in range(8) if shards[each] != shards[caller])
 
 
+@in_virtual_time
 @pytest.mark.parametrize("faults", [[], ["write"], ["sync"], ["sync", "prepare"]])
-def test_operations_waiting_for_a_failed_commit_are_answered(
-    faults: list[str],
-) -> None:
-    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+async def test_operations_waiting_for_a_failed_commit_are_answered(faults: list[str]) -> None:
+    environment = SimulatedEnvironment(faults=DiskFaults(write_s=0.001, sync_s=0.001))
+    async with run_callers(environment, 8) as driver:
         # Remove the spare segment, so that a fault can hit its creation.
         driver.journal._segments._spare = None
-        world.storage.next_faults = list(faults)
+        environment.storage.next_faults = list(faults)
         first = asyncio.ensure_future(driver.write(0, 1))
         await driver.wait_until_committing()
         other = asyncio.ensure_future(driver.write(caller_in_another_shard(0), 1))
@@ -278,16 +273,13 @@ def test_operations_waiting_for_a_failed_commit_are_answered(
         else:
             assert codes == [ErrorCode.NONE] * 2
 
-    run_callers(run_test, DiskFaults(write_s=0.001, sync_s=0.001), 8)
 
-
-def test_reads_do_not_wait_for_a_commit() -> None:
-    async def run_test(driver: ConcurrentCallers, world: SimulatedEnvironment) -> None:
+@in_virtual_time
+async def test_reads_do_not_wait_for_a_commit() -> None:
+    async with run_callers(SimulatedEnvironment(faults=DiskFaults(sync_s=1.0)), 8) as driver:
         writing = asyncio.ensure_future(driver.write(0, 5))
         await driver.wait_until_committing()
         for caller in range(1, 8):
             assert await driver.request_error_code(READ, make_read(), group=f"caller {caller}") == 0
         assert not writing.done()
         assert await writing == 0
-
-    run_callers(run_test, DiskFaults(sync_s=1.0), 8)

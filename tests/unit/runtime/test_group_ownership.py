@@ -32,7 +32,7 @@ class RuntimeMember:
 
     def __init__(self, name: str, fake: KafkaInMemory, link: FaultyGroupClient) -> None:
         self.name, self.fake, self.link = name, fake, link
-        self.cluster = fake.cluster(TOPIC)
+        self.cluster = fake.new_client(TOPIC)
         self.elections = 0
         self.ownership = GroupOwnership(
             lambda: link,

@@ -73,7 +73,7 @@ async def test_shard_is_handed_over_with_its_append_in_flight() -> None:
         assert lease.taken == []
 
 
-async def test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind() -> None:
+async def test_kafka_20347_metrics_of_a_resigned_shard_are_removed() -> None:
     async with run_replica(KafkaInMemory()) as driver:
         await elect_shard(driver)
         for state_epoch in (1, 2, 3):

@@ -28,7 +28,7 @@ def run_owner(
     return run_replica(fake, limits, is_elected=True, monotonic=monotonic, lease_s=LEASE_S)
 
 
-def take_requests(fake: KafkaInMemory) -> list[str]:
+def take_requested_apis(fake: KafkaInMemory) -> list[str]:
     """Return the APIs of the broker requests since the last call."""
     asked = [api for api, _ in fake.requests]
     fake.requests.clear()
@@ -39,9 +39,9 @@ async def test_read_within_the_lease_sends_no_broker_request() -> None:
     fake = KafkaInMemory()
     async with run_owner(fake) as driver:
         assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        take_requests(fake)
+        take_requested_apis(fake)
         assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
-        assert take_requests(fake) == []
+        assert take_requested_apis(fake) == []
 
 
 async def test_reads_after_the_lease_share_one_renewal() -> None:
@@ -49,23 +49,23 @@ async def test_reads_after_the_lease_share_one_renewal() -> None:
     async with run_owner(fake) as driver:
         assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
         await asyncio.sleep(LEASE_S)
-        take_requests(fake)
+        take_requested_apis(fake)
         for _ in range(3):
             assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
-        assert take_requests(fake) == ["produce"]
+        assert take_requested_apis(fake) == ["produce"]
 
 
 async def test_regular_reads_renew_the_lease_early_and_never_wait() -> None:
     fake = KafkaInMemory()
     async with run_owner(fake) as driver:
         assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        take_requests(fake)
+        take_requested_apis(fake)
         for _ in range(100):
             began_s = loop_time()
             assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
             assert loop_time() == began_s
             await asyncio.sleep(LEASE_S / 10)
-        asked = take_requests(fake)
+        asked = take_requested_apis(fake)
         assert set(asked) == {"produce"}
         assert len(asked) <= 20
 
@@ -74,7 +74,7 @@ async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
     fake = KafkaInMemory()
     async with run_owner(fake) as driver:
         assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        take_requests(fake)
+        take_requested_apis(fake)
         for offset in range(50):
             assert (
                 await driver.request_error_code(WRITE, make_write((offset, offset, ACKNOWLEDGED, 1)))
@@ -82,21 +82,21 @@ async def test_appends_of_a_busy_shard_renew_its_lease() -> None:
             )
             assert await driver.request_error_code(READ, make_read()) == ErrorCode.NONE
             await asyncio.sleep(LEASE_S / 5)
-        assert len(take_requests(fake)) == 50
+        assert len(take_requested_apis(fake)) == 50
 
 
 async def test_idle_shard_appends_nothing_for_hours() -> None:
     fake, hours = KafkaInMemory(), [0]
     async with run_owner(fake, lambda: loop_time() + 3_600.0 * hours[0]) as driver:
         assert await driver.request_error_code(INITIALIZE, make_initialize()) == ErrorCode.NONE
-        take_requests(fake)
+        take_requested_apis(fake)
         for hours[0] in range(12):
             await asyncio.sleep(1.0)
-        assert take_requests(fake) == []
+        assert take_requested_apis(fake) == []
         # Brokers expire the state of an idle producer after a day.
         hours[0] = 12
         await asyncio.sleep(1.0)
-        assert take_requests(fake) == ["produce"]
+        assert take_requested_apis(fake) == ["produce"]
 
 
 async def test_claimant_waits_for_the_lease_of_the_previous_owner() -> None:

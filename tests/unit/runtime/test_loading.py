@@ -21,7 +21,7 @@ from tests.unit.runtime.topic_runtimes import TOPIC, make_kafka_log
 pytestmark = pytest.mark.run_with(function=run)
 
 SHARDS = 5
-BAD = 2
+DAMAGED = 2
 # The retry pauses exceed the duration of any test, so a failed shard is retried only on request.
 LIMITS = RuntimeLimits(reload_backoff_first_s=1_000, reload_backoff_max_s=1_000)
 NO_KEY = encode_batch(0, 1, [(b"", b"value")])
@@ -43,7 +43,7 @@ def shard_statuses(runtime: Runtime) -> list[str]:
     return [view.status for view in runtime.shard_views()]
 
 
-ALL_BUT_ONE = ["FAILED" if shard == BAD else "ACTIVE" for shard in range(SHARDS)]
+ALL_BUT_DAMAGED = ["FAILED" if shard == DAMAGED else "ACTIVE" for shard in range(SHARDS)]
 
 
 async def make_damaged_topic() -> tuple[KafkaInMemory, bytes]:
@@ -51,7 +51,7 @@ async def make_damaged_topic() -> tuple[KafkaInMemory, bytes]:
     fake = KafkaInMemory()
     async with run_runtime(make_kafka_log(fake, SHARDS)) as runtime:
         await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
-    batches = fake.topics[TOPIC][BAD].batches
+    batches = fake.topics[TOPIC][DAMAGED].batches
     good = batches[0]
     batches[0] = good[:-1] + bytes([good[-1] ^ 1])
     return fake, good
@@ -61,8 +61,8 @@ async def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCapt
     fake, _ = await make_damaged_topic()
     caplog.clear()
     async with run_runtime(make_kafka_log(fake, SHARDS)) as runtime:
-        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
-        assert f"{TOPIC}-{BAD}" in runtime.health()[0]
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_DAMAGED)
+        assert f"{TOPIC}-{DAMAGED}" in runtime.health()[0]
         # Another shard can reload without waiting for the damaged one.
         runtime._loader.request_load(runtime._runners[0])
         assert shard_statuses(runtime)[0] == "LOADING"
@@ -71,15 +71,16 @@ async def test_damaged_partition_fails_only_its_own_shard(caplog: pytest.LogCapt
     # Each error line names only the damaged shard.
     assert said
     assert all(
-        one.startswith(f"loading 1 shards failed: {TOPIC}-{BAD} at log offset 0 is damaged") for one in said
+        one.startswith(f"loading 1 shards failed: {TOPIC}-{DAMAGED} at log offset 0 is damaged")
+        for one in said
     )
 
 
 async def test_election_does_not_wait_for_a_shard_that_cannot_be_loaded() -> None:
     fake, _ = await make_damaged_topic()
     async with run_runtime(make_kafka_log(fake, SHARDS), elect_all=False) as runtime:
-        runtime.elect(BAD)
-        await wait_until(lambda: shard_statuses(runtime)[BAD] == "FAILED")
+        runtime.elect(DAMAGED)
+        await wait_until(lambda: shard_statuses(runtime)[DAMAGED] == "FAILED")
         runtime.elect(0)
         await wait_until(lambda: shard_statuses(runtime)[0] == "ACTIVE")
 
@@ -89,8 +90,8 @@ async def test_repaired_shard_is_loaded() -> None:
     async with run_runtime(
         make_kafka_log(fake, SHARDS), RuntimeLimits(reload_backoff_first_s=0.01)
     ) as runtime:
-        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
-        fake.topics[TOPIC][BAD].batches[0] = good
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_DAMAGED)
+        fake.topics[TOPIC][DAMAGED].batches[0] = good
         await wait_until(lambda: shard_statuses(runtime) == ["ACTIVE"] * SHARDS)
 
 
@@ -98,57 +99,54 @@ async def test_record_that_cannot_be_replayed_fails_only_its_own_shard(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     log = MemoryLog(SHARDS)
-    log._batches[BAD].append(NO_KEY)
-    log._end_offsets[BAD] = 1
+    log._batches[DAMAGED].append(NO_KEY)
+    log._end_offsets[DAMAGED] = 1
     async with run_runtime(log) as runtime:
-        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_ONE)
+        await wait_until(lambda: shard_statuses(runtime) == ALL_BUT_DAMAGED)
     (said,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert said.startswith(f"shard {BAD} cannot be replayed: a record of the state log has no key")
+    assert said.startswith(f"shard {DAMAGED} cannot be replayed: a record of the state log has no key")
 
 
-@pytest.mark.parametrize("together", [[BAD], [0, 1, BAD, 3]])
-def test_other_shards_do_not_wait_for_a_partition_without_leader(
+@pytest.mark.parametrize("together", [[DAMAGED], [0, 1, DAMAGED, 3]])
+async def test_other_shards_do_not_wait_for_a_partition_without_leader(
     together: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run_test() -> None:
-        fake = KafkaInMemory()
-        log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
-        own, read = log.acquire_ownership, log.read
-        claimed: list[int] = []
-        all_are_claimed = asyncio.Event()
-        read_together: list[int] = []
+    fake = KafkaInMemory()
+    log = make_kafka_log(fake, SHARDS, append_timeout_s=300.0)
+    own, read = log.acquire_ownership, log.read
+    claimed: list[int] = []
+    all_are_claimed = asyncio.Event()
+    read_together: list[int] = []
 
-        async def own_together(partition: int, *args: Any) -> int:
-            owner_epoch = await own(partition, *args)
-            claimed.append(partition)
-            if len(claimed) == len(together):
-                all_are_claimed.set()
-            await all_are_claimed.wait()
-            return owner_epoch
+    async def own_and_wait_for_all(partition: int, *args: Any) -> int:
+        owner_epoch = await own(partition, *args)
+        claimed.append(partition)
+        if len(claimed) == len(together):
+            all_are_claimed.set()
+        await all_are_claimed.wait()
+        return owner_epoch
 
-        def read_without_a_leader(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
-            if BAD in partitions and not read_together:
-                read_together.extend(partitions)
-                fake.set_leader(BAD, -1)
-                log._cluster.refresh_soon()
-            return read(partitions)
+    def read_while_the_leader_is_lost(partitions: Collection[int]) -> AsyncIterator[list[LoggedBatch]]:
+        if DAMAGED in partitions and not read_together:
+            read_together.extend(partitions)
+            fake.set_leader(DAMAGED, -1)
+            log._cluster.refresh_soon()
+        return read(partitions)
 
-        log.acquire_ownership = own_together  # type: ignore[method-assign]
-        log.read = read_without_a_leader  # type: ignore[method-assign]
-        async with run_runtime(log, elect_all=False) as runtime:
-            for shard in together:
-                runtime.elect(shard)
-            await asyncio.sleep(1)
-            assert sorted(read_together) == together
-            runtime.elect(4)
-            # Much shorter than the time for which a request waits for a loading shard.
-            await asyncio.sleep(5)
-            well = {shard for shard, status in enumerate(shard_statuses(runtime)) if status == "ACTIVE"}
-            assert well == {*together, 4} - {BAD}
-            assert runtime.health() == [f"1 of {len(together) + 1} shards are loading."]
-            fake.set_leader(BAD, 1)
-            await asyncio.sleep(5)
-            assert runtime.health() == []
-
-    run(run_test())
+     =log.acquire_ownership = = own_and_wait_for_all  # type: ignore[method-assign]
+    log.read = read_while_the_leader_is_lost  # type: ignore[method-assign]
+    async with run_runtime(log, elect_all=False) as runtime:
+        for shard in together:
+            runtime.elect(shard)
+        await asyncio.sleep(1)
+        assert sorted(read_together) == together
+        runtime.elect(4)
+        # Much shorter than the time for which a request waits for a loading shard.
+        await asyncio.sleep(5)
+        active = {shard for shard, status in enumerate(shard_statuses(runtime)) if status == "ACTIVE"}
+        assert active == {*together, 4} - {DAMAGED}
+        assert runtime.health() == [f"1 of {len(together) + 1} shards are loading."]
+        fake.set_leader(DAMAGED, 1)
+        await asyncio.sleep(5)
+        assert runtime.health() == []
     assert [record for record in caplog.records if record.levelno == logging.ERROR] == []

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -10,14 +10,9 @@ import pytest
 from coordinator.errors import ConfigError, CoordinatorError, LogRefused, LogUnavailable
 from coordinator.serve.runtime.log_opener import PAUSE_MAX_S, REPEAT_INTERVAL_S, LogOpener
 from tests.manual_clock import ManualClock
-from tests.simulation.loop import SimLoop
+from tests.simulation.loop import run
 
-
-@pytest.fixture
-def loop() -> Iterator[SimLoop]:
-    loop = SimLoop()
-    yield loop
-    loop.close()
+pytestmark = pytest.mark.run_with(function=run)
 
 
 def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "asyncio.Future[None]"]:
@@ -30,21 +25,16 @@ def make_slow_open(seconds: float, attempts: list[float]) -> Callable[[], "async
     return lambda: asyncio.ensure_future(open_slowly())
 
 
-def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_open_is_retried_until_it_succeeds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     attempts: list[float] = []
     opening = LogOpener(make_slow_open(3 * REPEAT_INTERVAL_S, attempts), ManualClock())
 
-    async def run_test() -> bool:
-        running = asyncio.create_task(opening.run(asyncio.Event()))
-        assert opening.health() == []
-        await asyncio.sleep(1.0)
-        assert opening.health() == [
-            "The log cannot be opened since 2023-11-14T22:13:20+00:00: nobody is there"
-        ]
-        return await running
-
-    assert loop.run_until_complete(run_test())
+    running = asyncio.create_task(opening.run(asyncio.Event()))
+    assert opening.health() == []
+    await asyncio.sleep(1.0)
+    assert opening.health() == ["The log cannot be opened since 2023-11-14T22:13:20+00:00: nobody is there"]
+    assert await running
     assert opening.health() == []
     pauses = [later - earlier for earlier, later in pairwise(attempts)]
     assert pauses == sorted(pauses)
@@ -53,31 +43,29 @@ def test_open_is_retried_until_it_succeeds(loop: SimLoop, caplog: pytest.LogCapt
     assert caplog.text.count("The log is open.") == 1
 
 
-def test_log_that_opens_at_once_writes_no_log_line(loop: SimLoop, caplog: pytest.LogCaptureFixture) -> None:
+async def test_log_that_opens_at_once_writes_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     opening = LogOpener(make_slow_open(0.0, []), ManualClock())
-    assert loop.run_until_complete(opening.run(asyncio.Event()))
+    assert await opening.run(asyncio.Event())
     assert caplog.text == ""
 
 
-def test_stop_ends_the_wait_at_once(loop: SimLoop) -> None:
+async def test_stop_ends_the_wait_at_once() -> None:
     opening = LogOpener(make_slow_open(1e9, []), ManualClock())
 
-    async def run_test() -> None:
-        stop_requested = asyncio.Event()
-        loop.call_later(100.25, stop_requested.set)
-        began_s = loop.time()
-        assert not await opening.run(stop_requested)
-        assert loop.time() - began_s == pytest.approx(100.25)
-
-    loop.run_until_complete(run_test())
+    stop_requested = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.call_later(100.25, stop_requested.set)
+    began_s = loop.time()
+    assert not await opening.run(stop_requested)
+    assert loop.time() - began_s == pytest.approx(100.25)
 
 
 @pytest.mark.parametrize("error", [LogRefused("wrong password"), ConfigError("a", 1, "2")])
-def test_permanent_error_is_not_retried(loop: SimLoop, error: CoordinatorError) -> None:
+async def test_permanent_error_is_not_retried(error: CoordinatorError) -> None:
     async def raise_permanent_error() -> None:
         raise error
 
     opening = LogOpener(raise_permanent_error, ManualClock())
     with pytest.raises(type(error)):
-        loop.run_until_complete(opening.run(asyncio.Event()))
+        await opening.run(asyncio.Event())

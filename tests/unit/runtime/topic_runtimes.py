@@ -32,7 +32,7 @@ def make_kafka_log(
 ) -> KafkaLog:
     """Return a log in the topic; `limits` are those of `KafkaLogLimits`."""
     return KafkaLog(
-        fake.cluster(TOPIC),
+        fake.new_client(TOPIC),
         TopicConfig(TOPIC, state_partitions),
         owner="test",
         clock=SystemClock(),

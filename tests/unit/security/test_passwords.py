@@ -206,7 +206,7 @@ def test_formatted_user_line_is_read_by_the_users_file(make_users: Callable[[str
     assert all(keys.matches_password("the word", mechanism) for mechanism, keys in user.keys.items())
 
 
-async def salt_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
+async def read_salt_length_and_iterations(users: Users, name: str, mechanism: str) -> tuple[int, int]:
     """Return the length of the salt and the iterations in the first SCRAM response for a user name."""
     exchange = ScramExchange(mechanism, users)
     client = ScramClient([mechanism], name, "a guess")
@@ -220,11 +220,11 @@ async def test_unknown_user_gets_the_salt_length_and_iterations_of_users(
     make_users: Callable[[str], Users], mechanism: str
 ) -> None:
     users = make_users(f"alice={format_derived_keys('alice-secret', mechanism)}\n")
-    assert await salt_and_iterations(users, "alice", mechanism) == (24, 8192)
-    assert await salt_and_iterations(users, "nobody", mechanism) == (24, 8192)
-    assert await salt_and_iterations(users, "nobody", mechanism) == await salt_and_iterations(
+    assert await read_salt_length_and_iterations(users, "alice", mechanism) == (24, 8192)
+    assert await read_salt_length_and_iterations(users, "nobody", mechanism) == (24, 8192)
+    assert await read_salt_length_and_iterations(
         users, "nobody", mechanism
-    )
+    ) == await read_salt_length_and_iterations(users, "nobody", mechanism)
 
 
 def test_plain_derives_keys_for_every_name_if_any_user_has_keys(

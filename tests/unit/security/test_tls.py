@@ -209,7 +209,7 @@ def test_files_behind_kubernetes_links_are_reloaded(
     assert served_certificate_name(tls, our_authority) == "version 2"
 
 
-def spoil_certificate(issued: IssuedCertificate) -> None:
+def corrupt_certificate(issued: IssuedCertificate) -> None:
     issued.certificate.write_text("not a certificate")
 
 
@@ -222,7 +222,7 @@ def replace_key(issued: IssuedCertificate) -> None:
     replace_file(issued.key, other.key)
 
 
-@pytest.mark.parametrize("spoil", [spoil_certificate, remove_certificate, replace_key])
+@pytest.mark.parametrize("spoil", [corrupt_certificate, remove_certificate, replace_key])
 def test_invalid_new_files_keep_the_previous_ones_and_are_logged(
     our_authority: CertificateAuthority,
     spoil: Callable[[IssuedCertificate], None],

@@ -78,7 +78,7 @@ async def find_coordinator_error_code(client: WireClient) -> int:
     return coordinator.error_code
 
 
-async def served_apis(client: WireClient) -> dict[int, tuple[int, int]]:
+async def fetch_api_versions(client: WireClient) -> dict[int, tuple[int, int]]:
     """Send ApiVersions; return the version range of each API."""
     body = api_versions.encode_request(api_versions.ApiVersionsRequest(), 0)
     client.send(request_frame(18, 0, 0, body, flexible=False))

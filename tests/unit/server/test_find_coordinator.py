@@ -13,7 +13,7 @@ from tests.unit.server.wire import ServedCoordinator, WireClient, request_frame,
 FIND = find_coordinator.API_KEY
 
 
-async def send_find(client: WireClient, *keys: str, version: int = 6) -> None:
+async def send_find_coordinator(client: WireClient, *keys: str, version: int = 6) -> None:
     """Send FindCoordinator and wait for the response."""
     request = find_coordinator.FindCoordinatorRequest(
         key="" if version >= 4 else keys[0],
@@ -33,11 +33,11 @@ def count_by_error(served: ServedCoordinator) -> dict[int, int]:
 async def test_cached_responses_are_dropped_when_owners_change() -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
-        await send_find(client, str(KEY))
+        await send_find_coordinator(client, str(KEY))
         served.directory.set_assignment(None)
-        await send_find(client, str(KEY))
+        await send_find_coordinator(client, str(KEY))
         served.directory.advertise(served.directory.advertised)
-        await send_find(client, str(KEY))
+        await send_find_coordinator(client, str(KEY))
         assert count_by_error(served) == {ErrorCode.NONE: 2, ErrorCode.COORDINATOR_NOT_AVAILABLE: 1}
 
 
@@ -46,7 +46,7 @@ async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
         for partition in range(10):
-            await send_find(client, str(KEY._replace(partition=partition)))
+            await send_find_coordinator(client, str(KEY._replace(partition=partition)))
             assert len(served.listener._listener_security.api._find_coordinator_cache) <= 3
         assert count_by_error(served) == {ErrorCode.NONE: 10}
 
@@ -54,12 +54,12 @@ async def test_cache_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_requests_are_counted_by_the_first_error_code() -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
-        await send_find(client, str(KEY))
+        await send_find_coordinator(client, str(KEY))
         assert count_by_error(served) == {ErrorCode.NONE: 1}
         for _ in range(2):  # the second response comes from the cache
-            await send_find(client, str(KEY), "no share-partition")
+            await send_find_coordinator(client, str(KEY), "no share-partition")
         assert count_by_error(served) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 2}
-        await send_find(client, "a consumer group", version=2)
+        await send_find_coordinator(client, "a consumer group", version=2)
         assert count_by_error(served) == {ErrorCode.NONE: 1, ErrorCode.INVALID_REQUEST: 3}
 
 
@@ -69,7 +69,7 @@ async def test_request_duration_is_counted_in_seconds(monkeypatch: pytest.Monkey
     async with serve_coordinator() as served:
         client = await served.connect()
         for _ in range(2):
-            await send_find(client, str(KEY))
+            await send_find_coordinator(client, str(KEY))
         _, seconds_sum = served.metrics.request_histograms()[1][FIND].cumulative_counts()
         assert seconds_sum == 1.0
 

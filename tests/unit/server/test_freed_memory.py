@@ -46,32 +46,32 @@ def test_trims_have_a_minimum_interval() -> None:
 
 
 @pytest.fixture
-def trimmed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def heap_trimmed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """An event that a trim of the heap sets. The limits are so low that one connection leads to a trim."""
-    trimmed = asyncio.Event()
+    heap_trimmed = asyncio.Event()
     for module in (listener, relay_listener):
-        monkeypatch.setattr(module, "trim_heap", trimmed.set)
+        monkeypatch.setattr(module, "trim_heap", heap_trimmed.set)
     monkeypatch.setattr(freed_memory, "CLOSED_MIN", 1)
     monkeypatch.setattr(freed_memory, "INTERVAL_S", 0.0)
-    return trimmed
+    return heap_trimmed
 
 
-async def test_listener_trims_the_heap_after_many_connections(trimmed: asyncio.Event) -> None:
+async def test_listener_trims_the_heap_after_many_connections(heap_trimmed: asyncio.Event) -> None:
     async with serve_coordinator(ServerLimits(sweep_s=0.001)) as served:
         client = await served.connect()
         client.writer.close()
-        await asyncio.wait_for(trimmed.wait(), 60)
+        await asyncio.wait_for(heap_trimmed.wait(), 60)
 
 
 async def test_relay_collects_and_trims_the_heap_after_many_connections(
-    trimmed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+    heap_trimmed: asyncio.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise, the relay kept 247 MB after 1 000 TLS connections with half a frame each."""
     collected = asyncio.Event()
     monkeypatch.setattr(relay_listener.gc, "collect", collected.set)
     async with run_relay(limits=LIMITS._replace(sweep_s=0.001)) as here:
         (await here.connect_peer()).close_connection()
-        await asyncio.wait_for(trimmed.wait(), 60)
+        await asyncio.wait_for(heap_trimmed.wait(), 60)
         assert collected.is_set()
 
 

@@ -1,13 +1,13 @@
 """The queue of large requests."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 
 from coordinator.serve.server.large_requests import LargeRequests
+from tests.unit.coroutine_tests import wait_until
 
 
-class Origin:
-    """A connection that stays open."""
+class OpenConnection:
+    """A connection that its client does not close."""
 
     disconnected = False
 
@@ -15,20 +15,16 @@ class Origin:
         raise AssertionError from error
 
 
-def test_connection_has_large_requests_until_the_last_one_ends() -> None:
-    async def run_test() -> None:
-        requests, origin, seen = LargeRequests(1 << 20, 100), Origin(), []
+async def test_connection_has_large_requests_until_the_last_one_ends() -> None:
+    requests, connection, had_requests = LargeRequests(1 << 20, 100), OpenConnection(), []
 
-        def begin(respond: Callable[[bytes], None]) -> Iterator[None]:
-            yield
-            seen.append(requests.has_request_of(origin))
-            respond(b"")
+    def execute_request(respond: Callable[[bytes], None]) -> Iterator[None]:
+        yield
+        had_requests.append(requests.has_request_of(connection))
+        respond(b"")
 
-        for _ in range(2):
-            requests.add(origin, 1_000, lambda response: None, begin)  # type: ignore[arg-type]
-        while len(seen) < 2 or requests.has_request_of(origin):  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        assert seen == [True, True]
-        assert not requests.has_request_of(Origin())
-
-    asyncio.run(asyncio.wait_for(run_test(), 30))
+    for _ in range(2):
+        requests.add(connection, 1_000, lambda response: None, execute_request)  # type: ignore[arg-type]
+    await wait_until(lambda: len(had_requests) == 2 and not requests.has_request_of(connection))
+    assert had_requests == [True, True]
+    assert not requests.has_request_of(OpenConnection())

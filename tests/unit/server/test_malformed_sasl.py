@@ -57,9 +57,9 @@ def corrupt_frame(rng: random.Random, frame: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + bytes(body)
 
 
-async def send_corrupted(client: WireClient, rng: random.Random, *, known: bool) -> None:
-    """Begin a valid dialogue, send corrupted frames, and read until the server closes the connection."""
-    if known:
+async def send_corrupted_frames(client: WireClient, rng: random.Random, *, logs_in: bool) -> None:
+    """Log in or begin a login, send corrupted frames, and read until the server closes the connection."""
+    if logs_in:
         await log_in(client, rng.choice(["alice", "bob"]))
     elif rng.random() < 0.7:
         client.send(handshake_frame(rng.choice(["PLAIN", "SCRAM-SHA-256"]), rng.randint(0, 1)))
@@ -71,36 +71,32 @@ async def send_corrupted(client: WireClient, rng: random.Random, *, known: bool)
         await client.reader.read()
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_corrupted_sasl_frames_close_only_their_connection(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, known: bool
+async def send_corrupted_dialogues(served: ServedCoordinator, rng: random.Random, *, logs_in: bool) -> None:
+    """Send several corrupted dialogues, one after another, each on a new connection."""
+    for _ in range(DIALOGUES // AT_A_TIME):
+        client = await served.connect()
+        try:
+            await send_corrupted_frames(client, rng, logs_in=logs_in)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            # The server closed the connection while the client was still sending.
+            pass
+        finally:
+            client.writer.close()
+
+
+@pytest.mark.parametrize("logs_in", [False, True])
+async def test_corrupted_sasl_frames_close_only_their_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, logs_in: bool
 ) -> None:
-    async def scenario(served: ServedCoordinator) -> None:
-        rng = random.Random(f"{SEED} {known}")
-
-        async def send_dialogues() -> None:
-            for _ in range(DIALOGUES // AT_A_TIME):
-                client = await served.connect()
-                try:
-                    await send_corrupted(client, rng, known=known)
-                except (ConnectionError, asyncio.IncompleteReadError):
-                    # The server closed the connection while the client was still sending.
-                    pass
-                finally:
-                    client.writer.close()
-
-        await asyncio.gather(*(send_dialogues() for _ in range(AT_A_TIME)))
+    rng = random.Random(f"{SEED} {logs_in}")
+    async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as served:
+        await asyncio.gather(
+            *(send_corrupted_dialogues(served, rng, logs_in=logs_in) for _ in range(AT_A_TIME))
+        )
         assert served.metrics.counter_value("connections_closed", "internal_error") == 0
         await served.wait_until(lambda: served.listener.connection_count == 0)
         assert served.listener.held_bytes == 0
         client = await served.connect()
         await log_in(client)
         assert await find_coordinator_error_code(client) == 0
-
-    async def run_test() -> None:
-        async with serve_coordinator(security=password_security(tmp_path, reauth_max_ms=60_000)) as served:
-            await scenario(served)
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(run_test())
     assert [record for record in caplog.records if record.levelno > logging.WARNING] == []

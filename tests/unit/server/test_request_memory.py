@@ -44,11 +44,11 @@ class SharedMemoryConnections:
     def __init__(self, bytes_max: int) -> None:
         self.request_memory = RequestMemory(bytes_max)
 
-    def connect(self, limits: ServerLimits = LIMITS) -> tuple[Connection, FakeTransport]:
+    def open_connection(self, limits: ServerLimits = LIMITS) -> tuple[Connection, FakeTransport]:
         connection = Connection(SilentHandler(), cast(Any, self), Metrics(), limits)
-        wire = FakeTransport()
-        connection.connection_made(wire)
-        return connection, wire
+        transport = FakeTransport()
+        connection.connection_made(transport)
+        return connection, transport
 
     def connection_opened(self, connection: Connection) -> bool:
         return True
@@ -59,25 +59,28 @@ class SharedMemoryConnections:
 
 async def test_connections_are_not_read_while_request_memory_is_full() -> None:
     clients = SharedMemoryConnections(bytes_max=50_000)
-    (first, its_wire), (second, other_wire) = clients.connect(), clients.connect()
+    (first, first_transport), (second, second_transport) = (
+        clients.open_connection(),
+        clients.open_connection(),
+    )
     begun = pack(">i", 60_000) + bytes(29_996)
     first.data_received(begun)
-    assert (clients.request_memory.is_full, its_wire.is_read) == (False, True)
+    assert (clients.request_memory.is_full, first_transport.is_read) == (False, True)
     second.data_received(begun)
-    assert (clients.request_memory.is_full, other_wire.is_read) == (True, False)
+    assert (clients.request_memory.is_full, second_transport.is_read) == (True, False)
     # A connection that was still read is paused when its next bytes arrive.
     first.data_received(bytes(10_000))
-    assert not its_wire.is_read
+    assert not first_transport.is_read
     assert clients.request_memory.held_bytes == 70_000
     first.connection_lost(None)
     assert clients.request_memory.held_bytes == 30_000
     await asyncio.sleep(0)
-    assert other_wire.is_read
+    assert second_transport.is_read
 
 
 async def test_closed_connection_releases_its_request_memory() -> None:
     clients = SharedMemoryConnections(bytes_max=50_000)
-    client, _ = clients.connect(LIMITS._replace(requests_in_flight_max=1))
+    client, _ = clients.open_connection(LIMITS._replace(requests_in_flight_max=1))
     # One request in progress, two that wait for it, and the beginning of a fourth.
     client.data_received(3 * (pack(">i", 100) + bytes(100)) + pack(">i", 100) + bytes(46))
     assert clients.request_memory.held_bytes == 350
@@ -86,7 +89,7 @@ async def test_closed_connection_releases_its_request_memory() -> None:
 
 
 async def test_frame_timeout_counts_from_its_first_byte() -> None:
-    client, _ = SharedMemoryConnections(bytes_max=50_000).connect()
+    client, _ = SharedMemoryConnections(bytes_max=50_000).open_connection()
     client.data_received(pack(">i", 100) + bytes(1))
     begun_s = client.last_active_s
     while client.last_active_s == begun_s:

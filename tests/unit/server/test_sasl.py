@@ -16,12 +16,12 @@ from tests.unit.server.sasl_clients import (
     FIND_BODY,
     ServeWithSasl,
     authenticate_frame,
+    fetch_api_versions,
     find_coordinator_error_code,
     get_only_connection,
     log_in,
     send_authenticate,
     send_handshake,
-    served_apis,
 )
 from tests.unit.server.test_server import INITIALIZE_FRAME_BODY
 from tests.unit.server.wire import request_frame, serve_coordinator
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.run_with(function=clock_skipping.run_with_skipping_cloc
 async def test_authenticated_client_is_served(serve_with_sasl: ServeWithSasl) -> None:
     async with serve_with_sasl() as served:
         client = await served.connect()
-        apis = await served_apis(client)
+        apis = await fetch_api_versions(client)
         assert apis[17] == (0, 1)
         assert apis[36] == (0, 2)
         handshake = await send_handshake(client, "PLAIN")
@@ -195,7 +195,7 @@ async def test_api_versions_is_answered_once_before_the_handshake(serve_with_sas
         client.send(request_frame(18, 99, 4, b"", flexible=True))
         _, rest = await client.read_frame()
         assert rest[:2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
-        assert 36 in await served_apis(client)
+        assert 36 in await fetch_api_versions(client)
         client.send(request_frame(18, 0, 0, b"", flexible=False))
         assert await client.wait_until_closed()
 
@@ -228,7 +228,7 @@ async def test_sasl_request_after_login_returns_illegal_sasl_state(serve_with_sa
 async def test_handshake_on_a_port_without_sasl_returns_illegal_sasl_state() -> None:
     async with serve_coordinator() as served:
         client = await served.connect()
-        assert 17 not in await served_apis(client)
+        assert 17 not in await fetch_api_versions(client)
         assert (await send_handshake(client, "PLAIN")).error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert await find_coordinator_error_code(client) == 0
 
@@ -261,7 +261,7 @@ async def test_unlisted_principal_may_only_request_api_versions(
             (result.partition, result.error_code, result.error_message)
             for result in response.results[0].partitions
         ] == [(0, 31, "Cluster authorization failed."), (1, 31, "Cluster authorization failed.")]
-        assert 83 in await served_apis(client)
+        assert 83 in await fetch_api_versions(client)
     assert [record.getMessage() for record in caplog.records] == [
         "A client is not allowed by listen.allowed.principals."
     ]

@@ -28,7 +28,7 @@ CLUSTER_AUTHORIZATION_FAILED = 31
 
 
 class TlsListener:
-    """An authority, the certificate of the server, and a runner of scenarios."""
+    """An authority, the certificate of a server, and the event loop on which a test serves."""
 
     def __init__(self, folder: Path, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self.folder = folder
@@ -37,10 +37,10 @@ class TlsListener:
         self.tls: ServerTls | None = None
         self._new_loop = new_loop
 
-    def run(self, main: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine on a new event loop."""
+    def run(self, test: Coroutine[Any, Any, None]) -> None:
+        """Run a test on a new event loop."""
         with asyncio.Runner(loop_factory=self._new_loop) as runner:
-            runner.run(main)
+            runner.run(test)
 
     def serve(
         self,
@@ -53,15 +53,14 @@ class TlsListener:
         """Serve on a port with TLS until the end of an `async with` block."""
         files = self.server.listener_tls(ca_location=str(self.authority.certificate), client_auth=client_auth)
         self.tls = ServerTls(files, "listen")
-        whole = {
+        security = {
             "tls": self.tls,
             "allowed": AllowedPrincipals.parse("User:CN=broker-1"),
             "watched": (self.tls,),
             "reload_s": 0.02,
             **more,
         }
-        security = (base or ListenerSecurityConfig())._replace(**whole)
-        return serve_coordinator(limits, security)
+        return serve_coordinator(limits, (base or ListenerSecurityConfig())._replace(**security))
 
     async def request_error_code(
         self, served: ServedCoordinator, own: IssuedCertificate | None = None, **more: Any
@@ -205,20 +204,14 @@ async def test_plaintext_to_a_tls_port_is_closed_at_once(
     assert warning_messages(caplog) == ["a client without TLS came to the TLS port"]
 
 
-def test_tls_to_a_plaintext_port_is_closed_at_once(
+async def test_tls_to_a_plaintext_port_is_closed_at_once(
     tls_listener: TlsListener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run_test(served: ServedCoordinator) -> None:
+    async with serve_coordinator() as served:
         for attempt in range(1, 4):
             with pytest.raises((ssl.SSLError, ConnectionError)):
                 await served.connect(tls_listener.make_client_context())
             await served.wait_until(lambda: closed_connection_counts(served)["tls_to_plaintext"] == attempt)  # noqa: B023
-
-    async def serve_client() -> None:
-        async with serve_coordinator() as served:
-            await run_test(served)
-
-    asyncio.run(serve_client())
     assert warning_messages(caplog) == ["A client used TLS on a port without TLS."]
 
 

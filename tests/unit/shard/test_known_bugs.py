@@ -1,7 +1,7 @@
 """Regression tests for defects of Kafka's share coordinator.
 
-Names contain Kafka's ticket number if one exists. A hazard is a defect without a ticket. Tests of defects in
-the runtime, the log or the client are elsewhere; `ELSEWHERE` lists them.
+Names contain the number of Kafka's ticket or pull request. A hazard is a defect that has neither.
+`ELSEWHERE` lists the tests of defects in the runtime, the log and the client.
 """
 
 import re
@@ -73,7 +73,7 @@ ELSEWHERE = {
     ),
     "KAFKA-20347: the previous owner of a shard kept its metrics": (
         "runtime/test_handover.py",
-        "test_kafka_20347_a_shard_that_moves_away_leaves_no_series_behind",
+        "test_kafka_20347_metrics_of_a_resigned_shard_are_removed",
     ),
     "KAFKA-20634: a write was acknowledged after its shard was closed": (
         "runtime/test_runtime.py",
@@ -188,7 +188,7 @@ def test_kafka_20034_offset_reset_sets_delivery_complete_count_to_0(driver: Driv
     assert driver.summary().delivery_complete_count == 0
 
 
-def test_21426_number_of_updates_between_snapshots_is_exact() -> None:
+def test_kafka_pull_request_21426_number_of_updates_between_snapshots_is_exact() -> None:
     shard = DrivenShard(SnapshotPolicy(updates_max=3))
     shard.initialize(make_initialize())
     for offset in range(8):
@@ -231,7 +231,7 @@ def test_kafka_20743_read_with_leader_epoch_minus_1_is_refused(driver: DrivenSha
     assert driver.read(make_read(leader_epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_23074_late_write_does_not_move_the_start_offset_back(driver: DrivenShard) -> None:
+def test_kafka_pull_request_23074_late_write_does_not_move_the_start_offset_back(driver: DrivenShard) -> None:
     driver.write(make_write(start_offset=10, complete_count=3))
     driver.write(make_write((0, 12, ACKNOWLEDGED, 2), start_offset=5, complete_count=8))
     summary = driver.summary()
@@ -240,7 +240,7 @@ def test_23074_late_write_does_not_move_the_start_offset_back(driver: DrivenShar
 
 
 @pytest.mark.parametrize("start_offset", [-1, 0])
-def test_23190_repeated_initialize_changes_nothing(start_offset: int) -> None:
+def test_kafka_pull_request_23190_repeated_initialize_changes_nothing(start_offset: int) -> None:
     shard = DrivenShard()
     shard.initialize(make_initialize(start_offset=start_offset))
     length = len(shard.log)
@@ -248,7 +248,7 @@ def test_23190_repeated_initialize_changes_nothing(start_offset: int) -> None:
     assert len(shard.log) == length
 
 
-def test_23190_late_repeated_initialize_keeps_acknowledgements() -> None:
+def test_kafka_pull_request_23190_late_repeated_initialize_keeps_acknowledgements() -> None:
     shard = DrivenShard()
     shard.initialize(make_initialize(start_offset=-1))
     shard.write(make_write((5, 9, ACKNOWLEDGED, 1), start_offset=5))

@@ -44,7 +44,7 @@ def test_counts_are_extrapolated_above_the_limit() -> None:
     assert counts[ARCHIVED] == pytest.approx(1_000, rel=0.3)
 
 
-def test_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_part_of_many_appends_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_sample, "DECODED_BYTES_MAX", 20_000)
     sample = AppendSampler()
     for number in range(1_000):

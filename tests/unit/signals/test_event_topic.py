@@ -32,24 +32,24 @@ def read_records(kafka: KafkaInMemory) -> list[list[LogRecord]]:
 def deliver_events(kafka: KafkaInMemory, *events: SignalEvent) -> list[LogRecord]:
     """Deliver events, with all retries; return the records of the topic."""
 
-    async def run_queue() -> None:
-        queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
+    async def send_and_wait() -> None:
+        queue = EventQueue(EventTopic(kafka.new_client(TOPIC), TOPIC))
         running = asyncio.create_task(queue.run())
         for each in events:
             queue.put(each)
-        # Virtual time: longer than all retries.
+        # Longer than all retries; the time is virtual.
         await asyncio.sleep(600)
         running.cancel()
         await queue.close()
 
-    run_simulated(run_queue())
+    run_simulated(send_and_wait())
     return [record for partition in read_records(kafka) for record in partition]
 
 
 @pytest.fixture
 def kafka() -> KafkaInMemory:
     kafka = KafkaInMemory()
-    kafka.create(TOPIC, 3)
+    kafka.create_topic(TOPIC, 3)
     return kafka
 
 
@@ -87,8 +87,8 @@ def test_missing_permission_is_named(kafka: KafkaInMemory, caplog: pytest.LogCap
 @pytest.mark.run_with(function=run_simulated)
 async def test_missing_topic_is_named_and_not_created(caplog: pytest.LogCaptureFixture) -> None:
     kafka = KafkaInMemory()
-    kafka.create("other", 1)
-    queue = EventQueue(EventTopic(kafka.cluster(TOPIC), TOPIC))
+    kafka.create_topic("other", 1)
+    queue = EventQueue(EventTopic(kafka.new_client(TOPIC), TOPIC))
     running = asyncio.create_task(queue.run())
     queue.put(make_event(1))
     await asyncio.sleep(600)

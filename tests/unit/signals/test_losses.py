@@ -45,9 +45,9 @@ class SkippingCoordinator:
             sample=AppendSampler(),
             read_skips=self._read_skips,
         )
-        self.append(ShareSnapshotValue(0, 1, 2, 0, 5, 5, b"", 0))
+        self.append_record(ShareSnapshotValue(0, 1, 2, 0, 5, 5, b"", 0))
 
-    # The parts of `StateView`, of the log and of the cluster that are used.
+    # The methods of `StateView`, of the log and of the cluster that the monitor calls.
 
     state_partitions = 1
 
@@ -85,22 +85,22 @@ class SkippingCoordinator:
             raise LogUnavailable("no disk")
         return await SkipsRequest(self, number, from_offsets).read()
 
-    # What the coordinator does.
+    # Changes of the state and of the log.
 
-    def append(self, value: ShareUpdateValue | ShareSnapshotValue, *, is_logged: bool = True) -> None:
+    def append_record(self, value: ShareUpdateValue | ShareSnapshotValue, *, is_logged: bool = True) -> None:
         record = StateRecord(KEY, value)
         self.shard.replay(record, len(self.log), 1)
         if is_logged:
-            self.store(value)
+            self.write_to_log(value)
 
-    def store(self, value: ShareUpdateValue | ShareSnapshotValue) -> None:
+    def write_to_log(self, value: ShareUpdateValue | ShareSnapshotValue) -> None:
         self.log.append(encode_batch(len(self.log), 1, [encode_record(StateRecord(KEY, value))]))
 
-    def update(self, *batches: BatchTuple, start_offset: int) -> None:
-        self.append(ShareUpdateValue(0, 2, start_offset, pack_batches(*batches), 0))
+    def append_update(self, *batches: BatchTuple, start_offset: int) -> None:
+        self.append_record(ShareUpdateValue(0, 2, start_offset, pack_batches(*batches), 0))
 
     async def count_lost(self) -> int:
-        """Return the lost records after the next passes, which may read the log."""
+        """Compute signals until the monitor has read the log; return the number of lost records."""
         for _ in range(3):
             await self.monitor.compute_signals()
             await asyncio.sleep(READ_S + 0.1)
@@ -125,39 +125,39 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
     coordinator: SkippingCoordinator, log_start: int, acknowledged: int, lost: int, reads: int
 ) -> None:
     # Offsets 0 to 3 are complete, 4 to 7 are not.
-    coordinator.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    coordinator.append_update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
     await coordinator.monitor.compute_signals()
     if acknowledged:
-        coordinator.update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
+        coordinator.append_update((4, 3 + acknowledged, ACKNOWLEDGED, 1), start_offset=0)
     coordinator.log_start = log_start
-    coordinator.update(start_offset=8)
+    coordinator.append_update(start_offset=8)
     assert await coordinator.count_lost() == lost
     assert coordinator.reads == reads
 
 
 async def test_reset_of_offsets_loses_nothing(coordinator: SkippingCoordinator) -> None:
-    coordinator.update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
+    coordinator.append_update((0, 3, ACKNOWLEDGED, 1), start_offset=0)
     await coordinator.monitor.compute_signals()
     coordinator.log_start = 8
-    coordinator.append(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
+    coordinator.append_record(ShareSnapshotValue(1, 2, 0, 8, 5, 5, b"", 0))
     assert await coordinator.count_lost() == 0
 
 
 async def test_first_write_after_a_load_can_skip_records(coordinator: SkippingCoordinator) -> None:
     coordinator.monitor.on_shard_loaded(coordinator.shard)
     coordinator.log_start = 8
-    coordinator.update(start_offset=8)
+    coordinator.append_update(start_offset=8)
     assert await coordinator.count_lost() == 8
 
 
 async def test_skip_in_the_append_in_flight_is_counted_once(coordinator: SkippingCoordinator) -> None:
     await coordinator.monitor.compute_signals()
     coordinator.log_start = 9
-    coordinator.update(start_offset=3)
+    coordinator.append_update(start_offset=3)
     last = ShareUpdateValue(0, 2, 9, b"", 0)
-    coordinator.append(last, is_logged=False)
+    coordinator.append_record(last, is_logged=False)
     assert await coordinator.count_lost() == 3
-    coordinator.store(last)
+    coordinator.write_to_log(last)
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
     assert await coordinator.count_lost() == 9
     await asyncio.sleep(PAUSE_PER_READ * READ_S)
@@ -170,7 +170,7 @@ async def test_log_is_read_at_most_a_tenth_of_the_time(coordinator: SkippingCoor
     for offset in range(1, 101):
         # Retention deletes each record before its delivery.
         coordinator.log_start = offset
-        coordinator.update((offset, offset, AVAILABLE, 1), start_offset=offset)
+        coordinator.append_update((offset, offset, AVAILABLE, 1), start_offset=offset)
         await coordinator.monitor.compute_signals()
         await asyncio.sleep(READ_S)
     assert coordinator.reads <= 11
@@ -183,13 +183,13 @@ async def test_unreadable_log_is_reported(
 ) -> None:
     await coordinator.monitor.compute_signals()
     coordinator.log_start, coordinator.is_log_readable = 8, False
-    coordinator.update(start_offset=8)
+    coordinator.append_update(start_offset=8)
     assert await coordinator.count_lost() == 0
     assert "State partition 0 cannot be read, so lost records are not counted: no disk" in caplog.text
 
 
-def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> None:
-    class Topics:
+async def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> None:
+    class CountingTopics:
         requested_max = 0
 
         async def start_offsets(
@@ -198,15 +198,12 @@ def test_log_start_offsets_of_many_share_partitions_are_requested_in_parts() -> 
             self.requested_max = max(self.requested_max, len(partitions))
             return dict.fromkeys(partitions, 5)
 
-    async def run_test() -> None:
-        topics = Topics()
-        losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
-        for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
-            losses.record_skip(KEY._replace(partition=number), 1, 5)
-        await losses.count_losses(1)
-        signals = GroupSignals(group=KEY.group_id)
-        losses.add_losses_to(signals)
-        assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
-        assert topics.requested_max <= REQUEST_PARTITIONS_MAX
-
-    asyncio.run(run_test())
+    topics = CountingTopics()
+    losses = LossCounter(topics, lambda: 0)  # type: ignore[arg-type]
+    for number in range(2 * REQUEST_PARTITIONS_MAX + 1):
+        losses.record_skip(KEY._replace(partition=number), 1, 5)
+    await losses.count_losses(1)
+    signals = GroupSignals(group=KEY.group_id)
+    losses.add_losses_to(signals)
+    assert signals.lost_records == 2 * REQUEST_PARTITIONS_MAX + 1
+    assert topics.requested_max <= REQUEST_PARTITIONS_MAX

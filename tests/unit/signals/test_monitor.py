@@ -86,21 +86,23 @@ class MonitorSetup:
         self.monitor = SignalMonitor(
             self.view,  # type: ignore[arg-type]
             topics=self.topics,
-            members=self._members,
+            members=self._count_members,
             now_ms=lambda: self.now_ms,
             on_event=self.events.append,
             sample=sample,
         )
 
-    async def _members(self, groups: Collection[str]) -> Mapping[str, int]:
+    async def _count_members(self, groups: Collection[str]) -> Mapping[str, int]:
         return dict.fromkeys(groups, self.members)
 
-    async def compute(self, *batches: BatchTuple, start_offset: int = 0, complete: int = 0) -> GroupSignals:
+    async def compute_signals(
+        self, *batches: BatchTuple, start_offset: int = 0, complete: int = 0
+    ) -> GroupSignals:
         """Set the state of the share-partition KEY, compute the signals, and return those of its group."""
         self.view.states[KEY] = make_state(*batches, start_offset=start_offset, complete=complete)
-        return await self.compute_again()
+        return await self.recompute_signals()
 
-    async def compute_again(self) -> GroupSignals:
+    async def recompute_signals(self) -> GroupSignals:
         """Compute the signals from the present state, and return those of the group of KEY."""
         await self.monitor.compute_signals()
         return self.monitor.groups[KEY.group_id]
@@ -114,95 +116,97 @@ class MonitorSetup:
 
 
 @pytest.fixture
-def setup() -> MonitorSetup:
+def monitor_setup() -> MonitorSetup:
     return MonitorSetup()
 
 
-async def test_group_values_combine_those_of_its_share_partitions(setup: MonitorSetup) -> None:
-    setup.view.states = {
+async def test_group_values_combine_those_of_its_share_partitions(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.view.states = {
         KEY._replace(partition=1): make_state(complete=0),
         KEY._replace(group_id="other"): make_state(start_offset=10),
     }
     batches = ((0, 1, ACKNOWLEDGED, 1), (2, 3, AVAILABLE, 4), (4, 4, ARCHIVED, 5))
-    signals = await setup.compute(*batches, complete=3)
+    signals = await monitor_setup.compute_signals(*batches, complete=3)
     assert (signals.share_partitions, signals.lag, signals.in_flight) == (2, 7 + 10, 5)
     assert (signals.redelivered, signals.delivery_count_max) == (3, 5)
     # An archived record is not delivered again, so it is not near the limit.
     assert signals.near_delivery_limit == 2
     assert signals.problem is Problem.POISON
     assert signals.window_usage == pytest.approx(5 / 2_000)
-    assert setup.monitor.groups["other"].lag == 0
+    assert monitor_setup.monitor.groups["other"].lag == 0
 
 
-async def test_lag_without_delivery_complete_count_uses_state_batches(setup: MonitorSetup) -> None:
-    signals = await setup.compute((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)
+async def test_lag_without_delivery_complete_count_uses_state_batches(monitor_setup: MonitorSetup) -> None:
+    signals = await monitor_setup.compute_signals((0, 2, ACKNOWLEDGED, 1), (3, 3, AVAILABLE, 1), complete=-1)
     assert signals.lag == 7
 
 
-async def test_unmoved_start_offset_with_waiting_records_is_stuck(setup: MonitorSetup) -> None:
-    await setup.compute((0, 1, AVAILABLE, 1))
-    assert setup.events == []
+async def test_unmoved_start_offset_with_waiting_records_is_stuck(monitor_setup: MonitorSetup) -> None:
+    await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
+    assert monitor_setup.events == []
     await asyncio.sleep(61)
-    await setup.compute_again()
-    (event,) = setup.events
+    await monitor_setup.recompute_signals()
+    (event,) = monitor_setup.events
     assert (event.problem, event.began) == ("stuck", True)
     assert event.message.startswith(f"the start offset of group {KEY.group_id} in parcels-{KEY.partition} ")
-    await setup.compute((1, 1, AVAILABLE, 1), start_offset=1)
-    assert [each.began for each in setup.events] == [True, False]
+    await monitor_setup.compute_signals((1, 1, AVAILABLE, 1), start_offset=1)
+    assert [each.began for each in monitor_setup.events] == [True, False]
 
 
 @pytest.mark.parametrize("outdated", [{NUMBER}, {0, 1}])
 async def test_group_is_not_stuck_because_the_state_is_outdated(
-    setup: MonitorSetup, outdated: set[int]
+    monitor_setup: MonitorSetup, outdated: set[int]
 ) -> None:
-    await setup.compute((0, 1, AVAILABLE, 1))
-    setup.view.outdated = outdated
+    await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
+    monitor_setup.view.outdated = outdated
     for _ in range(20):
         await asyncio.sleep(5)
-        await setup.compute_again()
-    setup.view.outdated = set()
-    await setup.compute((2, 3, AVAILABLE, 1), start_offset=2)
-    assert setup.events == []
+        await monitor_setup.recompute_signals()
+    monitor_setup.view.outdated = set()
+    await monitor_setup.compute_signals((2, 3, AVAILABLE, 1), start_offset=2)
+    assert monitor_setup.events == []
 
 
-async def test_problem_of_a_deleted_group_is_over(setup: MonitorSetup) -> None:
-    setup.members = 0
-    await setup.compute()
-    setup.view.states = {}
-    await setup.monitor.compute_signals()
-    events = [(each.problem, each.began) for each in setup.events]
+async def test_problem_of_a_deleted_group_is_over(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.members = 0
+    await monitor_setup.compute_signals()
+    monitor_setup.view.states = {}
+    await monitor_setup.monitor.compute_signals()
+    events = [(each.problem, each.began) for each in monitor_setup.events]
     assert events == [("no-consumers", True), ("no-consumers", False)]
 
 
-async def test_missing_consumers_are_reported_until_the_cluster_denies_it(setup: MonitorSetup) -> None:
-    setup.members = 0
-    await setup.compute()
-    setup.topics.fails = True
-    assert (await setup.compute_again()).problem is Problem.NO_CONSUMERS
-    setup.topics.fails, setup.members = False, 1
-    await setup.compute_again()
-    assert [each.began for each in setup.events] == [True, False]
+async def test_missing_consumers_are_reported_until_the_cluster_denies_it(
+    monitor_setup: MonitorSetup,
+) -> None:
+    monitor_setup.members = 0
+    await monitor_setup.compute_signals()
+    monitor_setup.topics.fails = True
+    assert (await monitor_setup.recompute_signals()).problem is Problem.NO_CONSUMERS
+    monitor_setup.topics.fails, monitor_setup.members = False, 1
+    await monitor_setup.recompute_signals()
+    assert [each.began for each in monitor_setup.events] == [True, False]
 
 
-async def test_group_without_waiting_records_is_not_stuck(setup: MonitorSetup) -> None:
-    await setup.compute(start_offset=10)
+async def test_group_without_waiting_records_is_not_stuck(monitor_setup: MonitorSetup) -> None:
+    await monitor_setup.compute_signals(start_offset=10)
     await asyncio.sleep(600)
-    assert (await setup.compute_again()).stuck_s == 0.0
+    assert (await monitor_setup.recompute_signals()).stuck_s == 0.0
 
 
 @pytest.mark.parametrize(("log_start", "lost"), [(8, 4), (5, 0)])
 async def test_skipped_records_are_lost_only_if_retention_deleted_them(
-    setup: MonitorSetup, log_start: int, lost: int
+    monitor_setup: MonitorSetup, log_start: int, lost: int
 ) -> None:
-    setup.topics.start = log_start
-    setup.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
-    setup.record_followed_update(start_offset=8)
-    signals = await setup.compute_again()
+    monitor_setup.topics.start = log_start
+    monitor_setup.view.states = {KEY: make_state((0, 3, ACKNOWLEDGED, 1))}
+    monitor_setup.record_followed_update(start_offset=8)
+    signals = await monitor_setup.recompute_signals()
     assert signals.lost_records == lost
     assert (signals.problem is Problem.LOST_BEFORE_DELIVERY) is bool(lost)
     # After an hour the problem ends, but the number of lost records stays.
-    setup.now_ms += 3_600_000
-    signals = await setup.compute_again()
+    monitor_setup.now_ms += 3_600_000
+    signals = await monitor_setup.recompute_signals()
     assert signals.problem is not Problem.LOST_BEFORE_DELIVERY
     assert signals.lost_records == lost
 
@@ -211,39 +215,39 @@ async def test_skipped_records_are_lost_only_if_retention_deleted_them(
 async def test_rates_are_records_per_second_between_two_calls(is_observer: bool) -> None:
     """An observer counts the records that it follows, a coordinator those that it appends."""
     sample = None if is_observer else AppendSampler()
-    setup = MonitorSetup(sample)
-    assert (await setup.compute()).acknowledged_rate == -1.0
+    monitor_setup = MonitorSetup(sample)
+    assert (await monitor_setup.compute_signals()).acknowledged_rate == -1.0
     batches = ((0, 9, ACKNOWLEDGED, 1), (10, 14, AVAILABLE, 1))
     if sample is None:
-        setup.record_followed_update(*batches, start_offset=0)
+        monitor_setup.record_followed_update(*batches, start_offset=0)
     else:
         record = StateRecord(KEY, ShareUpdateValue(0, 0, 0, pack_batches(*batches), 0))
         sample.add([encode_batch(0, 1, [encode_record(record)])], 0)
     await asyncio.sleep(5)
-    signals = await setup.compute_again()
+    signals = await monitor_setup.recompute_signals()
     assert (signals.acknowledged_rate, signals.released_rate) == pytest.approx((2.0, 1.0))
 
 
-async def test_oldest_record_age_is_that_of_the_largest_lag(setup: MonitorSetup) -> None:
-    setup.view.states = {KEY._replace(group_id="idle"): make_state(start_offset=10)}
-    assert 70 < (await setup.compute()).oldest_record_age_s <= 100
-    assert setup.monitor.groups["idle"].oldest_record_age_s == 0.0
+async def test_oldest_record_age_is_that_of_the_largest_lag(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.view.states = {KEY._replace(group_id="idle"): make_state(start_offset=10)}
+    assert 70 < (await monitor_setup.compute_signals()).oldest_record_age_s <= 100
+    assert monitor_setup.monitor.groups["idle"].oldest_record_age_s == 0.0
 
 
-async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster(setup: MonitorSetup) -> None:
-    setup.topics.fails = True
-    await setup.compute()
-    assert setup.monitor.missing_access.sentences == []
-    setup.topics.fails, setup.topics.is_hidden = False, True
-    await setup.compute_again()
-    (sentence,) = setup.monitor.missing_access.sentences
+async def test_hidden_topic_is_reported_but_not_an_unreachable_cluster(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.topics.fails = True
+    await monitor_setup.compute_signals()
+    assert monitor_setup.monitor.missing_access.sentences == []
+    monitor_setup.topics.fails, monitor_setup.topics.is_hidden = False, True
+    await monitor_setup.recompute_signals()
+    (sentence,) = monitor_setup.monitor.missing_access.sentences
     assert "add the ACL: Describe" in sentence
-    setup.topics.is_hidden = False
-    await setup.compute_again()
-    assert setup.monitor.missing_access.sentences == []
+    monitor_setup.topics.is_hidden = False
+    await monitor_setup.recompute_signals()
+    assert monitor_setup.monitor.missing_access.sentences == []
 
 
-async def test_unreachable_cluster_leaves_lag_unknown(setup: MonitorSetup) -> None:
-    setup.topics.fails = True
-    signals = await setup.compute((0, 1, AVAILABLE, 1))
+async def test_unreachable_cluster_leaves_lag_unknown(monitor_setup: MonitorSetup) -> None:
+    monitor_setup.topics.fails = True
+    signals = await monitor_setup.compute_signals((0, 1, AVAILABLE, 1))
     assert (signals.lag, signals.in_flight) == (-1, 2)

@@ -27,7 +27,7 @@ class WebhookEndpoint:
         self.received: Queue[dict[str, Any]] = Queue()
         endpoint = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class RecordingHandler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 assert self.headers["Content-Type"] == "application/json"
@@ -38,7 +38,7 @@ class WebhookEndpoint:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self._server = HTTPServer(("127.0.0.1", 0), RecordingHandler)
         self._scheme = "http"
         if certificate is not None:
             self._scheme = "https"
@@ -66,7 +66,7 @@ def send_events(
 ) -> list[dict[str, Any]]:
     """Send events; return the first `count` request bodies that the endpoint received."""
 
-    async def run_queue() -> list[dict[str, Any]]:
+    async def send_and_receive() -> list[dict[str, Any]]:
         queue = EventQueue(webhook(endpoint.url), retry_after_s=(0.0, 0.0))
         running = asyncio.create_task(queue.run())
         for each in events:
@@ -75,7 +75,7 @@ def send_events(
         running.cancel()
         return bodies
 
-    return asyncio.run(run_queue())
+    return asyncio.run(send_and_receive())
 
 
 def test_events_arrive_in_order_and_a_refused_event_is_resent() -> None:
@@ -99,14 +99,14 @@ def test_event_is_dropped_after_the_last_attempt(caplog: pytest.LogCaptureFixtur
 
 
 def test_event_after_an_unexpected_error_is_delivered(caplog: pytest.LogCaptureFixture) -> None:
-    class FailsOnce(Webhook):
+    class FailingWebhook(Webhook):
         async def deliver(self, event: SignalEvent) -> None:
             if event.timestamp_ms == 1:
                 raise ZeroDivisionError
             await super().deliver(event)
 
     with WebhookEndpoint([]) as endpoint:
-        (body,) = send_events(endpoint, [make_event(1), make_event(2)], 1, webhook=FailsOnce)
+        (body,) = send_events(endpoint, [make_event(1), make_event(2)], 1, webhook=FailingWebhook)
     assert body["timestamp_ms"] == 2
     assert "ZeroDivisionError" in caplog.text
 
@@ -119,7 +119,7 @@ def test_trusted_authorities_are_read_again_after_a_failure(
     trusted.write_bytes(other.certificate.read_bytes())
     monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
 
-    async def deliver_events(url: str) -> None:
+    async def fail_then_deliver(url: str) -> None:
         webhook = Webhook(url)
         trusted.write_bytes(authority.certificate.read_bytes())
         with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
@@ -127,7 +127,7 @@ def test_trusted_authorities_are_read_again_after_a_failure(
         await webhook.deliver(make_event(2))
 
     with WebhookEndpoint([], authority.issue_certificate("hooks").combined_file) as endpoint:
-        asyncio.run(deliver_events(endpoint.url))
+        asyncio.run(fail_then_deliver(endpoint.url))
     assert endpoint.received.get()["timestamp_ms"] == 2
 
 

@@ -23,11 +23,11 @@ from tests.kafka import (
 from tests.kafka.built_in import STATE_TOPIC
 
 # Settings of a consumer with many small commits, so that a kill is likely to interrupt a commit.
-FEW_AT_A_TIME = {"max.poll.records": "10"}
+SMALL_COMMITS = {"max.poll.records": "10"}
 
 # Settings of a group whose records are delivered once unless they are released. The record lock is longer
 # than any commit on a busy machine.
-FOR_LONG = {"share.record.lock.duration.ms": "60000"}
+LONG_RECORD_LOCK = {"share.record.lock.duration.ms": "60000"}
 
 # (partition, offset)
 Record = tuple[int, int]
@@ -50,8 +50,8 @@ def accept_after_up_to_3_deliveries(delivery: Delivery) -> str:
     return "ACCEPT" if delivery.delivery_count == 1 + delivery.offset % 3 else "RELEASE"
 
 
-class Ledger:
-    """The deliveries and acknowledgements of one topic's records in one share group.
+class DeliveryRecorder:
+    """A recorder of the deliveries and acknowledgements of one topic's records in one share group.
 
     Only one thread may consume; any thread may read.
     """
@@ -61,9 +61,9 @@ class Ledger:
         self.settled: dict[Record, str] = {}
         # Records of failed commits (accepted or rejected) without a later successful acknowledgement.
         self.in_doubt: dict[Record, str] = {}
-        self.broken_promises: list[str] = []
+        self.violations: list[str] = []
         self.failed_commits = 0
-        # The phase of the test; each broken promise is reported with its phase.
+        # The phase of the test, with which each violation is reported.
         self.phase = ""
         self._released_at: dict[Record, int] = {}
         self._settled_when: dict[Record, str] = {}
@@ -116,10 +116,10 @@ class Ledger:
         if delivery.value != str(delivery.offset):
             self._record_violation(f"the value is not the produced value: {delivery}")
 
-    def _record_violation(self, promise: str) -> None:
-        self.broken_promises.append(f"{self._current_time_text()}: {promise}")
+    def _record_violation(self, violation: str) -> None:
+        self.violations.append(f"{self._format_current_time()}: {violation}")
 
-    def _current_time_text(self) -> str:
+    def _format_current_time(self) -> str:
         return f"at {time.strftime('%H:%M:%S')} {self.phase}".rstrip()
 
     def _record_completion(self, delivery: Delivery, said: str) -> None:
@@ -128,18 +128,18 @@ class Ledger:
             self._released_at[record] = delivery.delivery_count
         else:
             self.settled[record] = said
-            self._settled_when[record] = self._current_time_text()
+            self._settled_when[record] = self._format_current_time()
             self.in_doubt.pop(record, None)
 
 
 @contextmanager
-def consume_in_thread(ledger: Ledger, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
+def consume_in_thread(recorder: DeliveryRecorder, consumer: ShareConsumer, rule: Rule) -> Iterator[None]:
     """Consume by `rule` in a thread while the block runs. Exceptions propagate at the end of the block."""
     over = threading.Event()
 
     def consume_until_stopped() -> None:
         while not over.is_set():
-            ledger.consume(consumer, rule)
+            recorder.consume(consumer, rule)
 
     with ThreadPoolExecutor(1, "consume") as pool:
         done = pool.submit(consume_until_stopped)
@@ -179,15 +179,15 @@ def consume_rest(client: KafkaClient, group: str, topic: str, partitions: int, *
     """
     produce_records(client, topic, partitions, first=end, count=1)
     lasts = {(partition, end) for partition in range(partitions)}
-    ledger = Ledger()
+    recorder = DeliveryRecorder()
     consumer = client.share_consumer(group, topic)
     wait_until(
-        lambda: ledger.consume(consumer, accept_all) and lasts <= ledger.delivery_counts.keys(),
+        lambda: recorder.consume(consumer, accept_all) and lasts <= recorder.delivery_counts.keys(),
         seconds=120,
         what=f"{group} gets the last record of each partition",
     )
     consumer.close()
-    return sorted(ledger.delivery_counts.keys() - lasts)
+    return sorted(recorder.delivery_counts.keys() - lasts)
 
 
 def consume_with_group(
@@ -199,12 +199,12 @@ def consume_with_group(
     """
     topic, group, topic_id = new_topic(client, name, partitions=partitions)
     produce_records(client, topic, partitions, first=0, count=50)
-    ledger = Ledger()
-    consumer = client.share_consumer(group, topic, FEW_AT_A_TIME)
-    ledger.consume_until_acknowledged(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
+    recorder = DeliveryRecorder()
+    consumer = client.share_consumer(group, topic, SMALL_COMMITS)
+    recorder.consume_until_acknowledged(consumer, mixed_acknowledgements, partitions * 50, seconds=120)
     consumer.close()
     assert consume_rest(client, group, topic, partitions, end=50) == []
-    assert ledger.broken_promises == []
+    assert recorder.violations == []
     state = coordinator.share_partition(group, topic_id, 0)
     assert state is not None
     assert state["start_offset"] > 0
