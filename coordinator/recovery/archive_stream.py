@@ -110,14 +110,14 @@ class _BatchWriter:
         """
         missing: list[Damage] = []
         while True:
-            rows = frame.mapInArrow(_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
+            rows = frame.mapInArrow(_make_copy_function(self.writer.folder, commits), _COPIED_SQL).collect()
             copied = _merge_results([msgspec.json.decode(row["copied"], type=CopyResult) for row in rows])
             before, missing = missing, copied.missing_offsets()
             if missing == before:
                 return copied
 
 
-def _copy_function(
+def _make_copy_function(
     folder: Folder, commits: Sequence[Commit]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a Spark task, which writes rows of `RECORDS` to files and yields JSON."""

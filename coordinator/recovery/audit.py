@@ -35,13 +35,13 @@ from coordinator.recovery.external_checks import (
 )
 from coordinator.recovery.folders import Folder, Location
 from coordinator.recovery.job import LogReadResult, ResultsIncomplete, output_rows, read_log
-from coordinator.recovery.manifest import StoredStates, make_manifest
+from coordinator.recovery.manifest import LazyStates, make_manifest
 from coordinator.recovery.rebuild import (
+    delete_states_on_failure,
     open_result_folder,
     store_results,
     sum_totals,
     write_task,
-    written_states,
 )
 from coordinator.recovery.scan import MakeObserver
 from coordinator.recovery.schema import ALL, RANGES
@@ -51,7 +51,7 @@ from coordinator.recovery.state_tasks import (
     TOTALS_OUTPUT,
     StateTask,
     count_states,
-    no_states,
+    empty_partition_states,
     select_states,
 )
 from coordinator.recovery.tasks import NamedOutput
@@ -103,7 +103,7 @@ class AuditResult:
     """
 
     findings: pa.Table
-    stored: StoredStates
+    stored: LazyStates
     ranges: pa.Table
     partitions: Sequence[PartitionStats]
     manifest: dict[str, Any]
@@ -157,7 +157,7 @@ def audit(
         check.begin()
     try:
         observers = partial(_make_observers, options, folder, with_states)
-        with written_states(folder):
+        with delete_states_on_failure(folder):
             log = read_log(engine, source, observers, cut=options.cut, skip_damage=True)
     except LogDamaged as damage:
         # The source could not list its log ranges, so this damage is the only finding.
@@ -165,7 +165,7 @@ def audit(
         evidence = f"{damage}; records after it were not checked"
         found = Finding("P4", Severity.CRITICAL, number, evidence=evidence)
         return _make_result(engine, source, options, folder, None, [found], clock)
-    log = _with_missing_partitions(log, options)
+    log = _compare_missing_partitions(log, options)
     return _make_result(engine, source, options, folder, log, [], clock)
 
 
@@ -255,13 +255,18 @@ def _not_checked(
     return {name: reason for name, reason in {**_NEEDS, **external}.items() if name not in checked}
 
 
-def _with_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
+def _compare_missing_partitions(log: LogReadResult, options: AuditOptions) -> LogReadResult:
     """Compare the state partitions that have no records any more with other systems, in this process."""
     tasks = _comparisons(options, log.plan)
     wanted: set[int] = set()
     if options.baseline is not None and tasks:
         wanted = {*options.baseline.state_partitions} - {row["state_partition"] for row in log.ranges}
-    outputs = [output for number in sorted(wanted) for task in tasks for output in task(no_states(number))]
+    outputs = [
+        output
+        for number in sorted(wanted)
+        for task in tasks
+        for output in task(empty_partition_states(number))
+    ]
     return replace(log, outputs=[*log.outputs, *outputs])
 
 
@@ -298,13 +303,13 @@ def _verdict(
 
     Raises ResultsIncomplete if states are missing in both.
     """
-    concerned = {_place(row): row for row in log.rows(CONCERNED_OUTPUT)}
+    concerned = {_state_key(row): row for row in log.rows(CONCERNED_OUTPUT)}
     others = Counter[str]()
     for row in log.rows(GROUPS_OUTPUT):
         others[row["group_id"]] += row["states"]
     for each in external_states:
-        if _place(each) not in concerned:
-            concerned[_place(each)] = dict(each)
+        if _state_key(each) not in concerned:
+            concerned[_state_key(each)] = dict(each)
             others[each["group_id"]] -= 1
     read, wanted = len(concerned) + others.total(), sum_totals(log.rows(TOTALS_OUTPUT), "states")
     if read != wanted:
@@ -318,5 +323,5 @@ def _has_lost_state(found: list[Finding]) -> bool:
     return any(each.check == "X3" and each.severity is Severity.CRITICAL for each in found)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _state_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row[name] for name in ("group_id", "topic_id", "partition", "state_partition"))

@@ -24,7 +24,7 @@ from coordinator.recovery.sources.archive import (
     Commit,
     RowGroup,
     commit_files,
-    consecutive_pieces,
+    contiguous_copies,
     read_commits,
     read_row_group,
     write_commit,
@@ -90,14 +90,14 @@ def _merge_commits(commits: Sequence[Commit], needed: Mapping[int, NeededOffsets
     ends: dict[int, int] = {}
     whole_from: dict[int, int] = {}
     kept: list[RowGroup] = []
-    for number, stretches in sorted(consecutive_pieces(commits).items()):
-        stretch = stretches[-1]
+    for number, copies in sorted(contiguous_copies(commits).items()):
+        copied = copies[-1]
         start, known_until = needed.get(number, NeededOffsets(0, 0))
-        pieces = [piece for piece in stretch.pieces if piece.end > start]
-        starts[number], ends[number], whole_from[number] = stretch.start, stretch.end, stretch.whole_from
-        if len(pieces) < len(stretch.pieces):
-            starts[number] = min((piece.start for piece in pieces), default=stretch.end)
-            whole_from[number] = max(stretch.whole_from, known_until)
+        pieces = [piece for piece in copied.pieces if piece.end > start]
+        starts[number], ends[number], whole_from[number] = copied.start, copied.end, copied.whole_from
+        if len(pieces) < len(copied.pieces):
+            starts[number] = min((piece.start for piece in pieces), default=copied.end)
+            whole_from[number] = max(copied.whole_from, known_until)
         kept += sorted(pieces, key=lambda piece: piece.start)
     last = commits[-1]
     return Commit(

@@ -52,7 +52,7 @@ class Folder:
         return Path(self.location).absolute().as_uri()
 
     def resolved(self) -> str:
-        """Return the location without links, to compare it with another."""
+        """Return the absolute path without symbolic links, so that two locations can be compared."""
         return str(Path(self.location).resolve())
 
     def names(self) -> list[str]:
@@ -94,7 +94,7 @@ class Folder:
 
     @contextmanager
     def _unfinished(self, name: str, data: bytes) -> Iterator[Path]:
-        """Write a hidden file durably, and yield it for renaming."""
+        """Write a hidden temporary file durably, and yield its path, so that the caller renames it."""
         path = Path(self.location, f".{name}.{uuid4().hex}.unfinished")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -125,7 +125,7 @@ class Folder:
         shutil.rmtree(self.location)
 
     def _open_for_reading(self, name: str) -> "Path | _ObjectReader":
-        """Return what pyarrow can read a file from."""
+        """Return a path or a file object, from which pyarrow reads."""
         return Path(self.location, name)
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
@@ -157,7 +157,7 @@ class ObjectFolder(Folder):
         return self.location
 
     def resolved(self) -> str:
-        """Return the location to compare it with another."""
+        """Return the location unchanged; URIs have no links."""
         return self.location
 
     def _list(self) -> tuple[list[str], list[str]]:
@@ -240,7 +240,7 @@ def _open_store(location: str) -> "ObjectStore":
 
 
 class _ObjectReader(io.RawIOBase):
-    """A seekable file over an object; each read is one request."""
+    """A seekable, read-only file whose content is an object; each read is one request."""
 
     def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
         self._read_range = read_range
@@ -270,7 +270,7 @@ class _ObjectReader(io.RawIOBase):
 
 
 class _ObjectWriter(io.RawIOBase):
-    """A file over the writer of an object, which the caller closes."""
+    """Adapts the writer of an object to a binary file; the caller closes the writer."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

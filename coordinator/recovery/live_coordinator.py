@@ -146,14 +146,14 @@ async def _read_batches(
             found[key] = state._replace(read=read)
         elif result.error_code == ErrorCode.FENCED_LEADER_EPOCH:
             fenced.append(key)
-        elif result.error_code == ErrorCode.INVALID_REQUEST and _has_nothing(state):
+        elif result.error_code == ErrorCode.INVALID_REQUEST and _has_no_state(state):
             found[key] = LiveState(None, None)
         else:
             found[key] = state._replace(failure=format_result_error(result))
     return fenced
 
 
-def _has_nothing(state: LiveState) -> bool:
+def _has_no_state(state: LiveState) -> bool:
     return all(value in (None, _NOTHING[name]) for name, value in (state.summary or {}).items())
 
 

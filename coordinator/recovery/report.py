@@ -34,13 +34,13 @@ class FindingSection(NamedTuple):
 
     @property
     def count_text(self) -> str:
-        """The number of findings, and of the places that they concern."""
+        """The number of findings, and of the share-partitions that they concern, if it differs."""
         total, places = sum(row["count"] for row in self.rows), len(self.rows)
         return f"({places})" if total == places else f"({total} in {places})"
 
     @property
     def examples(self) -> Sequence[Mapping[str, Any]]:
-        """The first findings."""
+        """The findings to list; further ones are only counted."""
         return self.rows[: EXAMPLES_MAX if self.severity is Severity.CRITICAL else _MINOR_EXAMPLES_MAX]
 
 

@@ -33,7 +33,7 @@ from coordinator.recovery.job import LogReadResult, output_rows
 from coordinator.recovery.schema import STATES
 from coordinator.recovery.share_partitions import make_share_state, row_identity, row_share_partition
 from coordinator.recovery.sources.base import ReadPlan
-from coordinator.recovery.state_tasks import PartitionStates, no_states
+from coordinator.recovery.state_tasks import PartitionStates, empty_partition_states
 from protocol.state_records import parse_topic_id
 from tests.recovery.injected_faults import CLEAN_LIMITS
 from tests.recovery.share_groups import (
@@ -144,7 +144,7 @@ def test_x2_states_and_groups_are_compared_in_both_directions(
     for deleted, missing in cases:
         task = partial(compare_with_cluster, {}, pa.array(check._initialised, pa.binary()), Limits())
         table = pa.Table.from_pylist(left, STATES)
-        outputs = [*task(PartitionStates(0, table, deleted)), *task(no_states(1))]
+        outputs = [*task(PartitionStates(0, table, deleted)), *task(empty_partition_states(1))]
         found_missing = output_rows(check.finish(LOCAL, LogReadResult(NO_PLAN, outputs)), FINDINGS_OUTPUT)
         assert [row["share_partition"] for row in found_missing] == missing
         assert {row["check"] for row in found_missing} <= {"X2"}

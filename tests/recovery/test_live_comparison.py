@@ -11,7 +11,7 @@ from coordinator.recovery.audit import AuditOptions, AuditResult
 from coordinator.recovery.checks.baseline import Baseline
 from coordinator.recovery.engines import LocalEngine
 from coordinator.recovery.external_checks import LiveCheck
-from coordinator.recovery.live_comparison import diff, state_of_row
+from coordinator.recovery.live_comparison import diff, row_to_comparable_state
 from coordinator.recovery.live_coordinator import LiveState
 from coordinator.recovery.rebuild import rebuild
 from coordinator.recovery.share_partitions import is_in_hash_partition, row_share_partition
@@ -65,7 +65,7 @@ def state_rows(run: AuditResult) -> list[dict[str, Any]]:
 
 def make_live_state(row: Mapping[str, Any], **changed: Any) -> LiveState:
     """Return the answer of a coordinator with this state, except for the changed fields."""
-    held = state_of_row(row)._asdict() | changed
+    held = row_to_comparable_state(row)._asdict() | changed
     summary = ("state_epoch", "leader_epoch", "start_offset", "delivery_complete_count")
     read = ("state_epoch", "start_offset", "batches")
     return LiveState({name: held[name] for name in summary}, {name: held[name] for name in read})

@@ -1,6 +1,6 @@
 """Load the catalogue of the checks of an audit: id, severity, title, meaning and advice.
 
-The file `catalogue.toml` has the checks.  A finding of a check has an effect on the verdict.
+The file `catalogue.toml` has the checks.  `FindingEffect` determines the verdict on a group.
 """
 
 import tomllib

@@ -113,7 +113,7 @@ def check_partition_stats(facts: Sequence[PartitionStats], limits: Limits) -> li
     return found
 
 
-def check_complete_counts(states: pa.Table) -> list[Finding]:
+def check_delivery_complete_counts(states: pa.Table) -> list[Finding]:
     """Check the final states: the delivery complete count equals the completed records in flight (K13)."""
     batches = states.column("state_batches").combine_chunks()
     parents = column_to_ints(pc.list_parent_indices(batches))

@@ -41,7 +41,7 @@ _END_OF_ANSWERS = None
 _PLAIN = ClientSecurity()
 
 # A request for an offset of each of some partitions of a broker.
-_Ask = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
+_ListRequest = Callable[..., Awaitable[Mapping[int, ListedOffset]]]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class TopicSource:
         return None
 
     async def _list_offsets(
-        self, brokers: Any, partitions: Collection[int], ask: _Ask, *arguments: int
+        self, brokers: Any, partitions: Collection[int], ask: _ListRequest, *arguments: int
     ) -> dict[int, int]:
         """List an offset of each partition; retry until all are known. Raises LogUnavailable."""
         found: dict[int, int] = {}
